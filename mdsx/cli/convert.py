@@ -271,6 +271,12 @@ def hf(
     embed: Annotated[
         bool, typer.Option("--embed", help="Read files that rows only name, by path or URL, if you trust the dataset.")
     ] = False,
+    outside: Annotated[
+        bool,
+        typer.Option(
+            "--outside", help="Read data files that the dataset names outside its folder, also URLs, if you trust it."
+        ),
+    ] = False,
 ) -> dict[str, Any]:
     """Convert a dataset of Hugging Face.
 
@@ -284,7 +290,8 @@ def hf(
     Needs the package datasets, the extra datasets of mdsx. --source-option token=... is the token for a private
     dataset, if there is none in the environment.
     """
-    return {"name": name, "split": split, "revision": revision, "streaming": streaming, "embed": embed}
+    given = {"name": name, "split": split, "revision": revision, "streaming": streaming}
+    return {**given, "embed": embed, "outside": outside}
 
 
 class _Printer(LongCall):

@@ -49,6 +49,8 @@ class ConvertOptions(TypedDict, total=False):
         streaming: hf: whether to read the dataset from the Hub without downloading it first.
         embed: hf: whether to read files that rows only name, by path or URL. Do so only if you trust the
             dataset: it can name any file that you can read.
+        outside: hf: whether to read data files that the dataset's README or state.json names, but that are not in its
+            folder or repository: URLs and other paths. Do so only if you trust the dataset.
     """
 
     rename: Mapping[str, str | Sequence[str]]
@@ -62,6 +64,7 @@ class ConvertOptions(TypedDict, total=False):
     revision: str | None
     streaming: bool
     embed: bool
+    outside: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,12 @@ import xxhash
 
 from mdsx.arrow import KEPT_SCHEMA, arrow_type, column_type, encode_batch, schema_text
 from mdsx.converting.files import File, local_files
+from mdsx.converting.hf_loading import commit_of, is_saved, library, load, load_saved
 from mdsx.converting.naming import Naming
 from mdsx.converting.source import Asked, Block, Found, Source, Unit
 from mdsx.errors import (
     CorruptError,
-    ForbiddenError,
     MdsxError,
-    MissingError,
     SampleError,
     TransportError,
     UsageError,
@@ -47,12 +46,13 @@ def open_hf(
     revision: str | None = None,
     streaming: bool = False,
     embed: bool = False,
+    outside: bool = False,
 ) -> HuggingFace:
     """Return the source of a dataset of Hugging Face.
 
     `name`: its configuration; `split` may be left out if there is one only. `revision`: of a dataset on the Hub.
     `streaming`: read it without downloading it first. `embed`: read files that rows only name, by path or URL.
-    Raise MissingError or UsageError.
+    `outside`: read data files that the dataset names, but does not hold. Raise MissingError or UsageError.
     """
     if len(asked.sources) != 1:
         message = "one dataset of Hugging Face is converted at a time"
@@ -61,56 +61,23 @@ def open_hf(
     if "://" in url:
         hint = "copy it to this machine first"
         raise UsageError("is neither a folder on this machine nor a name on the Hub", file=url, hint=hint)
-    folder, saved = os.path.isdir(url), _is_saved(url)
+    folder, saved = os.path.isdir(url), is_saved(url)
     for option, value, usable in (("name", name, not saved), ("streaming", streaming, not saved),
                                   ("revision", revision, not folder)):  # fmt: skip
         if value and not usable:
             raise UsageError(f"{option} is not for a dataset in a folder like this one", file=url, found=shown(value))
-    library, token = _library(), (asked.options or {}).get("token")
-    try:
-        if saved:
-            loaded = library.load_from_disk(url)
-        else:
-            revision = None if folder else _commit(url, revision, token)
-            loaded = library.load_dataset(url, name, split=split, revision=revision, streaming=streaming, token=token)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _cannot_load(error, url) from None
+    if saved:
+        loaded = load_saved(url, outside=outside)
+    else:
+        token = (asked.options or {}).get("token")
+        revision = None if folder else commit_of(url, revision, token)
+        loaded = load(url, name, split, revision, token, streaming=streaming, outside=outside)
     dataset, split = _only_split(loaded, split, url)
     origin = {"name": name, "split": split, "revision": revision}
     if saved:
         origin["fingerprint"] = dataset._fingerprint
     kind = Streamed if streaming else Rows
     return kind(asked, dataset, _file(url, split if saved else None, revision), origin, embed=embed)
-
-
-def _library() -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        message = "datasets of Hugging Face need the package datasets"
-        raise UsageError(message, hint="pip install 'mdsx[datasets]'") from error
-    return datasets
-
-
-def _is_saved(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for name in ("state.json", "dataset_dict.json"))
-
-
-def _commit(url: str, revision: str | None, token: str | None) -> str:
-    """Return the commit of a dataset on the Hub, so that a conversion that continues reads the same one."""
-    from huggingface_hub import HfApi
-
-    return str(HfApi(token=token).dataset_info(url, revision=revision).sha)
-
-
-def _cannot_load(error: Exception, url: str) -> MdsxError:
-    message = f"datasets cannot load it: {error}"
-    if isinstance(error, FileNotFoundError) or type(error).__name__.endswith("NotFoundError"):
-        return MissingError(message, file=url)
-    if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-        hint = "give a token in HF_TOKEN, or as --source-option token=..."
-        return ForbiddenError(message, file=url, hint=hint)
-    return TransportError(message, file=url) if isinstance(error, OSError) else UsageError(message, file=url)
 
 
 def _only_split(loaded: Any, split: str | None, url: str) -> tuple[Any, str | None]:
@@ -182,7 +149,7 @@ class HuggingFace(Source):
         names = self._naming.names(first.column_names, file=file)
         if unknown := self._declared.keys() - set(names.values()):
             raise UsageError("--column names a column that is not there", file=file, found=min(unknown))
-        features = self._features = dict(_library().Features.from_arrow_schema(first.schema))
+        features = self._features = dict(library().Features.from_arrow_schema(first.schema))
         first, columns = self._kept(first), {}
         for old, name in names.items():
             nullable = self.nulls(old, first[name]) > 0
@@ -191,7 +158,7 @@ class HuggingFace(Source):
 
     def _type(self, feature: Any, values: Any, name: str, nullable: bool) -> str:
         """Return the type for a column that begins with these values."""
-        if isinstance(feature, _library().Image):
+        if isinstance(feature, library().Image):
             files = [value for value in values.to_pylist() if value is not None]
             if any(value["bytes"] is None for value in files):
                 message, hint = "the rows have only the paths of the images, not their bytes", "--embed reads the files"
@@ -207,7 +174,7 @@ class HuggingFace(Source):
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return where the dataset is from, the names of its classes, and its Arrow types with all features."""
         names = self._naming.names(self._features, file=self.files[0].url)
-        kept = _library().Features({name: self._features[old] for old, name in names.items()})
+        kept = library().Features({name: self._features[old] for old, name in names.items()})
         schema = kept.arrow_schema
         for place, (name, feature) in enumerate(kept.items()):
             if _is_array(feature):  # its own Arrow type is known only to datasets
@@ -242,7 +209,7 @@ class HuggingFace(Source):
         names = self._naming.names(table.column_names, file=self.files[0].url)
         table = table.select([*names])
         if self._embed:
-            table = _library().table.embed_table_storage(table)
+            table = library().table.embed_table_storage(table)
         return table.rename_columns([*names.values()])
 
     # --- errors
@@ -342,11 +309,11 @@ _OTHERS = ("bytes", "json", "msgpack")
 
 
 def _is_array(feature: Any) -> bool:
-    library = _library()
-    return isinstance(feature, library.Array2D | library.Array3D | library.Array4D | library.Array5D)
+    known = library()
+    return isinstance(feature, known.Array2D | known.Array3D | known.Array4D | known.Array5D)
 
 
 def _class_names(feature: Any) -> list[str] | None:
     """Return the names of the classes whose numbers are in a column, or in its lists."""
     inner = getattr(feature, "feature", feature)
-    return list(inner.names) if isinstance(inner, _library().ClassLabel) else None
+    return list(inner.names) if isinstance(inner, library().ClassLabel) else None

@@ -234,7 +234,7 @@ for streaming in (False, True):
     out = f"{sys.argv[1]}-{streaming}"
     mdsx.convert("hf", "org/name", out, streaming=streaming, revision="main")
     print([sample["id"].item() for sample in mdsx.Dataset(out)], mdsx.Dataset(out).metadata["huggingface"]["revision"])
-for name, revision in (("org/name", "none"), ("org/private", None)):
+for name, revision in (("org/name", "none"), ("org/private", None), ("org/stranger", None)):
     try:
         mdsx.convert("hf", name, sys.argv[1], revision=revision)
     except mdsx.MdsxError as error:
@@ -250,10 +250,11 @@ def test_a_dataset_on_the_hub_is_pinned_to_its_commit(tmp_path: Path) -> None:
         datasets.Dataset.from_list(rows).to_parquet(tmp_path / "source" / f"train-{file:05}-of-00002.parquet")
     with Hub(tmp_path / "hub") as hub:
         commit = hub.publish("org/name", tmp_path / "source")
+        hub.publish("org/stranger", describe(tmp_path / "stranger", data_files=str(tmp_path / "source" / "*.parquet")))
         environment = {**os.environ, **hub.env(), "HF_HOME": str(tmp_path / "home")}
         command = [sys.executable, "-c", FROM_THE_HUB, str(tmp_path / "out")]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
-    errors = ["MissingError org/name", "ForbiddenError org/private"]
+    errors = ["MissingError org/name", "ForbiddenError org/private", "UsageError org/stranger/README.md"]
     assert done.stdout.splitlines() == [f"{[*range(10)]} {commit}"] * 2 + errors
 
 
@@ -311,6 +312,74 @@ def test_several_datasets_and_remote_folders_are_refused(saved: Path, tmp_path: 
         mdsx.convert("hf", [str(saved), str(saved)], tmp_path / "out")
     with pytest.raises(UsageError, match="neither a folder on this machine nor a name on the Hub"):
         mdsx.convert("hf", "s3://bucket/data", tmp_path / "out")
+
+
+# --- what a dataset names, but does not hold
+
+
+def describe(folder: Path, **config: object) -> Path:
+    """Write a README with one configuration into a new folder with a data file."""
+    folder.mkdir()
+    (folder / "own.jsonl").write_text('{"text": "own"}\n')
+    configs = json.dumps([{"config_name": "default", **config}])  # JSON is YAML
+    (folder / "README.md").write_text(f"---\nconfigs: {configs}\n---\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"data_files": "http://127.0.0.1:1/data.jsonl"},
+        {"data_files": ["own.jsonl", "/etc/hosts"]},
+        {"data_files": [{"split": "train", "path": ["../private.jsonl"]}]},
+        {"data_files": "zip://x.jsonl::../private.zip"},
+        {"data_files": "./*/../../private.jsonl"},
+        {"data_dir": ".."},
+        {"data_dir": "hf://datasets/org/name"},
+    ],
+)
+def test_names_in_a_readme_lead_nowhere_else(tmp_path: Path, config: dict[str, object]) -> None:
+    (tmp_path / "private.jsonl").write_text('{"text": "private"}\n')
+    folder = describe(tmp_path / "data", **config)
+    with pytest.raises(UsageError, match="names what is not in its own folder") as raised:
+        convert(folder, tmp_path / "out")
+    assert raised.value.file == str(folder / "README.md")
+    assert "--outside" in str(raised.value.hint)
+    (folder / "README.md").rename(folder / "other")
+    described = (folder / "other").read_text().removeprefix("---\n").removesuffix("---\n")
+    (folder / ".huggingface.yaml").write_text(described)
+    with pytest.raises(UsageError, match="names what is not in its own folder"):
+        convert(folder, tmp_path / "out")
+
+
+def test_a_readme_names_files_of_its_folder_or_asked_others(tmp_path: Path) -> None:
+    (tmp_path / "private.jsonl").write_text('{"text": "private"}\n')
+    convert(describe(tmp_path / "own", data_files="own.jsonl"), tmp_path / "one")
+    assert mdsx.Dataset(tmp_path / "one")[0] == {"text": "own"}
+    convert(describe(tmp_path / "other", data_files="../private.jsonl"), tmp_path / "two", outside=True)
+    assert mdsx.Dataset(tmp_path / "two")[0] == {"text": "private"}
+
+
+def test_a_saved_dataset_leads_nowhere_else(tmp_path: Path) -> None:
+    for name in ("private", "data"):
+        datasets.Dataset.from_list([{"text": name}]).save_to_disk(tmp_path / name)
+    state = json.loads((tmp_path / "data" / "state.json").read_text())
+    state["_data_files"] = [{"filename": "../private/data-00000-of-00001.arrow"}]
+    (tmp_path / "data" / "state.json").write_text(json.dumps(state))
+    (tmp_path / "dict").mkdir()
+    (tmp_path / "dict" / "dataset_dict.json").write_text('{"splits": ["../private"]}')
+    for name in ("data", "dict"):
+        with pytest.raises(UsageError, match=r"names what is not in its own folder.*\.\./private"):
+            convert(tmp_path / name, tmp_path / f"of-{name}")
+    convert(tmp_path / "data", tmp_path / "asked", outside=True)
+    assert mdsx.Dataset(tmp_path / "asked")[0] == {"text": "private"}
+
+
+def test_files_that_can_lead_to_others_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(UsageError, match="files of the kind hdf5 can lead to others"):
+        convert(tmp_path / "data", tmp_path / "out")
 
 
 # --- the whole conversion
