@@ -75,6 +75,18 @@ def shown(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+_UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+"""Control characters except line feeds and tabs, line and paragraph separators, and those that change the direction."""
+
+
+def visible(text: str) -> str:
+    """Return `text` with an escape such as `\\u001b` in place of each character that would control a terminal.
+
+    JSON stays JSON: it has such characters only inside of strings, where these are its own escapes.
+    """
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 _Error = TypeVar("_Error", bound="MdsxError")
 
 
@@ -116,7 +128,7 @@ class MdsxError(Exception):
             text += f" ({details})"
         if hint:
             text += f"; {hint}"
-        super().__init__(redacted(text))  # also inside lists and dicts
+        super().__init__(visible(redacted(text)))  # also inside lists and dicts
         self._fields = {
             "message": message,
             "file": file,

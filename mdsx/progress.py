@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mdsx.errors import MdsxError
+from mdsx.errors import MdsxError, visible
 
 _PERIOD = 0.5  # seconds
 _COLUMNS = 80  # of a terminal that does not say how many it has
@@ -90,7 +90,7 @@ class StatusLine:
 
     def _write(self, end: str = "") -> None:
         """Write without control sequences other than a carriage return, which notebooks understand too."""
-        text = self._text()
+        text = visible(self._text())
         with suppress(OSError, ValueError):  # it was closed
             if not self._notebook:
                 text = text[: (os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS) - 1]

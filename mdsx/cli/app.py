@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import mdsx
 from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show, simulate, view
-from mdsx.cli.output import complain
+from mdsx.cli.output import complain, say
 from mdsx.errors import MdsxError
 
 
@@ -137,7 +137,7 @@ app.add_typer(caches)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"mdsx {mdsx.__version__}")
+        say(f"mdsx {mdsx.__version__}")
         raise typer.Exit
 
 

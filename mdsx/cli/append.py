@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, print_json, storage_options
+from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
 
 APPEND_EXAMPLE = "mdsx append s3://bucket/corpus part-00007"
 
@@ -47,6 +47,6 @@ def append(
         return
     place = f"samples {done.first:,} to {done.first + done.samples - 1:,} of {done.url}"
     if done.snapshot is None:
-        print(f"{done.part} had been appended before: it has {place}; nothing to do")
+        say(f"{done.part} had been appended before: it has {place}; nothing to do")
     else:
-        print(f"appended {done.part}: {place}; the snapshot from before is {done.snapshot}")
+        say(f"appended {done.part}: {place}; the snapshot from before is {done.snapshot}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, storage_options
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, say, storage_options
 from mdsx.errors import MdsxError, UsageError
 from mdsx.progress import Progress
 from mdsx.sizes import SECONDS, format_count, format_size, parse_age, parse_size
@@ -56,9 +56,9 @@ def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = 
 def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: float) -> None:
     total = sum(each.shards for each in found.datasets)
     limit = "" if found.limit is None else f", of at most {format_size(found.limit)}"
-    print(f"{found.directory}: {format_size(found.size)} in {format_count(total, 'shard')}{limit}")
+    say(f"{found.directory}: {format_size(found.size)} in {format_count(total, 'shard')}{limit}")
     if datasets:
-        print()
+        say()
         _print_columns(
             [
                 ("dataset", "fingerprint", "shards", "size", "last used", "held"),
@@ -76,7 +76,7 @@ def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: flo
             ]
         )
     if found.users:
-        print()
+        say()
         _print_columns(
             [
                 ("process", "program", "holds", "limit"),
@@ -88,7 +88,7 @@ def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: flo
         )
     if found.foreign:
         names = ", ".join(found.foreign[:_FOREIGN]) + (", ..." if len(found.foreign) > _FOREIGN else "")
-        print(f"\nnot the cache's, and never removed: {names} ({len(found.foreign):,} in all)")
+        say(f"\nnot the cache's, and never removed: {names} ({len(found.foreign):,} in all)")
 
 
 def _fields(found: Contents, datasets: Sequence[CachedDataset], now: float) -> dict[str, object]:
@@ -172,11 +172,11 @@ def _report(found: Removal, dataset: str | None, dry_run: bool, as_json: bool) -
         print_json({"dry_run": dry_run, **{name: {"files": n.files, "size": n.size} for name, n in amounts.items()}})
         return
     left = f"{_amount(found.left)} " + ("in the cache" if dataset is None else f"of {dataset} left")
-    print(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {left}")
+    say(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {left}")
     if found.held.files:
-        print(f"left {_amount(found.held)} that a process holds: see `mdsx cache`")
+        say(f"left {_amount(found.held)} that a process holds: see `mdsx cache`")
     if found.needed.files:
-        print(f"left {_amount(found.needed)} that a job has just used or needs soon")
+        say(f"left {_amount(found.needed)} that a job has just used or needs soon")
 
 
 def warm(
@@ -235,7 +235,7 @@ def warm(
     else:
         fetched = f"{done.fetched:,} fetched now, {format_size(done.fetched_size)}"
         there = "is" if done.shards == 1 else "are"
-        print(f"{done.cached:,} of {format_count(done.shards, 'shard')} {there} in {opened.cache.directory}; {fetched}")
+        say(f"{done.cached:,} of {format_count(done.shards, 'shard')} {there} in {opened.cache.directory}; {fetched}")
     if done.busy:
         complain(f"{format_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
     if done.cached + done.busy < done.shards:
@@ -280,4 +280,4 @@ def _print_columns(rows: Sequence[Iterable[str]]) -> None:
     rows = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())

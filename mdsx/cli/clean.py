@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, Json, StorageOption, print_json, storage_options
+from mdsx.cli.output import Bar, Json, StorageOption, print_json, say, storage_options
 from mdsx.sizes import format_size, parse_age
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def clean(
         print_json({"url": done.url, "dry_run": dry_run, "running": done.running, **amounts, **lists})
         return
     if done.running:
-        print(f"at work here: {', '.join(f'run {run}' for run in done.running)}")
+        say(f"at work here: {', '.join(f'run {run}' for run in done.running)}")
     _print("would remove" if dry_run else "removed", done.removed)
     for why in dict.fromkeys(leftover.kept for leftover in done.kept):
         _print("kept", [leftover for leftover in done.kept if leftover.kept == why], f" ({why})")
     if not done.removed:
-        print("nothing to remove")
+        say("nothing to remove")
 
 
 def _print(what: str, leftovers: Iterable[Leftover], why: str = "") -> None:
@@ -78,7 +78,7 @@ def _print(what: str, leftovers: Iterable[Leftover], why: str = "") -> None:
         counted = f"{len(some):,} " if kind == "attempt" else ""
         of = f", of run {run}" if run else ""
         amount = f"{files:,} {'file' if files == 1 else 'files'}, {format_size(size)}"
-        print(f"{what} {counted}{_KINDS[kind]}{of}: {amount}{why}")
+        say(f"{what} {counted}{_KINDS[kind]}{of}: {amount}{why}")
 
 
 def _amounts(leftovers: Iterable[Leftover]) -> dict[str, int]:

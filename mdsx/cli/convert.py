@@ -21,6 +21,7 @@ from mdsx.cli.output import (
     error_fields,
     print_json,
     print_table,
+    say,
     storage_options,
 )
 from mdsx.progress import Progress
@@ -335,15 +336,15 @@ class _Printer(LongCall):
                 }
             )
         elif conversion.already:
-            print(f"{conversion.url} was finished before: {samples}{skipped}; nothing to do")
+            say(f"{conversion.url} was finished before: {samples}{skipped}; nothing to do")
         else:
-            print(f"{samples} in {conversion.url}{skipped}")
+            say(f"{samples} in {conversion.url}{skipped}")
 
 
 def _print_plan(progress: ConversionProgress) -> None:
     parts = f", in {progress.parts} parts" if progress.parts > 1 else ""
     what = "tar" if progress.kind == "tar" else "file"
     files = format_count(progress.files, what)
-    print(f"{files}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
+    say(f"{files}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
     print_table(progress.columns.items(), indent="  ")
     sys.stdout.flush()  # so that it precedes the skips in a log of both streams

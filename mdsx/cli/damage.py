@@ -17,6 +17,7 @@ from mdsx.cli.output import (
     error_fields,
     one_line,
     print_json,
+    say,
     storage_options,
 )
 from mdsx.sizes import format_count, format_size
@@ -62,9 +63,9 @@ def verify(
                 file = damage.file or ""
                 files[file] += 1
                 if not as_json and files[file] <= _LINES:
-                    print(f"damaged: {one_line(damage)}")
+                    say(f"damaged: {one_line(damage)}")
                 elif not as_json and files[file] == _LINES + 1:
-                    print(f"damaged: {file}: and more, see --json")
+                    say(f"damaged: {file}: and more, see --json")
 
         found = verify_stored(storage, place, threads=threads, watch=watch)
     beside = unnamed(storage) if index is None else []
@@ -88,15 +89,15 @@ def verify(
         what = f"{_what(found)}, {format_size(found.size)}"
         if beside:
             names = ", ".join(beside[:_LINES]) + (", ..." if len(beside) > _LINES else "")
-            print(f"next to it: {format_count(len(beside), 'file')} that the index does not name: {names}")
+            say(f"next to it: {format_count(len(beside), 'file')} that the index does not name: {names}")
         if not found.ok:
-            print(f"{format_count(len(found), 'damage')} found in {what}: in {format_count(len(files), 'file')}")
+            say(f"{format_count(len(found), 'damage')} found in {what}: in {format_count(len(files), 'file')}")
             if found.format in (None, OURS.name):
                 complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
             else:
                 complain("copy the damaged files again from where they came, or write the dataset again", kind="")
         else:
-            print(f"sound: {what}; checked: {found.checks}")
+            say(f"sound: {what}; checked: {found.checks}")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -151,7 +152,7 @@ def repair(
 
 def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
     if not done.needed:
-        print(f"sound: {_what(done)}; nothing to repair")
+        say(f"sound: {_what(done)}; nothing to repair")
         return
     for shard in done.damaged:
         _print_shard(shard)
@@ -160,15 +161,15 @@ def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
     what = _what(done)
     lost = _lost(done)
     if done.written:
-        print(f"repaired: {what}; {lost}")
+        say(f"repaired: {what}; {lost}")
         if done.old_index:
-            print(f"the previous index: {done.old_index}")
+            say(f"the previous index: {done.old_index}")
         if done.damaged:
-            print("the damaged files are still there; nothing reads them")
+            say("the damaged files are still there; nothing reads them")
         if any(shard.drops for shard in done.damaged):
-            print("it is another dataset now: samples have other numbers, and states of running jobs no longer fit")
+            say("it is another dataset now: samples have other numbers, and states of running jobs no longer fit")
         return
-    print(f"nothing was changed: a repair would leave {what}; {lost}")
+    say(f"nothing was changed: a repair would leave {what}; {lost}")
     if done.drops and not dropping:
         complain("give --drop-damaged to repair it without the lost samples, or restore sound copies", kind="")
     elif dry_run:
@@ -179,34 +180,34 @@ def _print_shard(shard: ShardRepair) -> None:
     from mdsx.format import format_ranges
 
     for problem in shard.problems[:_PROBLEMS]:
-        print(f"damaged: {one_line(problem)}")
+        say(f"damaged: {one_line(problem)}")
     if len(shard.problems) > _PROBLEMS:
-        print(f"damaged: {shard.file}: and more like these")
+        say(f"damaged: {shard.file}: and more like these")
     if shard.samples is None:
-        print("  lost: all of it; its number of samples is unknown")
+        say("  lost: all of it; its number of samples is unknown")
     elif not shard.lost:
-        print(f"  lost: no sample, all {shard.samples:,} are kept")
+        say(f"  lost: no sample, all {shard.samples:,} are kept")
     else:
         numbers = format_ranges(shard.lost, most=_RANGES)
         if shard.first is not None:
             numbers += f" ({format_ranges(shard.lost, shard.first, most=_RANGES)} of the dataset)"
-        print(f"  lost: {shard.lost_samples:,} of {shard.samples:,} samples: {numbers}")
+        say(f"  lost: {shard.lost_samples:,} of {shard.samples:,} samples: {numbers}")
     if shard.replacement:
-        print(f"  replaced by {shard.replacement}")
+        say(f"  replaced by {shard.replacement}")
 
 
 def _print_index(done: Repair) -> None:
     from mdsx.format import filenames
 
     if done.index == "missing":
-        print(f"damaged: {done.url}/{filenames.INDEX}: it is not there")
-        print("  rebuilt from the shards; metadata, and shards missing at the end, cannot be recovered")
+        say(f"damaged: {done.url}/{filenames.INDEX}: it is not there")
+        say("  rebuilt from the shards; metadata, and shards missing at the end, cannot be recovered")
         return
-    print(f"damaged: {one_line(done.index_error)}")
+    say(f"damaged: {one_line(done.index_error)}")
     if done.proven:
-        print("  rebuilt from the shards: the original, byte for byte, as its checksum proves")
+        say("  rebuilt from the shards: the original, byte for byte, as its checksum proves")
     else:
-        print("  lost: its metadata and any unknown fields; its checksum does not prove that all shards are here")
+        say("  lost: its metadata and any unknown fields; its checksum does not prove that all shards are here")
 
 
 def _lost(done: Repair) -> str:

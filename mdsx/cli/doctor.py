@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsx.cli.cache import CacheOption
-from mdsx.cli.output import Json, StorageOption, as_plain, print_json, storage_options
+from mdsx.cli.output import Json, StorageOption, as_plain, print_json, say, storage_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mdsx.doctor import Finding
 
 DOCTOR_EXAMPLE = "mdsx doctor s3://bucket/corpus --cache /nvme/cache --ranks 64 --nodes 8 --batch 32"
@@ -56,7 +54,7 @@ def doctor(
         findings.append(finding)
         if not as_json:
             console.print(f"{finding.state:7}", style=_STYLES[finding.state], end="")
-            console.print(f"  {finding.check:14}  {' '.join(finding.found.split())}")
+            say(f"  {finding.check:14}  {' '.join(finding.found.split())}")
     problems = [finding for finding in findings if finding.state == "problem"]
     if as_json:
         fields = [
@@ -71,21 +69,21 @@ def doctor(
         ]
         print_json({"ok": not problems, "findings": fields})
     else:
-        _print_advice(console, findings)
+        _print_advice(findings)
     if problems:
         raise typer.Exit(1)
 
 
-def _print_advice(console: Console, findings: list[Finding]) -> None:
+def _print_advice(findings: list[Finding]) -> None:
     """Print what to do, problems first, each advice once; then the recommendation as Python."""
     wrong = sorted((each for each in findings if each.advice), key=lambda finding: finding.state)
     advice: dict[str, list[str]] = {}
     for finding in wrong:
         advice.setdefault(str(finding.advice), []).append(finding.check)
     if advice:
-        console.print("\nwhat to do")
+        say("\nwhat to do")
         for text, checks in advice.items():
-            console.print(f"  {', '.join(dict.fromkeys(checks))}: {text}")
+            say(f"  {', '.join(dict.fromkeys(checks))}: {text}")
     python = [finding.figures["python"] for finding in findings if "python" in finding.figures]
     if python:
-        console.print(f"\nrecommended\n  {python[0]}")
+        say(f"\nrecommended\n  {python[0]}")

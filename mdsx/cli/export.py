@@ -16,6 +16,7 @@ from mdsx.cli.output import (
     StorageOption,
     print_json,
     print_table,
+    say,
     storage_options,
 )
 from mdsx.progress import Progress
@@ -199,16 +200,14 @@ class _Printer(LongCall):
                 }
             )
         elif export.already:
-            print(
-                f"{export.url} was finished before: {format_count(export.samples, 'sample')} in {files}; nothing to do"
-            )
+            say(f"{export.url} was finished before: {format_count(export.samples, 'sample')} in {files}; nothing to do")
         else:
-            print(f"{format_count(export.samples, 'sample')} in {files} in {export.url}")
+            say(f"{format_count(export.samples, 'sample')} in {files} in {export.url}")
 
 
 def _print_plan(progress: ExportProgress) -> None:
     files = format_count(progress.files, "file")
-    print(f"{format_size(progress.of_size)}, to {files} in {progress.url}; columns:")
+    say(f"{format_size(progress.of_size)}, to {files} in {progress.url}; columns:")
     width = max(map(len, progress.columns.values()))
     rows = ((name, f"{kind:{width}}  {progress.forms[name]}") for name, kind in progress.columns.items())
     print_table(rows, indent="  ")

@@ -8,7 +8,16 @@ import typer
 
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.convert import KeyUntil
-from mdsx.cli.output import EngineOption, Json, LongCall, StorageOption, print_json, print_table, storage_options
+from mdsx.cli.output import (
+    EngineOption,
+    Json,
+    LongCall,
+    StorageOption,
+    print_json,
+    print_table,
+    say,
+    storage_options,
+)
 from mdsx.progress import Progress
 from mdsx.sizes import format_count, format_size
 
@@ -64,9 +73,9 @@ def parquet(
         return
     files = format_count(found.files, "file")
     rows = f"{format_count(found.samples, 'row')} in {format_count(found.shards, 'row group')}"
-    print(f"{rows} of {files}, {format_size(found.size)}; columns:")
+    say(f"{rows} of {files}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
-    print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
 def tar(
@@ -131,13 +140,13 @@ def tar(
         return
     unchanged = found.tars - found.read
     tars = format_count(found.tars, "tar")
-    print(f"{format_count(found.samples, 'sample')} in {tars}, {format_size(found.size)}; columns:")
+    say(f"{format_count(found.samples, 'sample')} in {tars}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
     if unchanged:
-        print(f"{unchanged:,} of the tars were indexed before, and have not changed")
+        say(f"{unchanged:,} of the tars were indexed before, and have not changed")
     if not found.checksums:
-        print("the index has no checksums, because the tars were not read whole")
-    print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+        say("the index has no checksums, because the tars were not read whole")
+    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
 def _rows(progress: Progress) -> str:

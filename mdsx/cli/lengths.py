@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, storage_options
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
 from mdsx.progress import Progress
 
 LENGTHS_EXAMPLE = "mdsx lengths s3://bucket/corpus --column tokens"
@@ -43,4 +43,4 @@ def lengths(
         print_json({**fields, "sum": found.sum, "mean": found.mean})
         return
     mean = "" if found.mean is None else f", {found.mean:,.1f} on average"
-    print(f"{found.file}: {found.samples:,} lengths ({found.rule} of column {found.column!r}){mean}")
+    say(f"{found.file}: {found.samples:,} lengths ({found.rule} of column {found.column!r}){mean}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, print_json, storage_options
+from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import format_count
 
@@ -43,7 +43,7 @@ def merge(
         print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})
     else:
         counts = f"{format_count(index.samples, 'sample')} in {format_count(len(index.counts), 'shard')}"
-        print(f"merged into {storage.url}: {counts}")
+        say(f"merged into {storage.url}: {counts}")
 
 
 def _object(text: str) -> dict[str, Any]:

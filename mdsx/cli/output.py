@@ -1,4 +1,7 @@
-"""Printing for all commands: results to stdout, everything else to stderr; bars only on a terminal."""
+"""Printing for all commands: results to stdout, everything else to stderr; bars only on a terminal.
+
+Whatever a command prints passes `visible`, because names and values of strangers could control the terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TextIO
 
 import typer
 
-from mdsx.errors import MdsxError, UnsupportedError
+from mdsx.errors import MdsxError, UnsupportedError, visible
 from mdsx.progress import Progress
 from mdsx.sizes import format_size
 
@@ -37,12 +40,15 @@ SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
 ]
 
-_EMPTY_LISTS = 100_000  # in the JSON of an array without items
+
+def say(text: str = "", *, to: TextIO | None = None) -> None:
+    """Print `text`, with control characters made visible, on stdout or `to` another stream."""
+    print(visible(text), file=to)
 
 
 def complain(problem: object, kind: str = "error: ") -> None:
     """Print one line on stderr."""
-    print(f"mdsx: {kind}{one_line(problem)}", file=sys.stderr)
+    say(f"mdsx: {kind}{one_line(problem)}", to=sys.stderr)
 
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:
@@ -63,7 +69,7 @@ def one_line(problem: object) -> str:
 def print_json(value: object) -> None:
     """Print one line of strict JSON on stdout."""
     try:
-        print(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
+        say(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
     except RecursionError:
         raise UnsupportedError("this is nested too deeply to print") from None
 
@@ -72,9 +78,13 @@ def as_plain(value: Any) -> Any:
     """Return a value as types of strict JSON. Raise UnsupportedError if its JSON would be huge."""
     np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is an array
     if np and isinstance(value, np.ndarray | np.generic):
-        if value.size == 0 and math.prod(value.shape[: value.shape.index(0)]) > _EMPTY_LISTS:
-            raise UnsupportedError("an empty array of that many dimensions is not printed", found=list(value.shape))
-        value = value.tolist()
+        from mdsx.format import Refused, as_lists
+
+        try:
+            value = as_lists(value)
+        except Refused as refused:
+            message = "an empty array of that many dimensions is not printed"
+            raise UnsupportedError(message, found=refused.found, expected=refused.expected) from None
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -92,7 +102,7 @@ def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        print(f"{indent}{name:{width}}  {value}")
+        say(f"{indent}{name:{width}}  {value}")
 
 
 def error_fields(error: MdsxError) -> dict[str, object]:
@@ -120,7 +130,7 @@ class Bar:
             progress.BarColumn(),
             progress.DownloadColumn(),
             progress.TransferSpeedColumn(),
-            progress.TextColumn("{task.fields[note]}"),
+            progress.TextColumn("{task.fields[note]}", markup=False),
             progress.TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -145,7 +155,7 @@ class Bar:
 
     def reach(self, size: int, note: str) -> None:
         """Set the number of bytes done."""
-        self._progress.update(self._task, completed=size, note=note)
+        self._progress.update(self._task, completed=size, note=visible(note))
         if self._lines and time.monotonic() - self._printed > _LINE_EVERY:
             self._printed = time.monotonic()
             complain(f"{self._doing}: {format_size(size)} of {format_size(self._total)}, {note}", kind="")

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mdsx.cli.output import print_table
+from mdsx.cli.output import print_table, say
 from mdsx.simulating import Cost, Report, words
 from mdsx.sizes import format_count, format_size
 
@@ -16,7 +16,7 @@ def print_report(report: Report) -> None:
     whole, settings = report.whole, report.settings
     about = "" if whole.exact else f" (+- {whole.error:.1%})"
     shards = format_count(settings["shards"], "shard")
-    print(f"{settings['data']}: {format_count(settings['samples'], 'sample')} in {shards}")
+    say(f"{settings['data']}: {format_count(settings['samples'], 'sample')} in {shards}")
     _section(
         "an epoch on all nodes",
         [
@@ -67,7 +67,7 @@ def print_report(report: Report) -> None:
         )
     _print_quality(report)
     for note in report.notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _print_quality(report: Report) -> None:
@@ -88,22 +88,22 @@ def _print_quality(report: Report) -> None:
     _columns(f"quality of the shuffle, from {report.quality['sampling']}", heads, rows)
     advice = report.advice
     if advice:
-        print("advice")
+        say("advice")
         for reason in advice["reasons"]:
-            print(f"  {reason}")
-        print(textwrap.indent(f"{advice['command']}\n{advice['python']}\n", "  "))
+            say(f"  {reason}")
+        say(textwrap.indent(f"{advice['command']}\n{advice['python']}\n", "  "))
 
 
 def _section(title: str, rows: Iterable[tuple[str, object]]) -> None:
-    print(title)
+    say(title)
     print_table(rows, indent="  ")
 
 
 def _columns(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-    print(title)
+    say(title)
     for row in (heads, *rows):
-        print("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        say("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _ahead(size: int) -> str:

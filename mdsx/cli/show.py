@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import IndexOption, Json, SnapshotOption, StorageOption, print_json, print_table, storage_options
+from mdsx.cli.output import (
+    IndexOption,
+    Json,
+    SnapshotOption,
+    StorageOption,
+    print_json,
+    print_table,
+    say,
+    storage_options,
+)
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import format_count, format_size
 
@@ -77,10 +86,10 @@ def info(
             ("fingerprint", found.fingerprint),
         ]
     )
-    print("columns")
+    say("columns")
     print_table(columns.items(), indent="  ")
     if found.metadata:
-        print("metadata")
+        say("metadata")
         print_table(
             (
                 (json.dumps(name, ensure_ascii=False)[1:-1], _metadata_line(value))
@@ -89,9 +98,9 @@ def info(
             indent="  ",
         )
     if kept:
-        print("snapshots")
+        say("snapshots")
         for fingerprint in kept:
-            print(f"  {fingerprint}")
+            say(f"  {fingerprint}")
 
 
 def _metadata_line(value: object) -> str:
@@ -130,7 +139,7 @@ def cat(
             if as_json:
                 print_json(sample)
             else:
-                print(f"sample {number}")
+                say(f"sample {number}")
                 print_table(((name, as_line(value)) for name, value in sample.items()), indent="  ")
 
 

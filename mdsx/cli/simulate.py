@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, storage_options
+from mdsx.cli.output import Json, StorageOption, say, storage_options
 from mdsx.errors import UsageError
 from mdsx.sizes import parse_size
 
@@ -121,11 +121,11 @@ def simulate(
         except OSError as error:
             raise UsageError(f"the page cannot be written: {error.strerror}", file=str(html)) from error
     if as_json:
-        print(report.as_json())
+        say(report.as_json())
         return
     print_report(report)
     if html is not None:
-        print(f"the page with charts: {html}")
+        say(f"the page with charts: {html}")
 
 
 def _check_page(path: Path) -> None:
@@ -159,4 +159,4 @@ def _number(text: str) -> int:
 
 def _watch(text: str) -> None:
     if sys.stderr.isatty():
-        print(f"simulating: {text}", file=sys.stderr)
+        say(f"simulating: {text}", to=sys.stderr)

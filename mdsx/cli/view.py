@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import webbrowser
 from typing import Annotated
 
 import typer
 
-from mdsx.cli.output import IndexOption, SnapshotOption, StorageOption, complain, storage_options
+from mdsx.cli.output import IndexOption, SnapshotOption, StorageOption, complain, say, storage_options
 
 VIEW_EXAMPLE = "mdsx view s3://bucket/corpus"
 
@@ -47,7 +48,8 @@ def view(
         tokenizer=None if tokenizer is None else Tokenizer(tokenizer),
     )
     with serve(Library(urls, opening), port) as server:
-        print(server.address, flush=True)
+        say(server.address)
+        sys.stdout.flush()
         complain("serving until Ctrl-C", kind="")
         try:
             if not no_open:  # in a thread: a browser for the terminal keeps its caller waiting
