@@ -14,11 +14,19 @@ from typing import Any
 
 from mdsx.errors import CorruptError, UnsupportedError
 
+MOST_UNPACKED = "64 MiB and 1,100 times the stored bytes"
+"""The rule of `most_unpacked`, for messages."""
+
 _PIECE = 2**20
 _SLICE = 2**16  # bytes passed to gzip at once, because it copies those that it does not consume
 _ROOM, _RATIO = 2**26, 1100
 _FEED = 1024  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
+
+
+def most_unpacked(stored: int) -> int:
+    """Return the bytes that `stored` bytes of a file may become: decompressed, or with the holes of a sparse file."""
+    return _ROOM + _RATIO * stored
 
 
 def decompress(chunks: Iterator[bytes], *, zlib_too: bool = False) -> Iterator[bytes]:
@@ -138,7 +146,7 @@ def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
             except zstandard.ZstdError as error:
                 raise CorruptError(f"zstd stream is damaged: {error}") from None
             given += len(piece)
-            if given > _ROOM + _RATIO * taken:
+            if given > most_unpacked(taken):
                 message = f"zstd stream decompresses to more than {_RATIO:,} times its size"
                 raise CorruptError(message, found=f"{given:,} bytes of {taken:,}", hint="decompress it first")
             if piece:

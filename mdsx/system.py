@@ -56,6 +56,27 @@ def allocate(descriptor: int, size: int) -> None:
         reached += os.pwrite(descriptor, zeros[: size - reached], reached)
 
 
+def stored_bytes(descriptor: int, start: int, stop: int) -> int:
+    """Return how many of the bytes [start, stop) of a file are stored, and are no holes: all, if the system cannot say.
+
+    The offset of the descriptor changes.
+    """
+    if not hasattr(os, "SEEK_DATA"):
+        return stop - start
+    stored = 0
+    while start < stop:
+        try:
+            start = os.lseek(descriptor, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole follows
+                break
+            return stop - start + stored  # a file system without holes
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        stored += max(min(end, stop) - start, 0)
+        start = end
+    return stored
+
+
 def boot() -> str:
     """Return eight characters that differ between boots of the machine, or "unknown"."""
     try:

@@ -21,7 +21,16 @@ from mdsx.arrow.columns import edges_of
 from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import MAX_SPAN, ColumnType, JoinedValues, Refused, Schema, numpy_values, value_encoder
+from mdsx.format import (
+    MAX_EMPTY_LISTS,
+    MAX_SPAN,
+    ColumnType,
+    JoinedValues,
+    Refused,
+    Schema,
+    numpy_values,
+    value_encoder,
+)
 
 _json = value_encoder(ColumnType("json"))
 
@@ -46,8 +55,18 @@ def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
     return _starred(kind, values) if kind.stars else _nullable(kind, values)
 
 
+def _check_empty(shapes: NDArray[np.int64]) -> None:
+    """Raise UsageError if one of the shapes has no items, but more lists than its bytes could justify."""
+    lists = np.cumprod(shapes[(shapes == 0).any(axis=1)].astype(np.float64), axis=1)  # floats do not overflow
+    if (wrong := (lists > MAX_EMPTY_LISTS).any(axis=1)).any():
+        expected = f"at most {MAX_EMPTY_LISTS:,} lists for an array without items"
+        found = f"{lists[wrong.argmax()].max():.0f} lists"
+        raise UsageError("an array without items would take too much memory as lists", found=found, expected=expected)
+
+
 def _fixed(kind: ColumnType, values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> Any:
     """Return numbers, or arrays of one shape [n, ...], as Arrow."""
+    _check_empty(np.array([values.shape[1:]], np.int64))
     found = _items(kind, values.reshape(-1), null if values.ndim == 1 else None)
     for axis in reversed(range(1, values.ndim)):
         count = math.prod(values.shape[:axis])
@@ -84,6 +103,7 @@ def _starred(kind: ColumnType, values: JoinedValues) -> Any:
     dims = _u32(values.data, values.edges[:-1][present][:, None] + np.arange(0, head, 4))
     starred = np.flatnonzero([size is None for size in shape])
     shapes[np.ix_(present, starred)] = dims
+    _check_empty(shapes[present])
     spans = np.maximum(shapes[present], 1).astype(np.float64).prod(axis=1) * kind.item_dtype.itemsize
     if (spans >= MAX_SPAN).any():  # as floats, which do not overflow
         raise CorruptError("an array's dimensions are too large", expected="below 2^31 bytes")

@@ -15,7 +15,7 @@ from mdsx.converting.files import File
 from mdsx.converting.naming import Naming
 from mdsx.converting.source import Asked, Block, Found, Source, Unit
 from mdsx.errors import FormatError, MdsxError, SampleError, UsageError, shown
-from mdsx.format import ColumnType, Refused, Schema, StoredIndex, batch_error
+from mdsx.format import ColumnType, Refused, Schema, StoredIndex, as_lists, batch_error
 from mdsx.shards import Columns, Excerpt, Shards, View, download_shard, read_index
 from mdsx.storage import Storage, StorageOptions, open_storage
 
@@ -198,7 +198,7 @@ def _writable(values: Any, kind: str) -> Any:
     if kind == "str":
         return [str(value) if isinstance(value, int) else _plain(value) for value in values]
     if kind.removesuffix("?") in ("json", "msgpack"):  # they have lists, not arrays
-        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+        values = [as_lists(value) if isinstance(value, np.ndarray) else value for value in values]
     return [_plain(value) for value in values] if any(map(_is_foreign, values)) else values
 
 

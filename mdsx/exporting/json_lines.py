@@ -23,7 +23,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from mdsx.exporting.kinds import misfit
-from mdsx.format import ColumnType, Refused, Schema
+from mdsx.format import ColumnType, Refused, Schema, check_empty_lists
 from mdsx.shards import Columns
 
 Nan = Literal["error", "null"]
@@ -85,6 +85,7 @@ class JsonLinesFile:
             if isinstance(values, np.ndarray):
                 if (finite := _finite(values)) is not None and not nan_null:
                     number = int(finite.reshape(len(values), -1).all(axis=1).argmin())
+                check_empty_lists(values.shape[1:])  # of each sample
                 found: list[Any] = _listed(values, nan_null)
                 return found
             if kind.foreign is None and not kind.scalar and kind.base != "msgpack":
@@ -121,6 +122,7 @@ def _plain(value: Any, nan_null: bool) -> Any:
     if value is None or isinstance(value, str | bytes | bool | int):
         return value
     if isinstance(value, np.ndarray | np.generic):
+        check_empty_lists(value.shape)
         return _listed(value, nan_null)
     if isinstance(value, float):
         return value if math.isfinite(value) else _not_finite(value, nan_null)

@@ -32,6 +32,7 @@ from mdsx.format.lengths import (
     lengths_of_sizes,
     mean_length,
 )
+from mdsx.format.lists import MAX_EMPTY_LISTS, as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
 from mdsx.format.protocol import (
     Decoder,
@@ -66,6 +67,7 @@ __all__ = [
     "HEADER_SIZE",
     "HEAD_SIZE",
     "IMAGES",
+    "MAX_EMPTY_LISTS",
     "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",
@@ -114,9 +116,11 @@ __all__ = [
     "ValuesDecoder",
     "WholeShards",
     "as_array",
+    "as_lists",
     "batch_error",
     "begins_sealed",
     "build_index",
+    "check_empty_lists",
     "check_length",
     "check_shard",
     "check_shard_count",

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from mdsx.errors import ChangedError, CorruptError, MissingError, TruncatedError, UnsupportedError, UsageError
+from mdsx.errors import ChangedError, CorruptError, MissingError, TruncatedError, UnsupportedError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.process import REQUESTS, Share
 from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside
@@ -30,6 +30,7 @@ _SQLITE, _INFOS = "index.sqlite", (".info.json", ".info.yaml")
 _GAP = 2**16  # bytes between ranges that are not worth a request of their own
 _LARGEST = 2**22  # bytes of a range
 _WAVE = 32
+_STEPS, _STEPS_A_BYTE = 10**6, 20  # of SQLite's machine, which takes about ten for a row
 _MORE = 2**12  # bytes that are read at once from a disk
 _AGAIN = "make the index without --from"
 _COUNT = re.compile(r"  (?:'([^']*)'|\"([^\"\\]*)\"|([^'\"\s#][^#]*?)) *: +([0-9]+) *")
@@ -109,6 +110,7 @@ class OtherIndex:
         at = 0
         try:
             with closing(sqlite3.connect(f"file:{self.sqlite}?mode=ro&immutable=1", uri=True)) as database:
+                self._bound(database)
                 for start, size in database.execute(query, (number,)):
                     if not (isinstance(start, int) and isinstance(size, int) and at <= start <= start + size):
                         raise CorruptError("its members overlap", file=self.file, place=f"tar {number}", hint=_AGAIN)
@@ -118,6 +120,20 @@ class OtherIndex:
             raise CorruptError(f"not an index of Energon: {error}", file=self.file, hint=_AGAIN) from None
         _add(found, min(at, entry.size), entry.size)
         return found
+
+    def _bound(self, database: sqlite3.Connection) -> None:
+        """Let SQLite take as many steps as a file of this size can need: the pages of a damaged one may form a loop.
+
+        Raise CorruptError if the members are no plain table: a view or a virtual table may have rows without end.
+        """
+        assert self.sqlite is not None
+        steps = _STEPS + _STEPS_A_BYTE * os.path.getsize(self.sqlite)
+        database.set_progress_handler(lambda: 1, steps)  # any but 0 ends the query
+        database.execute("PRAGMA trusted_schema = OFF")
+        query = "SELECT type, rootpage FROM sqlite_master WHERE lower(name) = 'sample_parts'"
+        found = database.execute(query).fetchall()
+        if len(found) != 1 or found[0][0] != "table" or not found[0][1]:  # a virtual table has no page
+            raise CorruptError("sample_parts is not a table", file=self.file, found=shown(found), hint=_AGAIN)
 
 
 def _add(ranges: list[tuple[int, int]], start: int, stop: int) -> None:

@@ -39,7 +39,7 @@ _FOREIGN: dict[str, values.ValueDecoder] = {
     "list[jpeg]": partial(values.decode_list, item=bytes),
     "list[png]": partial(values.decode_list, item=bytes),
 }
-_ARRAY = re.compile(r"ndarray(?::(?:(\w+)(?::(\d{1,10}(?:, *\d{1,10})*))?)?)?")
+_ARRAY = re.compile(r"ndarray(?::(?:(\w+)(?::(\d{1,10}(?:, *\d{1,10}){0,63}))?)?)?")  # NumPy has 64 dimensions
 _NOT_IN_TYPES = re.compile("[^A-Za-z0-9_.-]+")
 _MAX_DIMENSIONS = 8  # of our own types
 

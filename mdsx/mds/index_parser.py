@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import xxhash
 
+from mdsx.decompress import MOST_UNPACKED, most_unpacked
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format import MAX_SHARDS, Column, Schema, filenames
 from mdsx.mds import compressions, hashes
@@ -232,3 +233,12 @@ class _Parser:
             found = f"{shard.raw_data.bytes} bytes for {shard.samples} samples"
             expected = f"{least} to {_MAX_RAW_SIZE}"
             raise self._error("the size cannot be right", f"{place}.raw_data.bytes", found=found, expected=expected)
+        if shard.zip_data is not None and shard.raw_data.bytes > most_unpacked(shard.zip_data.bytes):
+            raise CorruptError(
+                "so few bytes cannot hold the shard",
+                file=self._file,
+                place=f"{place}.raw_data.bytes",
+                found=f"{shard.raw_data.bytes} bytes of {shard.zip_data.bytes}",
+                expected=f"at most {MOST_UNPACKED}",
+                hint="store it without compression",
+            )

@@ -21,11 +21,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.decompress import MOST_UNPACKED, most_unpacked
+from mdsx.errors import (
+    ChangedError,
+    CorruptError,
+    ForbiddenError,
+    MissingError,
+    TransportError,
+    TruncatedError,
+    UsageError,
+)
 from mdsx.format import filenames
 from mdsx.process import exhausted
 from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
-from mdsx.system import map_file
+from mdsx.system import map_file, stored_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -64,6 +73,7 @@ class LocalStorage:
                 raise TruncatedError(
                     "the file ends before the bytes asked for", file=str(path), found=status.st_size, expected=start + 1
                 )
+            _check_holes(file.fileno(), start, stop, path)
             data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # a single chunk is not copied
             if len(data) < stop - start:
                 raise TruncatedError(
@@ -80,6 +90,7 @@ class LocalStorage:
             if status.st_size != size:
                 kind = TruncatedError if status.st_size < size else ChangedError
                 raise kind("the file has another size", file=str(path), found=status.st_size, expected=size)
+            _check_holes(file.fileno(), 0, size, path)
             for chunk in _read(file.fileno(), 0, size):
                 sink(chunk)
                 size -= len(chunk)
@@ -270,7 +281,21 @@ def _discard(path: Path, key: str, choose: Choose | None) -> bool:
 def map_whole(path: Path) -> mmap.mmap:
     """Map the file at `path`; the mapping holds no descriptor. Raise ValueError if it is empty."""
     with _errors(path), open_file(path) as file:
-        return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
+        size = os.fstat(file.fileno()).st_size
+        _check_holes(file.fileno(), 0, size, path)
+        return map_file(file.fileno(), size)
+
+
+def _check_holes(descriptor: int, start: int, stop: int, path: Path) -> None:
+    """Raise CorruptError if bytes [start, stop) have far more holes than stored bytes."""
+    if stop - start <= most_unpacked(0):
+        return
+    stored = stored_bytes(descriptor, start, stop)
+    if stop - start > most_unpacked(stored):
+        found = f"{stop - start:,} bytes, {stored:,} of them stored"
+        hint = "if it is what you expect, copy it without holes (cp --sparse=never)"
+        message = "the file is sparse"
+        raise CorruptError(message, file=str(path), found=found, expected=f"at most {MOST_UNPACKED}", hint=hint)
 
 
 def _etag(status: os.stat_result) -> str:

@@ -18,7 +18,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zstandard
@@ -29,6 +29,7 @@ from mdsx.cli.show import cat
 from mdsx.converting import convert
 from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
+from mdsx.exporting import export
 from mdsx.format import Schema, check_shard, parse_index, parse_type, value_decoder
 from mdsx.format.frames import decompress_frame
 from mdsx.stream.state import OrderIdentity
@@ -152,6 +153,21 @@ def fifo(name: str) -> Callable[[Path], object]:
         os.mkfifo(folder / name)
 
     return make
+
+
+def sparse(name: str) -> Callable[[Path], object]:
+    """Return a function that makes a dataset one of whose files is followed by a hole."""
+
+    def make(folder: Path) -> None:
+        lies: dict[str, Any] = {"size": 2**31} if name.endswith("mdsx") else {}
+        stored(one("str", b"text"), **lies)(folder)
+        os.truncate(folder / name, 2**31)
+
+    return make
+
+
+def exported(kind: Literal["jsonl", "parquet"]) -> Callable[[Path], object]:
+    return lambda folder: export(kind, folder, folder / "out", processes=1)
 
 
 # --- indexes
@@ -410,6 +426,24 @@ CASES = [
         Case(f"mds: {name} that claims 4 GiB", *mds_bomb(name, 1000, 2**32 - 1), CorruptError,
              "so few bytes|memory|early", most=2**24)
         for name in ("br", "snappy")
+    ),
+    *(
+        Case(f"mds: {name} of 300 MiB of zeros, as its index says", *mds_bomb(name, 300 * 2**20, 300 * 2**20),
+             CorruptError, "so few bytes.*1,100 times", most=2**24)
+        for name in ("br", "bz2", "zstd")
+    ),
+    *(
+        Case(f"mds: an encoding of {count} dimensions", *mds(f"ndarray:uint8:{','.join(['9999999999'] * count)}", b""),
+             CorruptError, "not an encoding|Expected `int`", most=2_000_000)
+        for count in (64, 65, 100_000)
+    ),
+    Case("dataset: an index of 2 GiB of holes", sparse("index.json"), everything, CorruptError, "the file is sparse",
+         most=2**32),
+    Case("dataset: a shard of 2 GiB of holes", sparse("shard.00000.mdsx"), everything, CorruptError, "", most=2**32),
+    *(
+        Case(f"export: {kind} of an array of nothing, of 30,000,000", stored(shard), read, UsageError, "without items")
+        for kind, read in (("jsonl", exported("jsonl")), ("parquet", exported("parquet")))
+        for shard in (one("uint8[*,*]", struct.pack("<II", 30_000_000, 0)), one("uint8[30000000,0]", b""))
     ),
     Case("mds: 2^30 samples", *mds("str", b"text", samples=2**30), CorruptError, "size cannot be right"),
     Case("mds: an array of 63 dimensions of 2^64 - 1", *mds("ndarray", b"\x08\xff" + b"\xff" * 504), CorruptError,

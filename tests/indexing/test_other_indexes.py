@@ -107,12 +107,34 @@ def test_only_headers_numbers_and_arrays_are_read(
     assert mdsx.index_tars(folder).checksums
 
 
-def test_energons_index_says_which_ranges_to_fetch(folder: Path, tmp_path: Path, s3_url: str) -> None:
-    energon(folder)
-    storage = open_storage(s3_url)
+def uploaded(folder: Path, url: str) -> str:
+    storage = open_storage(url)
     for path in folder.rglob("*"):
         if path.is_file():
             storage.put(path.relative_to(folder).as_posix(), path.read_bytes())
+    return url
+
+
+_ENDLESS = """
+    VIEW sample_parts AS WITH RECURSIVE c(x) AS (VALUES(0) UNION ALL SELECT x + 1 FROM c)
+    SELECT 0 AS tar_file_id, x AS content_byte_offset, 0 AS content_byte_size FROM c
+"""
+
+
+@pytest.mark.parametrize("made", [_ENDLESS, "VIRTUAL TABLE sample_parts USING fts5(tar_file_id)"])
+def test_energons_members_are_a_plain_table_or_refused(folder: Path, made: str, s3_url: str) -> None:
+    path = energon(folder) / "index.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE sample_parts")
+        database.execute(f"CREATE {made}")
+        database.commit()
+    with pytest.raises(mdsx.CorruptError, match="sample_parts is not a table"):
+        mdsx.index_tars(uploaded(folder, s3_url), from_index=f"{s3_url}/{FOLDER}")
+
+
+def test_energons_index_says_which_ranges_to_fetch(folder: Path, tmp_path: Path, s3_url: str) -> None:
+    energon(folder)
+    uploaded(folder, s3_url)
     found = mdsx.index_tars(s3_url, from_index=f"{s3_url}/{FOLDER}")
     assert (found.samples, found.checksums) == (20, False)
     check_samples(s3_url, tmp_path)

@@ -1,0 +1,25 @@
+"""Arrays as nested lists, whose cost is not that of the stored bytes: an array [30000000, 0] has no items, and as many
+lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mdsx.format.inputs import Refused
+
+MAX_EMPTY_LISTS = 1000
+"""The most lists that an array without items becomes."""
+
+
+def as_lists(value: Any) -> Any:
+    """Return an array as nested lists, or a NumPy scalar as a number. Raise Refused for too many empty lists."""
+    check_empty_lists(value.shape)
+    return value.tolist()
+
+
+def check_empty_lists(shape: Sequence[int]) -> None:
+    """Raise Refused if an array of this shape has no items, but more than MAX_EMPTY_LISTS lists."""
+    if 0 in shape and math.prod(shape[: shape.index(0)]) > MAX_EMPTY_LISTS:
+        raise Refused(f"at most {MAX_EMPTY_LISTS:,} lists for an array without items", f"shape {list(shape)}")
