@@ -366,13 +366,14 @@ def _progress(batching: Steps, epoch: int, run: Run) -> str:
 class _Epoch(Iteration):
     """One iteration over the rest of an epoch; dead in a forked child, which has none of its threads."""
 
+    _prepared: Generator[Any, None, None] | None = None
+    _line: StatusLine | None = None
+
     def __init__(self, loader: BatchLoader, batching: Steps) -> None:
         super().__init__(loader._run, batching, "loader", warns=loader._data.warns)
         _alive.add(self)
         self._owner = Owner()
         self._loader, self._data = loader, loader._data
-        self._prepared: Generator[Any, None, None] | None = None
-        self._line: StatusLine | None = None
 
     def __next__(self) -> Any:
         if not self._owner.here:
@@ -420,7 +421,8 @@ class _Epoch(Iteration):
             line.close()
 
     def __del__(self) -> None:
-        self.close()
+        if self._prepared is not None or self._line is not None:  # else Ctrl-C may have come before __init__ ended
+            self.close()
 
 
 _alive: WeakSet[_Epoch] = WeakSet()

@@ -8,6 +8,7 @@ from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, 
 from mdsx.process.pool import Report, Work, deliver, map_in_processes
 from mdsx.process.scheduler import THREADS, Condition, Crew, Scheduler
 from mdsx.process.threads import PREFETCH, REQUESTS, Kind, Share
+from mdsx.process.turns import Turn
 from mdsx.process.workers import Engine, Workers
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Report",
     "Scheduler",
     "Share",
+    "Turn",
     "Work",
     "Workers",
     "at_fork",

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from mdsx.errors import UsageError, shown
+from mdsx.process import Turn
 from mdsx.stream.batching import Batching, Place, Steps, Task
 from mdsx.warn import warn
 
@@ -183,13 +184,16 @@ class Run:
 class Iteration(Iterator[Any]):
     """Hands out what `_begin` yields. After an exception it continues in the same place.
 
+    Threads may take turns in `next()`. A second one at the same time gets a UsageError.
     `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns of batches left out.
     """
 
+    _items: Iterator[tuple[Task, Any]] | None = None  # open only while this iteration has the run's pass
+
     def __init__(self, run: Run, batching: Steps, source: str, *, warns: bool) -> None:
+        self._turn = Turn()
         self.batching = batching
         self._run, self._source, self._warns = run, source, warns
-        self._items: Iterator[tuple[Task, Any]] | None = None  # open only while this iteration has the run's pass
         self._epoch = -1  # of the items
         self._taken = self._over = False
 
@@ -198,10 +202,18 @@ class Iteration(Iterator[Any]):
         """Return the tasks from there to the epoch's end that this process hands out, and their results or NOTHING."""
 
     def close(self) -> None:
-        """Drop what was prepared: `next()` makes the next batch again."""
+        """Drop what was prepared: `next()` makes the next batch again. Raise UsageError if a thread is in `next()`."""
+        self._turn.check()
         self._items = None
 
     def __next__(self) -> Any:
+        self._turn.take()
+        try:
+            return self._advance()
+        finally:
+            self._turn.end()
+
+    def _advance(self) -> Any:
         run, taken = self._run, self._taken
         if taken and not self._over and not run.has(self):
             raise UsageError(

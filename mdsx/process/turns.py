@@ -1,0 +1,38 @@
+"""One thread at a time: a second one gets an error, and not half of what the first one does."""
+
+from __future__ import annotations
+
+from threading import get_ident
+
+from mdsx.errors import UsageError
+
+
+class Turn:
+    """The turn of the thread that uses an object now; other threads may have it later."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self) -> None:
+        self._thread: dict[str, int] = {}
+
+    def take(self) -> None:
+        """Begin this thread's turn. Raise UsageError if another thread has it.
+
+        A thread that already has it keeps it: an interrupt may have come before `end`.
+        """
+        if self._thread.setdefault("id", get_ident()) != get_ident():  # atomic
+            raise _busy()
+
+    def end(self) -> None:
+        """End this thread's turn."""
+        self._thread.clear()
+
+    def check(self) -> None:
+        """Raise UsageError if another thread has the turn."""
+        if self._thread.get("id", get_ident()) != get_ident():
+            raise _busy()
+
+
+def _busy() -> UsageError:
+    hint = "let one thread take the batches and hand them to the others through a queue, or take turns with a lock"
+    return UsageError("another thread is in next() of this iteration", hint=hint)
