@@ -201,6 +201,12 @@ class Dataset:
         """Return the same samples with only `columns`: names, or a mapping from new names to those here."""
         return self.with_excerpt(self.excerpt.choose(columns))
 
+    def with_cache(self, cache: Cache) -> Dataset:
+        """Return the same, read through `cache`. Raise UsageError if it was opened with another one."""
+        excerpt = self.excerpt.with_cache(cache)
+        excerpt.check_caches()
+        return self if excerpt.datasets == self.excerpt.datasets else self.with_excerpt(excerpt)
+
     def with_excerpt(self, excerpt: Excerpt) -> Dataset:
         """Return what `excerpt` has, as a dataset."""
         return object.__new__(Dataset)._show(excerpt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -50,7 +51,6 @@ class _Member:
 
     name: str
     excerpt: Excerpt
-    default_cache: bool  # it came as a URL, and uses the mixture's cache
     amount: Fraction  # samples in an epoch, or a share
 
 
@@ -81,7 +81,8 @@ class Mixture:
         schedule: Proportions by position: a mapping from positions, which count the samples since the run began over
             all ranks and epochs, to what `reweight` takes. It has position 0, and each entry holds up to the next one.
             Then the components are datasets without proportions of their own.
-        cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs.
+        cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs, and for datasets that were
+            opened without one.
         storage_options: As in `mdsx.Dataset`, for the components that are given as URLs.
 
     Raises:
@@ -194,19 +195,18 @@ class Mixture:
             proportions = [proportions[name] for name in self.names]
         return self._checked(proportions)
 
-    def view(
-        self,
-        columns: ColumnChoice | None = None,
-        cache: CacheLike = None,
-    ) -> View:
-        """Return the components' shards as one. `cache` is for components that were given as a URL alone."""
+    def with_cache(self, cache: Cache) -> Mixture:
+        """Return the same, read through `cache`. Raise UsageError if a component was opened with another one."""
+        other = copy(self)
+        other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in self._members)
+        return other
+
+    def view(self, columns: ColumnChoice | None = None) -> View:
+        """Return the components' shards as one."""
         excerpts = []
         for member in self._members:
-            excerpt = member.excerpt
-            if member.default_cache and cache is not None:
-                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(Cache.of(cache)))
-            excerpt.check_caches()
-            excerpts.append(excerpt if columns is None else excerpt.choose(columns))
+            member.excerpt.check_caches()
+            excerpts.append(member.excerpt if columns is None else member.excerpt.choose(columns))
         return View(excerpts, self.component_column)
 
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
@@ -325,8 +325,8 @@ def _open(
                 Shards(source, cache=Cache.of(cache), storage_options=component.storage_options or storage_options)
             )
         )
-        default_cache = cache is None and not isinstance(source, Dataset)
-        members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]
+        excerpt = excerpt.with_cache(Cache.of(cache), by_default=True)
+        members = [_Member("", excerpt, Fraction(int(excerpt.subset.counts.sum())))]
     for chosen in (component.columns, columns):
         if chosen is not None:
             members = [replace(member, excerpt=member.excerpt.choose(chosen)) for member in members]

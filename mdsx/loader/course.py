@@ -7,13 +7,12 @@ from mdsx.errors import UsageError
 from mdsx.mixture import Mixture
 from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle
 from mdsx.shards import ColumnChoice, View
-from mdsx.storage.cache import CacheLike
 
 
-def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None, cache: CacheLike = None) -> View:
-    """Return what a run reads of `dataset`. `cache`: for the datasets that a mixture opens."""
+def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> View:
+    """Return what a run reads of `dataset`."""
     if isinstance(dataset, Mixture):
-        return dataset.view(columns, cache)
+        return dataset.view(columns)
     return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
 
 

@@ -79,7 +79,8 @@ class Loader(BatchLoader):
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         seed: The seed of the order, an unsigned 64-bit integer.
         shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
-        cache: An `mdsx.Cache`, or its directory.
+        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
+            is an error to give both, and not the same.
         transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. With two parameters, the
             second is a NumPy generator made from the sample's seed, as in StreamingDataset.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over

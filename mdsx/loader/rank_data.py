@@ -365,16 +365,15 @@ def rank_data(
     """Open a dataset if it is a URL, and return this rank's view of it. Raise UsageError for invalid arguments."""
     if not isinstance(shuffle, bool | Shuffle):
         raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
-    if isinstance(dataset, Dataset) and cache is not None:
-        raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
     if isinstance(dataset, Dataset | Mixture):
         if storage_options is not None:
             kind = type(dataset).__name__
             raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
+        dataset = dataset.with_cache(Cache.of(cache))
     else:
         shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
         dataset = Dataset.of(shards)
-    view = view_of(dataset, columns, cache)
+    view = view_of(dataset, columns)
     return RankData(
         dataset,
         view,

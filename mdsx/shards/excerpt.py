@@ -12,6 +12,7 @@ from mdsx.errors import UsageError, shown
 from mdsx.format import Decoder, Schema
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.shards import Shards
+from mdsx.storage.cache import Cache
 
 ColumnChoice = Sequence[str] | Mapping[str, str]
 """Names of columns, or a mapping: new name -> name in the dataset."""
@@ -76,6 +77,15 @@ class Excerpt:
     def read(self) -> tuple[int, ...]:
         """The numbers of the datasets that have any of the columns."""
         return tuple(sorted(set(self.homes))) or (0,)
+
+    def with_cache(self, cache: Cache, *, by_default: bool = False) -> Excerpt:
+        """Return the same, read through `cache`: with `by_default`, the datasets that were opened without one. Else
+        raise UsageError if a dataset was opened with another one."""
+        shards, *sides = (
+            dataset if by_default and not dataset.has_default_cache else dataset.with_cache(cache)
+            for dataset in self.datasets
+        )
+        return replace(self, shards=shards, sides=tuple(sides))
 
     def check_caches(self) -> None:
         """Raise UsageError if a cache cannot hold the largest shard of a dataset that is read."""

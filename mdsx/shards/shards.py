@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, UsageError
 from mdsx.format import Decoder, OpenedShard, Schema, Selection, StoredIndex, filenames
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
 from mdsx.shards.formats import cache_folder, read_index
@@ -69,7 +69,7 @@ class Shards:
     ) -> None:
         """`connections`: how many to open early, while the index is fetched, if the cache is empty. `index`: the folder
         with the index, if it is not that of the shards. `snapshot`: the fingerprint that the dataset has or had."""
-        self._trust_cache = cache.verify == "size"
+        self._given_cache = cache
         self.storage: Storage = open_storage(url, storage_options)
         path = self.storage.path(filenames.INDEX)
         self.cache: CacheDirectory | None = None
@@ -90,10 +90,34 @@ class Shards:
             self.cache = cache.open()
         self._state_or_none: _ProcessState | None = None
 
+    @property
+    def has_default_cache(self) -> bool:
+        """Whether nothing was said about the cache when these were opened."""
+        return self._given_cache == _DEFAULT_CACHE
+
+    @property
+    def _trust_cache(self) -> bool:
+        return self._given_cache.verify == "size"
+
     def with_cache(self, cache: Cache) -> Shards:
-        """Return the same shards, read through another cache if they are read through one."""
+        """Return the same shards, read through `cache` if they are read through one: what is given later wins over
+        the default.
+
+        Raises:
+            UsageError: Another cache was given when these were opened.
+        """
+        if cache == _DEFAULT_CACHE or cache.same_as(self._given_cache):
+            return self
+        if not self.has_default_cache:
+            raise UsageError(
+                "two different caches are given for one dataset",
+                file=self.storage.url,
+                found=repr(cache),
+                expected=f"{self._given_cache!r}, as it was opened with",
+                hint="give cache= in one place",
+            )
         other = copy(self)
-        other._trust_cache = cache.verify == "size"
+        other._given_cache, other._state_or_none = cache, None
         if self.cache is not None:
             other.cache = cache.open()
         return other

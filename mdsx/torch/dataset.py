@@ -63,7 +63,8 @@ class StreamingDataset(IterableDataset[Any]):
         shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
         epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
             the dataset, and leave out only what `drop_last` drops.
-        cache: An `mdsx.Cache`, or its directory.
+        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
+            is an error to give both, and not the same.
         transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. `mdsx.torch.collate`
             joins what it returns. If it has exactly two required positional parameters, it is called as
             `transform(sample, rng)` with a NumPy generator made from the sample's seed: it gives the same numbers after

@@ -71,8 +71,6 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
     assert ids(StreamingDataset(dataset, seed=3, batch_size=64)) == ids(
         StreamingDataset(local_url, seed=3, batch_size=64)
     )
-    with pytest.raises(mdsx.UsageError, match=r"mdsx\.Dataset"):
-        StreamingDataset(dataset, cache=mdsx.Cache(limit="1GB"))
 
 
 # --- resuming: workers do not report their position, so the batches are counted

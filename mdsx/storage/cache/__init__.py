@@ -83,6 +83,14 @@ class Cache:
         if self.verify not in ("full", "size"):
             raise UsageError('verify must be "full" or "size"', found=shown(self.verify))
 
+    def same_as(self, other: Cache) -> bool:
+        """Return whether both say the same, however it is written."""
+        return self._meaning() == other._meaning()
+
+    def _meaning(self) -> tuple[str | None, int | None, str]:
+        directory = None if self.directory is None else os.path.realpath(os.path.expanduser(self.directory))
+        return directory, None if self.limit is None else parse_size(self.limit), self.verify
+
     @classmethod
     def of(cls, given: CacheLike) -> Cache:
         """Return the cache that an argument `cache` means."""
