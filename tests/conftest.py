@@ -26,6 +26,7 @@ from tools.servers.az import AzureServer
 from tools.servers.gs import GoogleServer
 from tools.servers.s3 import S3Server
 
+pytest_plugins = ["tests.summary"]
 _NUMBERS = itertools.count()
 
 fork_server.preload()
@@ -47,12 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
-    parser.addoption("--engines", action="store_true", help="also run the long tests with Ray and Spark")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let hypothesis try fewer examples than its 100, except with `--long`, and each for as long as it takes."""
-    config.addinivalue_line("markers", "engines: a long test with Ray or Spark, which only --engines runs")
     settings.register_profile("short", max_examples=20, deadline=None)
     settings.register_profile("long", max_examples=1000, deadline=None)
     settings.load_profile("long" if config.getoption("--long") else "short")
@@ -73,12 +72,8 @@ def pytest_collection() -> Generator[None, object, object]:
             gc.enable()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of the tools. Some take a minute: at the end, other test processes would wait for them."""
-    if not config.getoption("--engines"):
-        long = [item for item in items if item.get_closest_marker("engines")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("engines")]
     items.sort(key=lambda item: not item.nodeid.startswith("tests/tools/"))
 
 

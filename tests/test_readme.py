@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,11 +98,11 @@ def copy_golden_files(directory: Path) -> None:
             shutil.copy(golden / "megatron" / f"u16{suffix}", directory / f"{prefix}_text_document{suffix}")
 
 
-def run_pages(directory: Path) -> tuple[set[str], dict[str, Any]]:
-    """Run the pages there. Return the names of the commands that ran, and what is left of an epoch in each session."""
+def run_pages(directory: Path, pages: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
+    """Run pages there. Return the names of the commands that ran, and what is left of an epoch in each session."""
     os.chdir(directory)
     multiprocessing.set_start_method(None, force=True)  # the default, which is not the fork server
-    sessions: dict[str, dict[str, Any]] = {page: {"__name__": page} for page in PAGES}
+    sessions: dict[str, dict[str, Any]] = {page: {"__name__": page} for page in pages}
     commands = set()
     for page, session in sessions.items():
         for block in blocks(page):
@@ -119,13 +119,40 @@ def run_pages(directory: Path) -> tuple[set[str], dict[str, Any]]:
     return commands, {page: session.get("remaining") for page, session in sessions.items()}
 
 
-def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _bucket(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`s3://bucket`, which the pages name, on a server of its own."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        for name, value in server.env().items():
+            monkeypatch.setenv(name, value)
+        server.make_bucket("bucket")
+        yield
+
+
+@pytest.mark.usefixtures("_bucket")
+def test_the_readmes_snippets_work(tmp_path: Path) -> None:
+    write_tars(tmp_path)
+    commands, remaining = fork_server.call(run_pages, tmp_path, PAGES[:1])
+    assert commands == {"cat", "doctor", "info", "verify"}
+    assert remaining == {"README.md": (1000 // 32 - 10) * 32}
+    assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
+
+
+def test_snippets_of_python_compile() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "python":
+                compile("\n" * block.line + block.code, page, "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_bucket")
+def test_every_snippet_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tars(tmp_path)
     write_mixed_tars(tmp_path)
     write_table(tmp_path)
     copy_golden_files(tmp_path)
-    s3.make_bucket("bucket")
-    commands, remaining = fork_server.call(run_pages, tmp_path, timeout=280)
+    commands, remaining = fork_server.call(run_pages, tmp_path, PAGES, timeout=280)
     monkeypatch.chdir(tmp_path)
     expected = "append cache cat clean convert doctor export info lengths merge repair verify"
     assert commands == set(expected.split())

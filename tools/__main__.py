@@ -63,8 +63,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         made.set_defaults(tool=module)
         return made.add_argument
 
-    add = tool("check", "Run lint, types and all tests.", "a step failed")
-    add("--engines", action="store_true", help="run all tests with Ray and Spark instead: some minutes for each")
+    add = tool("check", "Run lint, types and tests.", "a step failed")
+    text = "also run slow tests, and those with Ray and Spark: an hour; as root on Debian, install Chromium for them"
+    add("--all", action="store_true", help=text)
 
     tool("api", "Write docs/api.md from the docstrings.")
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
-from tools.console import Console, program
+from tools.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with their arguments
+_TESTS = ("pytest", "-n", str(min(len(os.sched_getaffinity(0)), 8)), "--dist", "worksteal", "--durations=20")
 STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
-    ("headless Chromium for tests of pages", ("tools.browser",)),
-    ("tests (pytest)", ("pytest", "-n", "3", "--dist", "worksteal", "--durations=20")),
+    ("types (mypy --strict)", ("mypy",)),
+    ("tests (pytest)", _TESTS),
 )
-ENGINES: Steps = (("tests with engines (pytest)", ("pytest", "--engines", "-m", "engines", "--durations=20")),)
-BESIDE: Steps = (("types (mypy --strict)", ("mypy",)),)
+ALL: Steps = (
+    *STEPS,
+    ("headless Chromium for tests of pages", ("tools.browser",)),
+    ("slow tests (pytest -m slow)", (*_TESTS, "-m", "slow")),
+    ("tests with engines (pytest -m engines)", ("pytest", "-m", "engines", "--durations=20")),
+)
+"""Everything. The tests with Ray and Spark come last and one at a time: each starts a cluster."""
+HEADING = "processor seconds by test module, with those of the processes that it started:"
+"""The line of pytest's output from which a terminal shows it too."""
 WORDS = {
     r"anew": "again",
     r"belongs? into": "belongs in, must come",
@@ -59,20 +67,15 @@ ALLOWED = {
 _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 
-def run(given: argparse.Namespace, steps: Steps = STEPS, beside: Steps = BESIDE, root: Path = ROOT) -> int:
-    """Run every step in `root`, also after one that failed, and `beside` meanwhile: it takes one processor.
-
-    With `given.engines`, run the tests with engines only. Return the exit status: 0 if all of them passed.
-    """
+def run(given: argparse.Namespace, root: Path = ROOT, steps: Steps = STEPS, all_steps: Steps = ALL) -> int:
+    """Run each step in `root`, also after one that failed. Return the exit status: 0 if all of them passed."""
     console = Console()
-    if given.engines:
-        steps, beside = ENGINES, ()
-    with ExitStack() as stack:
-        begun = [
-            (title, stack.enter_context(program([sys.executable, "-m", *command], root))) for title, command in beside
-        ]
-        failed = [title for title, command in steps if console.run(title, [sys.executable, "-m", *command], root)]
-        failed += [title for title, process in begun if console.follow(title, process)]
+    chosen = all_steps if given.all else steps
+    failed = [
+        title
+        for title, command in chosen
+        if console.run(title, [sys.executable, "-m", *command], root, shown_from=HEADING)
+    ]
     console.print(f"FAILED: {', '.join(failed)}" if failed else "All passed.")
     return int(bool(failed))
 

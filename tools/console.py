@@ -63,41 +63,33 @@ class Console(rich.console.Console):
             line = f"{mark} {title}{step.result and f': {step.result}'}"
             self.print(Text.assemble((line, style), (f" ({time.monotonic() - started:.1f} s)", "dim")))
 
-    def run(self, title: str, command: Sequence[str], directory: Path) -> int:
-        """Run a program as a step and return its status. Its output is printed, on a terminal only if it fails."""
-        with program(command, directory) as process:
-            return self.follow(title, process)
+    def run(self, title: str, command: Sequence[str], directory: Path, *, shown_from: str | None = None) -> int:
+        """Run a program as a step and return its status. It ends with the step, also if that is interrupted.
 
-    def follow(self, title: str, process: subprocess.Popen[str]) -> int:
-        """Do the same with a program that was started before."""
+        Its output is printed. A terminal shows it only if the program fails, or from the line `shown_from`.
+        """
         lines: list[str] = []
-        with self.step(title) as step:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip("\n"))
-                if self.is_terminal:
-                    step.note(line)
-                    step.result = line.strip() or step.result
-                else:
-                    self.print(lines[-1])
-            status = process.wait()
+        with self.step(title) as step, subprocess.Popen(
+            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
+        ) as process:  # fmt: skip
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    lines.append(line.rstrip("\n"))
+                    if self.is_terminal:
+                        step.note(line)
+                        step.result = line.strip() or step.result
+                    else:
+                        self.print(lines[-1])
+                status = process.wait()
+            finally:
+                process.terminate()
             step.passed = status == 0
-        if status and self.is_terminal:
-            self.print("\n".join(lines))
+        if self.is_terminal:
+            first = 0 if status else lines.index(shown_from) if shown_from in lines else len(lines)
+            self.print("\n".join(lines[first:]), end="\n" if lines[first:] else "")
         return status
-
-
-@contextmanager
-def program(command: Sequence[str], directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program whose output is read from a pipe. It is ended if the context is left before."""
-    with subprocess.Popen(
-        command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace",
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.terminate()
 
 
 @contextmanager

@@ -16,6 +16,8 @@ import pytest
 from tests.examples.runs import EXAMPLES, killed
 from tools.environment import PeerEnvironment
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import importlib.util, json, sys
 from pathlib import Path

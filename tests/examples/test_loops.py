@@ -29,16 +29,19 @@ def check(trained: Trained, epochs: int = EPOCHS) -> None:
     assert trained.epochs == [Counter(range(SAMPLES))] * epochs
 
 
+@pytest.mark.slow
 def test_accelerate_resumes_on_other_ranks_exactly_once(programs: Programs, data: str, tmp_path: Path) -> None:
     trained = programs.run("accelerate_loop.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)])
     check(trained)
     assert "the mean of 1,003 samples" in trained.printed
 
 
+@pytest.mark.slow
 def test_lightning_resumes_on_other_ranks_exactly_once(programs: Programs, data: str, tmp_path: Path) -> None:
     check(programs.run("lightning_trainer.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(1)]))
 
 
+@pytest.mark.slow
 def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(
     programs: Programs, data: str, tmp_path: Path
 ) -> None:
@@ -46,12 +49,14 @@ def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(
     check(programs.run("distributed_checkpoint.py", data, tmp_path / "run", starts))
 
 
+@pytest.mark.slow
 def test_torchtitan_resumes_on_other_ranks_exactly_once(
     frameworks: None, programs: Programs, data: str, tmp_path: Path
 ) -> None:
     check(programs.run("torchtitan_loader.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(1)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["huggingface_trainer.py", "trl_sft.py"])
 def test_trainers_resume_on_other_ranks_exactly_once(
     program: str, frameworks: None, programs: Programs, data: str, tmp_path: Path

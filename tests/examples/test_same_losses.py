@@ -9,6 +9,8 @@ import pytest
 
 from tests.examples.runs import Programs, Start, killed
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = 1003
 
 

@@ -12,6 +12,8 @@ from tests import fork_server
 from tests.guides.from_litdata import PAGE
 from tests.guides.programs import Before, Programs, check_epochs, run_before
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Before:

@@ -47,6 +47,7 @@ def before(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Before:
     return Before(directory, url, **found)
 
 
+@pytest.mark.slow
 def test_the_page_lists_every_argument_and_encoding(before: Before) -> None:
     tables = dict(before.tables)
     encodings = set(tables.pop("Column encodings"))
@@ -56,6 +57,7 @@ def test_the_page_lists_every_argument_and_encoding(before: Before) -> None:
     assert not encodings - PAGE.rows("Column encodings").keys()
 
 
+@pytest.mark.slow
 def test_the_programs_before_and_after_read_the_same(before: Before) -> None:
     check_epochs(before.batches)
     found = fork_server.call(run_after, before.directory, before.url, timeout=200)

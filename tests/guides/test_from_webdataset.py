@@ -19,6 +19,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
     return run_before("from_webdataset", "webdataset", tmp_path_factory)
 
 
+@pytest.mark.slow
 def test_the_page_lists_every_argument_and_method(before: Before) -> None:
     assert {table: sorted(PAGE.rows(table)) for table in before.tables} == before.tables
 
@@ -28,6 +29,7 @@ def test_the_page_says_which_types_are_inferred() -> None:
     assert types == {name: f"`{type_of_extension(name)}`" for name in types}
 
 
+@pytest.mark.slow
 def test_the_programs_before_and_after_read_the_same_tars(before: Before) -> None:
     assert [len(batch) for batch in before.batches] == [32] * 2 * 30  # each worker drops the end of its tars
     assert {number for batch in before.batches for number in batch} <= set(range(1000))

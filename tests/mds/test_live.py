@@ -14,6 +14,8 @@ from tests.mds import test_golden
 from tests.mds.notation import as_noted
 from tools.environment import PeerEnvironment
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -62,6 +62,7 @@ def test_texts_and_series_have_enough_contrast_in_both_themes() -> None:
         assert contrast(theme["bad"], theme["bad-ground"]) >= 4.5
 
 
+@pytest.mark.slow
 def test_the_switch_changes_the_theme_and_a_chart_is_drawn(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     chart = "new uPlot({width: 300, height: 200, series: [{}, {stroke: mdsxTheme.color('series-1')}]}, [[1, 2], [3, 4]]"

@@ -42,6 +42,7 @@ def draws_all(tab: Tab, charts: int) -> None:
     assert len([url for url in tab.requests if url.startswith("file:")]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (1200, "dark"), (400, "light"), (400, "dark")])
 def test_charts_are_drawn_and_nothing_is_loaded(chromium: Browser, file: Path, width: int, theme: Theme) -> None:
     with opened(chromium, file.as_uri(), width=width, theme=theme) as tab:
@@ -62,6 +63,7 @@ def test_the_policy_allows_only_the_page_s_own_scripts() -> None:
     assert not re.search(r"<[^>]* (on\w+|style)=", re.sub(r"(?s)<(script|style).*?</\1>", "", text))
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_shown_and_not_run(chromium: Browser, tmp_path: Path) -> None:
     plain = example()
     advice = {**plain.advice, "reasons": [HOSTILE], "command": HOSTILE, "python": HOSTILE}
@@ -77,6 +79,7 @@ def test_hostile_texts_are_shown_and_not_run(chromium: Browser, tmp_path: Path) 
         assert tab.page.evaluate("document.documentElement.scrollWidth") == 400
 
 
+@pytest.mark.slow
 def test_the_slider_and_the_mouse_select_a_choice(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri(), width=1200) as tab:
         assert "64 lanes, block of 524,288 samples (recommended)" in tab.page.inner_text("#selected")
@@ -94,6 +97,7 @@ def test_the_slider_and_the_mouse_select_a_choice(chromium: Browser, file: Path)
         assert tab.errors == []
 
 
+@pytest.mark.slow
 def test_a_button_selects_the_best_choice_for_the_simulated_cache(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri()) as tab:
         tab.page.click("text=Best with the simulated cache of 4 GB: 86 % of an exact shuffle")
@@ -102,6 +106,7 @@ def test_a_button_selects_the_best_choice_for_the_simulated_cache(chromium: Brow
         assert "✗ 74 shards in a batch, 86 % of an exact shuffle's (wanted: at least 90 %)" in text
 
 
+@pytest.mark.slow
 def test_a_button_copies_the_arguments(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri()) as tab:
         button = tab.page.locator("#arguments button").nth(1)
@@ -113,6 +118,7 @@ def test_a_button_copies_the_arguments(chromium: Browser, file: Path) -> None:
         assert "mdsx.Shuffle(lanes=64, shuffle_block=524288)" in tab.page.input_value("#paste")
 
 
+@pytest.mark.slow
 def test_the_switch_changes_the_theme(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri(), theme="dark") as tab:
         ground = "getComputedStyle(document.body.parentElement).backgroundColor"
@@ -122,6 +128,7 @@ def test_the_switch_changes_the_theme(chromium: Browser, file: Path) -> None:
         draws_all(tab, 10)
 
 
+@pytest.mark.slow
 def test_what_a_report_lacks_is_left_out(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "small.html"
     path.write_text(page(example(quality={}, advice={}, resume=None)), encoding="utf-8")
@@ -133,6 +140,7 @@ def test_what_a_report_lacks_is_left_out(chromium: Browser, tmp_path: Path) -> N
         assert not re.search(r"undefined|NaN|null|\[object", text)
 
 
+@pytest.mark.slow
 def test_no_text_is_missing(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri()) as tab:
         text = tab.page.inner_text("main")

@@ -15,6 +15,8 @@ from mdsx.simulating.py1e import Py1e
 from mdsx.simulating.quality import distinct_in, repeated_in
 from tools.environment import PeerEnvironment
 
+pytestmark = pytest.mark.slow
+
 COUNTS, BLOCK, NODES, BATCH, SEEDS = np.array([180, 200, 220, 150] * 100), 4000, 4, 64, 4
 PROGRAM = """
 import json, sys, types

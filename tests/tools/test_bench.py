@@ -340,6 +340,7 @@ class TestSubjects:
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == [f"write-{name}" for name in workloads.SIZES]
 
+    @pytest.mark.slow
     def test_mdsx_runs_from_end_to_end(self, tmp_path: Path) -> None:
         program = (
             "import sys; from tools.bench import measure; measure.SECONDS = 0.01;"

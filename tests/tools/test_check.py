@@ -3,68 +3,103 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tools.check import BESIDE, STEPS, Steps, run
-from tools.console import Console, program
+from tools.check import ALL, HEADING, STEPS, run
+from tools.console import Console
 
 GOOD = ("good", ("this",))
 BAD = ("bad", ("json.tool", "/nothing/here"))
-GIVEN = argparse.Namespace(engines=False)
+FAST, EVERYTHING = argparse.Namespace(all=False), argparse.Namespace(all=True)
 ROOT = Path(__file__).parent.parent.parent
+
+TESTS = """
+import subprocess, sys
+import pytest
+
+@pytest.fixture(scope="session")
+def server():
+    yield
+    sum(range(10**7))
+
+def test_works_in_a_child(server):
+    subprocess.run([sys.executable, "-S", "-c", "sum(range(10**7))"], check=True)
+
+@pytest.mark.slow
+def test_is_slow():
+    pass
+
+@pytest.mark.engines
+@pytest.mark.parametrize("number", range(3))
+def test_needs_engines(number):
+    pass
+"""
 
 
 def test_all_passed_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(GIVEN, (GOOD,), (GOOD,), tmp_path) == 0
+    assert run(FAST, tmp_path, (GOOD, GOOD), (BAD,)) == 0
     out = capsys.readouterr().out
     assert out.count("Beautiful is better than ugly.") == 2
     assert out.endswith("All passed.\n")
 
 
-@pytest.mark.parametrize(("steps", "beside"), [((BAD, GOOD), ()), ((GOOD,), (BAD,))])
-def test_a_failure_is_status_1_after_all_steps(
-    steps: Steps, beside: Steps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(GIVEN, steps, beside, tmp_path) == 1
+def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(EVERYTHING, tmp_path, (), (BAD, GOOD)) == 1
     out = capsys.readouterr().out
     assert "No such file or directory" in out
     assert "Beautiful is better than ugly." in out
     assert out.endswith("FAILED: bad\n")
 
 
-def test_what_runs_beside_the_steps_ends_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if an interrupt ends them."""
-    started: list[subprocess.Popen[str]] = []
-    monkeypatch.setattr(Console, "run", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
-    monkeypatch.setattr("tools.check.program", lambda *given: kept(program(*given)))
-
-    @contextmanager
-    def kept(context: AbstractContextManager[subprocess.Popen[str]]) -> Iterator[subprocess.Popen[str]]:
-        with context as process:
-            started.append(process)
-            yield process
-
-    with pytest.raises(KeyboardInterrupt):
-        run(GIVEN, (GOOD,), (("endless", ("http.server", "0")),), tmp_path)
-    assert [process.returncode for process in started] == [-signal.SIGTERM]
-
-
-def test_the_tests_with_engines_run_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tools.check.ENGINES", (BAD,))
-    assert run(argparse.Namespace(engines=True), (GOOD,), (GOOD,), tmp_path) == 1
-    monkeypatch.setattr("tools.check.ENGINES", (GOOD,))
-    assert run(argparse.Namespace(engines=True), (BAD,), (BAD,), tmp_path) == 0
+def test_an_interrupt_ends_the_running_step() -> None:
+    step = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    code = "import sys; from pathlib import Path; from tools.console import Console; Console(live=False)"
+    code += f".run('endless', [sys.executable, '-c', {step!r}], Path('.'))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as console:
+        assert console.stdout is not None
+        title, pid = console.stdout.readline(), int(console.stdout.readline())
+        console.send_signal(signal.SIGINT)
+        console.wait()
+    assert title == "endless ...\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_it_runs_lint_format_types_and_tests() -> None:
-    assert [command[0] for _, command in (*STEPS, *BESIDE)] == ["ruff", "ruff", "tools.browser", "pytest", "mypy"]
+    assert [command[0] for _, command in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
+
+
+def test_all_leaves_no_test_out() -> None:
+    """What the fast check leaves out has a mark, and a step of its own."""
+    assert ALL[: len(STEPS)] == STEPS
+    marks = [command[command.index("-m") + 1] for _, command in ALL if command[0] == "pytest" and "-m" in command]
+    options = (ROOT / "pyproject.toml").read_text().partition("addopts = ")[2].splitlines()[0]
+    assert f"-m '{' and '.join(f'not {mark}' for mark in marks)}'" in options
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_tests_end_with_their_seconds_and_what_was_left_out(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    configuration = ("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "tests.summary")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *configuration, "-p", "no:cacheprovider", "-n", processes, str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    _, *lines, end = done.stdout[done.stdout.index(HEADING) :].splitlines()
+    seconds = {name: float(number) for number, _, name in (line.strip().partition(" ") for line in lines[:-2])}
+    assert seconds.keys() == {"test_it.py", "fixture server", "imports and collection"}
+    assert min(seconds.values()) > 0
+    assert lines[-2].endswith("in all; above 10: none")
+    assert lines[-1] == "left to `python3 -m tools check --all`: 4 tests"
+    assert end.startswith("1 passed")
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])
@@ -95,3 +130,9 @@ def test_a_terminal_shows_a_failed_steps_output(capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert "✗ numbers" in out
     assert "\n[red]1\nwhy\n" in out
+
+
+def test_a_terminal_shows_a_successful_steps_end(capsys: pytest.CaptureFixture[str]) -> None:
+    code = f"print(1); print({HEADING!r}); print('2.0 a module')"
+    assert Console(live=True).run("tests", [sys.executable, "-c", code], ROOT, shown_from=HEADING) == 0
+    assert capsys.readouterr().out.endswith(f"\n{HEADING}\n2.0 a module\n")

@@ -159,6 +159,7 @@ class TestWrongLoaders:
         assert result.detail.startswith("resumed: rank ")
         assert result.detail.endswith("ValueError: no such state")
 
+    @pytest.mark.slow
     def test_a_hang_ends_at_the_time_limit(self, run: Run) -> None:
         result = run("hangs", limit=5)
         assert result.status == "hang"
@@ -244,6 +245,7 @@ def test_the_documents_have_the_whole_matrix() -> None:
         assert f"### {title} " in page
 
 
+@pytest.mark.slow
 def test_mdsx_is_exact(tmp_path: Path) -> None:
     """0 lost, 0 repeated and equal batches: the quick part of the matrix, by the command."""
     command = [*COMMAND, "--quick", "--output", str(tmp_path)]
@@ -257,6 +259,7 @@ def test_mdsx_is_exact(tmp_path: Path) -> None:
     assert (tmp_path / "conformance.md").exists()
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
     command = [*COMMAND, "--loaders", "mdsx", "--keep", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

@@ -79,6 +79,7 @@ def test_the_table_has_both_runs_and_the_errors() -> None:
     assert "- a shard is not there (404): `MissingError: a/b`" in details(found)
 
 
+@pytest.mark.slow
 def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
     """Real processes and a real S3 server: one case, or all of them with --long."""
     cases = [BY_NAME["transit"], *CASES][: often(1, long=len(CASES) + 1)]

@@ -47,6 +47,7 @@ def test_the_watch_sees_the_highest_size_with_everything_below(tmp_path: Path) -
     assert watch.highest == 1500
 
 
+@pytest.mark.slow
 class TestWhole:
     """The quickstart as users run it, but in the current environment."""
 

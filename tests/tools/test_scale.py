@@ -150,12 +150,14 @@ def test_each_client_opens_with_one_request() -> None:
     assert "| listings | 0 |" in text
 
 
+@pytest.mark.slow
 def test_a_rank_opens_reads_and_continues_with_and_without_workers() -> None:
     tables = dict(index.sections(sizes=[500]))
     assert "| 500 |" in tables["build"]
     assert [line.split(" | ")[1] for line in tables["open"].splitlines()[2:]] == ["0", "4"]
 
 
+@pytest.mark.slow
 def test_the_first_batch_waits_for_the_link() -> None:
     *_, (name, text) = start.sections(0.001)
     assert name == "start"

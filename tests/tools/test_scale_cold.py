@@ -8,6 +8,8 @@ import pytest
 
 from tools.scale.cold import Plan, measure
 
+pytestmark = pytest.mark.slow
+
 SMALL = Plan(ranks=2, workers=2, shards=64, samples=64, batch=4)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools.scale.limits import Case, measure
+
+pytestmark = pytest.mark.slow
 
 
 def test_clients_above_the_limit_finish_without_a_storm() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import mdsx
 from mdsx.shards import View
@@ -15,6 +16,7 @@ from tools.simulated.run import PAGE, compare, counts
 from tools.simulated.settings import SETTINGS
 
 
+@pytest.mark.slow
 def test_simulated_bytes_and_requests_equal_measured_ones() -> None:
     """Two ranks that share a cache, and samples of variable size in compressed shards."""
     setting = replace(

@@ -255,6 +255,7 @@ class TestVerdict:
         assert len(report.problems()) == 3
 
 
+@pytest.mark.slow
 def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
     """Everything happens in it at least once: with this seed, within 4 seconds."""
     minutes = often(8, long=150) / 60
@@ -272,6 +273,7 @@ def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
     assert found["written"] >= 1
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(

@@ -19,6 +19,8 @@ from mdsx.viewing.pictures import png
 from tests.browser import browser, opened
 from tests.viewing.conftest import served
 
+pytestmark = pytest.mark.slow
+
 RUN = "window.hacked=1;document.title='hacked'"
 TEXTS = [
     f"<script>{RUN}</script>",

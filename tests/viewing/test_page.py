@@ -15,6 +15,8 @@ from mdsx.viewing import Opening, Tokenizer
 from tests.browser import browser, opened
 from tests.viewing.conftest import SAMPLES, served
 
+pytestmark = pytest.mark.slow
+
 TOKENS = ["[UNK]", "red", " fox", "A"]
 
 

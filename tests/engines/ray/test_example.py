@@ -1,4 +1,4 @@
-"""Ray Data writes and reads a dataset, as the example does. The other tests with Ray are long (`--engines`)."""
+"""Ray Data writes and reads a dataset, as the example does. The other tests with Ray are marked `engines`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.engines.ray.scenarios import ROOT
 EXAMPLE = ROOT / "examples" / "ray_write.py"
 
 
+@pytest.mark.slow
 def test_the_example_writes_in_order_and_reads(ray_python: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [str(ray_python), str(EXAMPLE), str(tmp_path)]
