@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, UsageError
@@ -42,7 +43,8 @@ class Place(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (if sound) describe the index.
-    `metadata`: the index's, or that of the parts if they agree, or none. `schemas`: those in indexes."""
+    `metadata`: the index's, or that of the parts if they agree, or none. `lengths`: the columns by which the index, or
+    the last snapshot, has sums of lengths. `schemas`: those in indexes."""
 
     state: Literal["sound", "damaged", "missing"]
     places: Sequence[Place]
@@ -51,6 +53,7 @@ class Catalog:
     parsed: Index | None = None
     error: MdsxError | None = None
     metadata: list[dict[str, Any]] = field(default_factory=list)
+    lengths: Collection[str] = ()
     schemas: Schemas = field(default_factory=dict)
 
 
@@ -73,7 +76,9 @@ def read_catalog(storage: Storage) -> Catalog:
     except FormatError as error:
         return _by_names(storage, data, error)
     schemas = {(index.schema, index.rows_offset): filenames.INDEX}
-    return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
+    return Catalog(
+        "sound", _Named(index), index.compression, data, index, None, [index.metadata], index.lengths, schemas
+    )
 
 
 def unnamed(storage: Storage) -> list[str]:
@@ -151,8 +156,11 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
             places.append(Place(described.name, described, index, shard))
     state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
     same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
-    same = [index.metadata for index in kept if index is not None][-1:] if appended else same
-    return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, schemas)
+    last = next((index for index in reversed(kept) if index is not None), None)
+    if appended:
+        same = [] if last is None else [last.metadata]
+    lengths = () if last is None else last.lengths
+    return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, lengths, schemas)
 
 
 _PREFIXES = (
@@ -240,9 +248,13 @@ def original(
 ) -> bytes | None:
     """Return the index that `data` was before it was damaged, if that can be proven. `guesses` are possible metadata,
     besides the metadata that can still be read in it."""
-    for metadata in (*_readable(data), {}, *guesses):
+    start = max(0, data.find(b'"fingerprint":"'))
+    found = (*_readable(data, "metadata", start, data.rfind(b',"checksum":"')), {}, *guesses)
+    sums = (*_readable(data, "lengths", start, data.find(b',"metadata":', start)), {})
+    for metadata, lengths in product(found, sums):
+        lengths = {name: total for name, total in lengths.items() if type(total) is int}
         try:
-            built = build_index(schema, compression, entries, metadata)
+            built = build_index(schema, compression, entries, metadata, lengths)
         except UsageError:
             continue
         if sum(one == other for one, other in zip(built[_DIGITS], data[_DIGITS], strict=False)) >= _PROOF:
@@ -250,12 +262,14 @@ def original(
     return None
 
 
-def _readable(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the metadata that can be read in a damaged index. It must still be proven."""
-    start, stop = data.find(b'"metadata":', max(0, data.find(b'"fingerprint":"'))), data.rfind(b',"checksum":"')
+def _readable(data: bytes, name: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    """Yield the object `name` that can be read in a damaged index from `start` up to `stop`. It must still be
+    proven."""
+    before = f'"{name}":'.encode()
+    start = data.find(before, start)
     try:
-        metadata = parse_json(data[start + len(b'"metadata":') : stop])
+        found = parse_json(data[start + len(before) : stop])
     except CorruptError:
         return
-    if start >= 0 and isinstance(metadata, dict):
-        yield metadata
+    if start >= 0 and isinstance(found, dict):
+        yield found

@@ -24,6 +24,7 @@ from mdsx.damage.verify import Examined, examine, examine_alone, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress
+from mdsx.shards import stored_sum
 from mdsx.storage import Piece, Storage, StorageOptions, file_of, open_storage
 
 _SHOWN = 20  # problems of a shard, kinds of columns
@@ -191,8 +192,7 @@ def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Rep
         replaced[number] = entry
     data = _original(survey)
     if data is None:
-        metadata = catalog.metadata[0] if catalog.metadata else None
-        data = build_index(survey.schema, catalog.compression, survey.entries(replaced), metadata)
+        data = _built(storage, survey, survey.entries(replaced))
     old_index = _put_index(storage, catalog.data, data)
     damaged = []
     for number, examined in survey.damaged.items():
@@ -200,6 +200,18 @@ def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Rep
         damaged.append(replace(examined.report, replacement=None if new is None else file_of(storage, new.name)))
     made = parse_index(data).fingerprint
     return replace(plan, damaged=damaged, written=True, old_index=old_index, fingerprint=made)
+
+
+def _built(storage: Storage, survey: _Survey, entries: list[ShardEntry]) -> bytes:
+    """Return the index of the shards `entries`, with the sums of their lengths by the columns by which it had some."""
+    catalog, sums = survey.catalog, dict[str, int]()
+    metadata = catalog.metadata[0] if catalog.metadata else None
+    data = build_index(survey.schema, catalog.compression, entries, metadata)
+    for column in catalog.lengths:
+        found = stored_sum(storage, parse_index(data), column, range(len(entries)))
+        if found is not None:
+            sums[column] = found
+    return build_index(survey.schema, catalog.compression, entries, metadata, sums) if sums else data
 
 
 def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:

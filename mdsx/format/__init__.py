@@ -27,10 +27,10 @@ from mdsx.format.lengths import (
     MAX_LENGTH,
     LengthRule,
     constant_length,
+    estimated_mean,
     length_rule,
     lengths_of_selection,
     lengths_of_sizes,
-    mean_length,
 )
 from mdsx.format.lists import MAX_EMPTY_LISTS, as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
@@ -131,6 +131,7 @@ __all__ = [
     "describe",
     "dimensions_encoder",
     "each",
+    "estimated_mean",
     "filenames",
     "first_bytes",
     "format_ranges",
@@ -142,7 +143,6 @@ __all__ = [
     "length_rule",
     "lengths_of_selection",
     "lengths_of_sizes",
-    "mean_length",
     "numpy_values",
     "own_layout",
     "parse_index",

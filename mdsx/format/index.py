@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from mdsx.errors import CorruptError
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, within
-from mdsx.format.lengths import mean_length
+from mdsx.format.lengths import estimated_mean
 from mdsx.format.protocol import Reading, Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
@@ -76,6 +77,7 @@ class Index(WholeShards):
     files: tuple[NameRun, ...]
     firsts: NDArray[np.int64]  # number of the first shard of each run
     fingerprint: str
+    lengths: dict[str, int]  # the sum of the samples' lengths by some columns
     metadata: dict[str, Any]
 
     @property
@@ -168,12 +170,13 @@ class Index(WholeShards):
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]]:
         return self.by_range(shard, file=file).lengths(column)
 
-    def mean_length(self, column: int) -> float | None:
-        if self.schema.variable != (column,):
-            return None
+    def mean_length(self, column: int) -> Fraction | None:
+        asked = self.schema.columns[column]
+        if (stored := self.lengths.get(asked.name)) is not None:
+            return Fraction(stored, max(self.samples, 1))
         ends = self.rows_offset + self.counts * self.schema.row_size
         heaps = self.raw_sizes - -(-ends // 64) * 64
-        return mean_length(self.schema.columns[column].type, self.samples, int(heaps.sum()))
+        return estimated_mean(asked.type, self.samples, exact_sum(heaps))
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         return self.by_range(shard, file=file).rows() if self.schema.variable else None
@@ -207,6 +210,12 @@ class Index(WholeShards):
             message += f", but {self.name(shard)}"
         found, expected = f"{key:016x}", f"{entry.row_key:016x}"
         return CorruptError(message, file=file, place="row key", found=found, expected=expected)
+
+
+def exact_sum(numbers: NDArray[np.int64]) -> int:
+    """Return the sum of numbers that are not negative. It may be 2^63 or more."""
+    high, low = (int(part.sum()) for part in (numbers >> 32, numbers & 0xFFFFFFFF))  # neither sum overflows
+    return (high << 32) + low
 
 
 def fingerprint_of(

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.filenames import INDEX, NameRun, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
-from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
+from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, exact_sum, fingerprint_of
+from mdsx.format.lengths import MAX_LENGTH
 from mdsx.format.schema import HEADER_SIZE, Schema, up
 from mdsx.format.seal import END_SIZE, checksums
 from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
@@ -59,6 +60,7 @@ class _Root(msgspec.Struct):
     fingerprint: str
     metadata: msgspec.Raw
     compression: str | None = None
+    lengths: dict[str, _FileSize] = {}
 
 
 # msgspec prepares a type at its first use, and crashes if two threads do so at once. So prepare the types here.
@@ -130,6 +132,7 @@ class _Parser:
             files=files,
             firsts=firsts,
             fingerprint=computed,
+            lengths=self._lengths(root.lengths, schema, samples),
             metadata=self._metadata(root.metadata),
         )
 
@@ -231,8 +234,7 @@ class _Parser:
         return tuple(found)
 
     def _sum(self, counts: NDArray[np.int64], stored: int) -> int:
-        high, low = (int(part.sum()) for part in (counts >> 32, counts & 0xFFFFFFFF))  # neither sum overflows
-        total = (high << 32) + low
+        total = exact_sum(counts)
         if total > MAX_SAMPLES:
             message = "more samples than an order can have"
             raise self._error(message, "samples", found=total, expected="below 2^62")
@@ -263,6 +265,18 @@ class _Parser:
             found = f"{sizes[shard]} bytes for {raw_sizes[shard]}"
             place = f"raw size of shard {first + shard}"
             raise self._error("the stored size cannot hold its frames", place, found=found)
+
+    def _lengths(self, sums: dict[str, int], schema: Schema, samples: int) -> dict[str, int]:
+        """Return the sums of lengths. Those by columns of later types are kept too."""
+        names = {column.name for column in schema.columns}
+        for name, found in sums.items():
+            place = f"lengths[{name[:80]!r}]"
+            if name not in names:
+                raise self._error("there is no such column", place)
+            if found > samples * MAX_LENGTH:
+                message = f"{samples} samples cannot have that sum of lengths"
+                raise self._error(message, place, found=found, expected=f"at most {samples * MAX_LENGTH}")
+        return sums
 
     def _metadata(self, raw: msgspec.Raw) -> dict[str, Any]:
         text = bytes(raw)

@@ -6,7 +6,7 @@ An index of millions of shards is joined from arrays: Python values for each sha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, Sha
 from mdsx.format.inputs import Refused
 from mdsx.format.schema import Schema
 from mdsx.format.seal import seal
+from mdsx.format.shard import MAX_SIZE
 from mdsx.format.strict_json import parse_json
 from mdsx.format.values import check_keys
 
@@ -34,12 +35,14 @@ def build_index(
     compression: str | None,
     entries: Sequence[ShardEntry],
     metadata: dict[str, Any] | None = None,
+    lengths: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the index of the shards `entries`, in order. `compression` is None or "zstd". Raise UsageError."""
+    """Return the index of the shards `entries`, in order. `compression` is None or "zstd". `lengths`: the sum of the
+    samples' lengths by some columns. Raise UsageError."""
     files = _files(lambda: runs_of(entry.name for entry in entries))
     if compression is None and any((each.size, each.hash) != (each.raw_size, each.raw_hash) for each in entries):
         raise UsageError("an uncompressed shard's raw size and hash are those of its object")
-    return _written(schema, compression, files, _Shards.of(entries), metadata)
+    return _written(schema, compression, files, _Shards.of(entries), metadata, lengths or {})
 
 
 def join_indexes(
@@ -47,11 +50,17 @@ def join_indexes(
     compression: str | None,
     parts: Sequence[tuple[str, Index]],
     metadata: dict[str, Any] | None = None,
+    lengths: Mapping[str, int] | None = None,
 ) -> bytes:
     """Return the index of the shards of all `parts`, one after the other: each is a folder, "" for the dataset's own,
-    and the index in it, which must have this schema and compression. Raise UsageError."""
+    and the index in it, which must have this schema and compression. `lengths`: the sums of lengths; the default is
+    those that all parts have. Raise UsageError."""
     files = _files(lambda: join_runs((folder, index.files) for folder, index in parts))
-    return _written(schema, compression, files, _Shards.joined([index for _, index in parts]), metadata)
+    indexes = [index for _, index in parts]
+    if lengths is None:
+        in_all = set.intersection(*(set(index.lengths) for index in indexes)) if indexes else ()
+        lengths = {name: sum(index.lengths[name] for index in indexes) for name in in_all}
+    return _written(schema, compression, files, _Shards.joined(indexes), metadata, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,12 @@ def _files(make: Callable[[], list[NameRun]]) -> list[NameRun]:
 
 
 def _written(
-    schema: Schema, compression: str | None, files: list[NameRun], shards: _Shards, metadata: dict[str, Any] | None
+    schema: Schema,
+    compression: str | None,
+    files: list[NameRun],
+    shards: _Shards,
+    metadata: dict[str, Any] | None,
+    lengths: Mapping[str, int],
 ) -> bytes:
     check_shard_count(len(shards.counts), sum(shards.raw_sizes.tolist()))
     texts = {
@@ -127,9 +141,16 @@ def _written(
         "samples": _text(sum(shards.counts.tolist())),
         "shards": _object(texts),
         "fingerprint": _text(fingerprint_of(schema, shards.counts, shards.raw_sizes, shards.raw_hashes)),
+        **({"lengths": _text(sums)} if (sums := _ordered(lengths, schema)) else {}),
         "metadata": _metadata_text({} if metadata is None else metadata),
     }
     return seal(_object(members).removesuffix(b"}"))
+
+
+def _ordered(lengths: Mapping[str, int], schema: Schema) -> dict[str, int]:
+    """Return the sums of lengths in the order of the columns, without those that an index cannot hold."""
+    names = [column.name for column in schema.columns]
+    return {name: lengths[name] for name in names if name in lengths and lengths[name] <= MAX_SIZE}
 
 
 def check_shard_count(count: int, raw_size: int) -> None:

@@ -13,6 +13,7 @@ all samples must follow one another: this finds a damaged one.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -55,14 +56,15 @@ def constant_length(kind: ColumnType) -> int | None:
     return None if kind.nullable or kind.stars or kind.shape is None or not kind.scalar else kind.shape[0]
 
 
-def mean_length(kind: ColumnType, samples: int, size: int) -> float | None:
-    """Return the mean length of `samples` samples whose values of this type have `size` bytes; None if those bytes do
-    not say it."""
-    if not samples or kind.nullable:
-        return None
-    if not kind.scalar:
-        return size / samples if length_rule(kind) == "bytes" else None
-    return (size - 4 * samples) / kind.item_dtype.itemsize / samples if kind.stars == 1 else None
+def estimated_mean(kind: ColumnType, samples: int, size: int) -> Fraction | None:
+    """Return the mean length of `samples` samples by a column of this type, if its values are what `size` bytes hold:
+    exactly, where the type says each length; None where lengths are no number of items of a known size."""
+    if (constant := constant_length(kind)) is not None:
+        return Fraction(constant)
+    rule = length_rule(kind)
+    if rule == "bytes" or (rule == "values" and kind.scalar):
+        return Fraction(size, max(samples, 1) * (kind.item_dtype.itemsize if kind.scalar else 1))
+    return None
 
 
 def lengths_of_rows(

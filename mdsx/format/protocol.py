@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import Enum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -217,8 +218,9 @@ class StoredIndex(Protocol):
         """Return how to read what `OpenedShard.lengths` returns by range from the stored object; None if that needs the
         whole shard. The reading raises CorruptError."""
 
-    def mean_length(self, column: int) -> float | None:
-        """Return the mean of the lengths by this column over all samples, if the index says it."""
+    def mean_length(self, column: int) -> Fraction | None:
+        """Return the mean of the lengths by this column, from the index alone, or an estimate: the default window of
+        groups follows from it, so it is the same wherever this index is read. None if the index has no estimate."""
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         """Return how to select all samples of the stored object for their fixed-size values alone; None if that reads
@@ -301,7 +303,7 @@ class WholeShards:
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
         return None
 
-    def mean_length(self, column: int) -> float | None:
+    def mean_length(self, column: int) -> Fraction | None:
         return None
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:

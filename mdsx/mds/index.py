@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.cached import cached_property
 from mdsx.errors import CorruptError
-from mdsx.format import Reading, Reads, Schema, WholeShards, length_rule
+from mdsx.format import Reading, Reads, Schema, WholeShards, estimated_mean, length_rule
 from mdsx.mds.compressions import decompressor
 from mdsx.mds.decode import MdsDecoder
 from mdsx.mds.hashes import FileHashes, fastest
@@ -137,6 +138,12 @@ class MdsIndex(WholeShards):
         if self.entries[shard].compression or self.layout.varying > 1 or length_rule(kind) != "bytes":
             return None
         return self.by_range(shard, file=file).lengths(kind)
+
+    def mean_length(self, column: int) -> Fraction | None:
+        shards, samples = len(self.entries), self.samples
+        fixed = (TRAILER + 8) * shards + (4 + self.layout.least) * samples  # 8: a count, and the last offset
+        size = max(int(self.raw_sizes.sum()) - fixed, 0)
+        return estimated_mean(self.schema.columns[column].type, samples, size)
 
     def decoder(self, columns: Mapping[str, int]) -> MdsDecoder:
         return MdsDecoder(self.layout, columns)

@@ -128,11 +128,12 @@ class Windows(Sequence[tuple[int, int]]):
         return begin, min(begin + self.size, end)
 
 
-def default_window(capacity: int, mean: float | None) -> int:
-    """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown)."""
+def default_window(capacity: int, mean: Fraction | float | None) -> int:
+    """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown). It is
+    exact: give a Fraction, so that no rounding decides."""
     if not mean:
         return _LEAST_WINDOW
-    groups = -(-Fraction(capacity) // Fraction(mean))
+    groups = -(-capacity // Fraction(mean))
     return min(1 << (max(_LEAST_WINDOW, _GROUPS * groups) - 1).bit_length(), MAX_WINDOW)
 
 

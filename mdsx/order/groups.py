@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, overload
 
 import numpy as np
@@ -150,7 +151,7 @@ class Groups(Sequence[GroupSequence]):
         self._firsts = np.cumsum(counts) - counts
         self._lengths = _checked(lengths, int(counts.sum()))
         if window is None:
-            mean = int(self._lengths.sum(dtype=np.uint64)) / len(self._lengths) if len(self._lengths) else None
+            mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
             window = default_window(integer(capacity, "capacity", 1, MAX_CAPACITY), mean)
         self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
         self._course: Course

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from mdsx.cached import cached_property
 from mdsx.errors import ChangedError, CorruptError
-from mdsx.format import Reading, Reads, SampleDecoder, Schema, check_shard, raw_size
+from mdsx.format import Reading, Reads, SampleDecoder, Schema, check_shard, estimated_mean, raw_size
 from mdsx.parquet.footer import Footer, parse_footer
 from mdsx.parquet.group import TRAILER_SIZE, GroupView, build_shard, chosen_leaves
 from mdsx.parquet.text import AGAIN, INDEX_KEY, MAX_HEAP, Parsed, parse_text, recognizes
@@ -199,8 +200,9 @@ class ParquetIndex:
     def read_lengths(self, shard: int, column: int, *, file: str) -> None:
         return None
 
-    def mean_length(self, column: int) -> None:
-        return None
+    def mean_length(self, column: int) -> Fraction | None:
+        kind, size = self.schema.columns[column].type, self._parsed.heap[self._columns[column]]
+        return estimated_mean(kind, self.samples, size)
 
     def read_rows(self, shard: int, *, file: str) -> None:
         return None

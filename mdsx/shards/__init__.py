@@ -8,7 +8,7 @@ from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, 
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.joins import SideNeeds
 from mdsx.shards.length_file import LengthFile, put_length_file
-from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, write_length_file
+from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, stored_sum, write_length_file
 from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
@@ -51,6 +51,7 @@ __all__ = [
     "snapshots",
     "split",
     "stored_lengths",
+    "stored_sum",
     "stream_shard",
     "warm",
     "with_side_object",

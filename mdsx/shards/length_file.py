@@ -38,8 +38,9 @@ class LengthFile:
         identity: LengthIdentity,
         counts: NDArray[np.int64],
         trailer: LengthTrailer,
+        etag: str,
     ) -> None:
-        self._storage, self.key, self._identity, self.trailer = storage, key, identity, trailer
+        self._storage, self.key, self._identity, self.trailer, self.etag = storage, key, identity, trailer, etag
         self._firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
         self.shards = len(counts)
 
@@ -58,26 +59,22 @@ class LengthFile:
         key = filenames.within(folder, filenames.lengths(identity.column))
         file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
 
-        def read() -> LengthTrailer:
+        def read() -> tuple[LengthTrailer, str]:
             with in_flight():
-                data = storage.get(key, start=start).data
-            count(Counter.DOWNLOADED, len(data))
-            trailer = LengthTrailer.parse(data, file=file)
+                piece = storage.get(key, start=start)
+            count(Counter.DOWNLOADED, len(piece.data))
+            trailer = LengthTrailer.parse(piece.data, file=file)
             trailer.check(identity, counts, file=file)
-            return trailer
+            return trailer, piece.etag
 
         try:
-            return cls(storage, key, identity, counts, retried(read, FormatError))
-        except (MissingError, ForbiddenError):  # some storages forbid what is missing
-            return None
+            return cls(storage, key, identity, counts, *retried(read, FormatError))
+        except (MissingError, ForbiddenError):  # final: no sample depends on the file, and some storages forbid
+            return None  # what is missing
         except (FormatError, TruncatedError) as error:
             if warns:
                 _warn(storage, identity.column, error)
             return None
-
-    @property
-    def mean(self) -> float | None:
-        return self.trailer.sum / self.trailer.samples if self.trailer.samples else None
 
     def read(self, shards: Sequence[int]) -> Iterator[list[ShardLengths]]:
         """Yield the lengths of `shards`, which ascend, some at a time; those that are damaged are missing."""
@@ -126,11 +123,20 @@ class LengthFile:
         return found, wrong
 
 
-def put_length_file(storage: Storage, identity: LengthIdentity, parts: Sequence[NDArray[np.uint32]]) -> LengthTrailer:
-    """Write the lengths of all shards, in order. Return the trailer."""
-    trailer = LengthTrailer.of(identity, parts)
-    storage.discard_unfinished(filenames.lengths(identity.column))
-    storage.put(filenames.lengths(identity.column), b"".join((*(part.data for part in parts), trailer.text())))
+def put_length_file(
+    storage: Storage, identity: LengthIdentity, parts: Sequence[NDArray[np.uint32]], *, etag: str | None = None
+) -> LengthTrailer:
+    """Write the lengths of all shards, in order. Return the trailer.
+
+    With `etag`, replace the file that has it. Raise ChangedError if there is another one now, or none.
+    """
+    key, trailer = filenames.lengths(identity.column), LengthTrailer.of(identity, parts)
+    data = b"".join((*(part.data for part in parts), trailer.text()))
+    storage.discard_unfinished(key)
+    if etag is None:
+        storage.put(key, data)
+    else:
+        storage.replace(key, data, etag=etag)
     return trailer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,8 +54,10 @@ class Lengths(Protocol):
         """What the lengths are, as JSON: equal for equal lengths, in every process and on every machine."""
 
     @property
-    def mean(self) -> float | None:
-        """The mean over all stored samples, where it is known without a pass over them. All processes know the same."""
+    def mean(self) -> Fraction | None:
+        """The mean over all stored samples, or an estimate: from the indexes alone, or from the lengths that were
+        given. None if those do not say it. The default window follows from it, so it depends on nothing that may be
+        absent, refused or newer in another process, such as a file of lengths."""
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths, int64 [n], of `samples`, numbered as stored, of the view's `shards` (int64 [n] both).
@@ -87,8 +90,8 @@ class _GivenLengths:
         return {"hash": xxhash.xxh3_128_hexdigest(self._lengths.astype("<u4", copy=False).data)}
 
     @cached_property
-    def mean(self) -> float | None:
-        return int(self._lengths.sum(dtype=np.int64)) / len(self._lengths) if len(self._lengths) else None
+    def mean(self) -> Fraction | None:
+        return Fraction(int(self._lengths.sum(dtype=np.int64)), max(len(self._lengths), 1))
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         found: NDArray[np.int64] = self._lengths[self._firsts[shards] + samples].astype(np.int64)
@@ -119,7 +122,7 @@ class _Part(Protocol):
     samples: int
 
     @property
-    def mean(self) -> float | None: ...
+    def mean(self) -> Fraction | None: ...
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]: ...
 
 
@@ -134,13 +137,13 @@ class _JoinedLengths:
         return self._parts[0].identity if len(self._parts) == 1 else {"each": [part.identity for part in self._parts]}
 
     @cached_property
-    def mean(self) -> float | None:
-        means, total = [part.mean for part in self._parts if part.samples], 0.0
-        for part, mean in zip((part for part in self._parts if part.samples), means, strict=True):
-            if mean is None:
+    def mean(self) -> Fraction | None:
+        total = Fraction(0)
+        for part in self._parts:
+            if (mean := part.mean) is None:
                 return None
             total += mean * part.samples
-        return total / sum(part.samples for part in self._parts) if means else None
+        return total / max(sum(part.samples for part in self._parts), 1)
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(self._parts) == 1:
@@ -190,7 +193,7 @@ class _SideLengths:
         self.identity, self.samples, self._part, self._join = part.identity, part.samples, part, join
 
     @property
-    def mean(self) -> float | None:
+    def mean(self) -> Fraction | None:
         return self._part.mean
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -202,7 +205,7 @@ class _ConstantLengths:
 
     def __init__(self, identity: LengthIdentity, samples: int, length: int) -> None:
         self.identity: Mapping[str, Any] = identity.fields
-        self.samples, self.mean, self._length = samples, float(length), length
+        self.samples, self.mean, self._length = samples, Fraction(length), length
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(samples), self._length, np.int64)
@@ -222,12 +225,9 @@ class _StoredLengths:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_process": None}
 
-    @cached_property
-    def mean(self) -> float | None:
-        found = self._shards.index.mean_length(self._column)
-        if found is None and (file := self._state.file) is not None:
-            return file.mean
-        return found
+    @property
+    def mean(self) -> Fraction | None:
+        return self._shards.index.mean_length(self._column)
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         table = self._state.table
@@ -311,6 +311,18 @@ def write_length_file(
     parts = stored_lengths(storage, index, column, shards, beside=target, watch=watch)
     _, rule = column_of(index.schema, column, url=storage.url)
     return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)
+
+
+def stored_sum(storage: Storage, index: StoredIndex, column: str, numbers: Sequence[int]) -> int | None:
+    """Return the sum of the lengths by `column` in the shards `numbers`, from their rows; None for a column without
+    lengths."""
+    if not any(each.name == column and length_rule(each.type) for each in index.schema.columns):
+        return None
+    found = 0
+    for start in range(0, len(numbers), _AT_ONCE):
+        parts = stored_lengths(storage, index, column, numbers[start : start + _AT_ONCE])
+        found += sum(int(part.sum(dtype=np.int64)) for part in parts)
+    return found
 
 
 def stored_lengths(

@@ -64,7 +64,7 @@ class GroupSource:
                 world_size=world_size,
                 drop_last=drop_last,
                 epoch_steps=self.epoch_steps,
-                group_samples=self.rule.capacity / mean if mean else _FEW,
+                group_samples=float(self.rule.capacity / mean) if mean else _FEW,
             )
             if self._batching is not None and self._batching[0][:2] == key[:2]:
                 made.counted = self._batching[1].counted

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Pack:
             integer; of `str`, `bytes` and the like, the bytes.
         window: Samples of how many positions per lane are packed together. A larger window fills rows better and needs
             the lengths of more samples at a time. The default is `max(2048, 128 * ceil(L / mean length))`, rounded up
-            to a power of two.
+            to a power of two. The mean follows from the index alone; see docs/batches.md.
         oversize: What to do with a sample longer than L. "error": raise. "truncate": take its first L values. "split":
             cut it into pieces of L values and a last shorter one, which are packed like samples.
         layout: "rows": values are [rows, L]. "flat": all values of the rank in one array without padding, with
@@ -73,7 +74,7 @@ class Pack:
         if self.layout not in ("rows", "flat"):
             raise UsageError("layout must be 'rows' or 'flat'", found=shown(self.layout))
 
-    def grouping(self, mean: float | None) -> Grouping:
+    def grouping(self, mean: Fraction | float | None) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped."""
         return Grouping("pack", self.capacity, self.window or default_window(self.capacity, mean), self.oversize)
 
@@ -125,7 +126,7 @@ class MaxTokens:
                 found=f"{self.pad_to_multiple_of} for a capacity of {self.capacity}",
             )
 
-    def grouping(self, mean: float | None) -> Grouping:
+    def grouping(self, mean: Fraction | float | None) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped."""
         window = self.window or default_window(self.capacity, mean)
         return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)

@@ -16,7 +16,7 @@ from mdsx.errors import ChangedError, MissingError, UsageError, shown
 from mdsx.format import Index, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, file_of, open_storage
-from mdsx.writer.lengths import extend_lengths
+from mdsx.writer.lengths import extend_lengths, sums_of_both
 from mdsx.writer.merge import check_alike, check_shards, read_part
 
 _TRIES = 8
@@ -117,8 +117,12 @@ def _append(storage: Storage, name: str) -> Appended:
     if not len(added.counts):
         hint = "there is nothing to append: remove the part, or write samples to it"
         raise UsageError("the part has no samples", file=f"{storage.url}/{name}", hint=hint)
-    data = join_indexes(before.schema, before.compression, [("", before), (name, added)], before.metadata)
+    parts = [("", before), (name, added)]
+    data = join_indexes(before.schema, before.compression, parts, before.metadata)
     whole = parse_index(data)
+    if (sums := sums_of_both(storage, before, added, whole)) != whole.lengths:
+        data = join_indexes(before.schema, before.compression, parts, before.metadata, sums)
+        whole = parse_index(data)
     for prefix in (filenames.SNAPSHOTS, filenames.INDEX):
         storage.discard_unfinished(prefix)
     storage.put(filenames.snapshot(before.fingerprint), read.data)

@@ -11,14 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, MissingError
+from mdsx.errors import ChangedError, CorruptError, MissingError
 from mdsx.format import Index, LengthIdentity, LengthRule, filenames, length_rule, parse_index
 from mdsx.progress import Progress
-from mdsx.shards import LengthFile, put_length_file, read_index, snapshots, stored_lengths, write_length_file
+from mdsx.shards import (
+    LengthFile,
+    put_length_file,
+    read_index,
+    snapshots,
+    stored_lengths,
+    stored_sum,
+    write_length_file,
+)
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 from mdsx.warn import warn
 
 _SNAPSHOTS = 4  # whose lengths may be extended: after a kill, or appends at the same time
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,47 +117,69 @@ def join_lengths(
             put_length_file(storage, LengthIdentity(whole.fingerprint, column.name, rule), parts)
 
 
+def sums_of_both(storage: Storage, before: Index, added: Index, whole: Index) -> dict[str, int]:
+    """Return the sums of lengths of a dataset with the index `whole`, by each column by which `before` has one.
+
+    `added`: the index of the part, whose sums are read from its rows if it has none."""
+    sums, new = dict[str, int](), range(len(before.counts), len(whole.counts))
+    for name, old in before.lengths.items():
+        part = added.lengths.get(name)
+        if part is None:
+            part = stored_sum(storage, whole, name, new)
+        if part is not None:
+            sums[name] = old + part
+    return sums
+
+
 def extend_lengths(storage: Storage, whole: Index, part: str, added: Index) -> None:
     """Write the lengths of a dataset with the index `whole` by each column by which it had them before an append.
 
     `added`: the index of the folder `part`, whose lengths are taken from there. What no file has is read from the rows.
-    A file that is not of the dataset or one of its last snapshots is removed with a warning.
+    A file is replaced only if it is still the one that was read: several appends may be at work. One that fits neither
+    the dataset nor one of its last snapshots is left, with a warning.
     """
     keys = {entry.key for entry in storage.list(filenames.LENGTHS_FOLDER)}
-    before: list[Index] | None = None
     for column in whole.schema.columns:
         rule, key = length_rule(column.type), filenames.lengths(column.name)
         if rule is None or key not in keys:
             continue
+        for attempt in range(_TRIES):
+            try:
+                _extend(storage, whole, part, added, column.name, rule)
+                break
+            except ChangedError:
+                if attempt == _TRIES - 1:
+                    raise
 
-        def opened(
-            index: Index, folder: str = "", column: str = column.name, rule: LengthRule = rule
-        ) -> LengthFile | None:
-            identity = LengthIdentity(index.fingerprint, column, rule)
-            return LengthFile.open(storage, identity, index.counts, folder=folder, warns=False)
 
-        if opened(whole) is not None:
-            continue
-        before = _last_snapshots(storage, whole) if before is None else before
-        old = next((file for index in before if (file := opened(index)) is not None), None)
-        if old is None:
-            command = shlex.join(["mdsx", "lengths", storage.url, "--column", column.name])
+def _extend(storage: Storage, whole: Index, part: str, added: Index, column: str, rule: LengthRule) -> None:
+    """Do what `extend_lengths` does for a column. Raise ChangedError if another append wrote the file meanwhile."""
+
+    def opened(index: Index, folder: str = "") -> LengthFile | None:
+        identity = LengthIdentity(index.fingerprint, column, rule)
+        return LengthFile.open(storage, identity, index.counts, folder=folder, warns=False)
+
+    if opened(whole) is not None:
+        return
+    old = next((file for index in _last_snapshots(storage, whole) if (file := opened(index)) is not None), None)
+    if old is None:
+        if read_index(storage).fingerprint == whole.fingerprint:  # else a later append writes the file, or has
+            command = shlex.join(["mdsx", "lengths", storage.url, "--column", column])
             warn(
-                f"{file_of(storage, key)}: the lengths are damaged, or those of an earlier state of the dataset, and "
-                f"are removed; write them again: {command}",
+                f"{file_of(storage, filenames.lengths(column))}: the lengths are damaged, or those of an earlier state "
+                f"of the dataset, and are not used; write them again: {command}",
                 seen_by="process",
             )
-            storage.delete(key)
-            continue
-        firsts = {filenames.within(part, added.name(shard)): shard for shard in range(len(added.counts))}
-        known, of_part = _read(old), _read(opened(added, part))
-        for shard in range(old.shards, len(whole.counts)):
-            if (found := of_part.get(firsts.get(whole.name(shard), -1))) is not None:
-                known[shard] = found
-        missing = [shard for shard in range(len(whole.counts)) if shard not in known]
-        known |= zip(missing, stored_lengths(storage, whole, column.name, missing), strict=True)
-        parts = [known[shard] for shard in range(len(whole.counts))]
-        put_length_file(storage, LengthIdentity(whole.fingerprint, column.name, rule), parts)
+        return
+    firsts = {filenames.within(part, added.name(shard)): shard for shard in range(len(added.counts))}
+    known, of_part = _read(old), _read(opened(added, part))
+    for shard in range(old.shards, len(whole.counts)):
+        if (found := of_part.get(firsts.get(whole.name(shard), -1))) is not None:
+            known[shard] = found
+    missing = [shard for shard in range(len(whole.counts)) if shard not in known]
+    known |= zip(missing, stored_lengths(storage, whole, column, missing), strict=True)
+    parts = [known[shard] for shard in range(len(whole.counts))]
+    put_length_file(storage, LengthIdentity(whole.fingerprint, column, rule), parts, etag=old.etag)
 
 
 def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:

@@ -74,8 +74,8 @@ class Writer:
         resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
             of samples that are already stored, which the caller skips.
         lengths: Columns by which jobs will pack samples, such as ["tokens"]: the lengths of all samples are also stored
-            in a file of their own, which is read faster than the rows of all shards. `mdsx.write_lengths` adds them to
-            a finished dataset.
+            in a file of their own, which is read faster than the rows of all shards, and the index has their sum, from
+            which the default window of `mdsx.Pack` follows. `mdsx.write_lengths` adds the file to a finished dataset.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
 
     Raises:
@@ -251,8 +251,13 @@ class Writer:
         self._folder.check_owner()
         self._check_stored(entries)
         data = build_index(self._options.schema, self._options.compression, entries, self._metadata)
-        for column in self._lengths:  # read back: a resumed writer has not seen the earlier shards
-            write_length_file(self._storage, parse_index(data), column, target=self._storage)
+        if self._lengths:
+            index = parse_index(data)
+            sums = {  # read back: a resumed writer has not seen the earlier shards
+                column: write_length_file(self._storage, index, column, target=self._storage).sum
+                for column in self._lengths
+            }
+            data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
         self._storage.put(filenames.INDEX, data)
         self._folder.remove()
 

@@ -306,6 +306,9 @@ class Reader:
         self.rule("index: row_size", root["row_size"] == width)
         self.rule("index: samples below 2^62", sum(counts) < 2**62)
         self.rule("index: sum of samples", root["samples"] == sum(counts))
+        sums, most = root.get("lengths", {}), min(2**63 - 1, sum(counts) * (2**32 - 1))
+        known = type(sums) is dict and {*sums} <= {name for name, _ in pairs}
+        self.rule("index: lengths", known and all(type(n) is int and 0 <= n <= most for n in sums.values()))
         compressed = root.get("compression") is not None
         raw = [key in shards for key in ("raw_size", "raw_xxh3_128")]
         self.rule("index: raw_*", raw == [compressed, compressed])

@@ -38,6 +38,18 @@ def test_arrays_and_bytes_have_lengths(tmp_path: Path, encoding: str, others: di
     assert lengths(tmp_path / "data", "tokens") == SIZES
 
 
+def test_a_mean_is_estimated_from_the_bytes_of_values(tmp_path: Path) -> None:
+    columns = {"a": "str", "b": "bytes", "x": "ndarray:uint16:3", "y": "ndarray:uint16", "n": "int"}
+    x = np.zeros(3, np.uint16)
+    sample = {"a": "x" * 1000, "b": b"y" * 500, "x": x, "y": x, "n": 1}
+    plain.write_dataset(tmp_path / "data", columns, [[sample] * 40, [sample] * 60], [])
+    view = View([mdsx.Dataset(tmp_path / "data").excerpt])
+    means = {name: lengths_of(view, name).mean for name in columns}
+    assert means["a"] == means["b"] == pytest.approx(1515, abs=15)  # y has a header, and each shard a description
+    assert means["x"] == 3
+    assert means["y"] is means["n"] is None
+
+
 def test_an_array_of_two_dimensions_is_refused(tmp_path: Path) -> None:
     plain.write_dataset(tmp_path / "data", {"x": "ndarray"}, [[{"x": np.zeros((2, 2))}]], [])
     with pytest.raises(mdsx.CorruptError, match="sample 0"):

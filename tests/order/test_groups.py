@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def test_groups_of_epochs_follow_the_vectors(number: int) -> None:
 )
 def test_default_windows_follow_the_vectors(vector: dict[str, Any]) -> None:
     assert default_window(vector["capacity"], vector["mean"]) == vector["value"]
+
+
+def test_default_windows_are_exact() -> None:
+    assert default_window(48, Fraction(9, 3)) == 2048
+    assert default_window(49, Fraction(9, 3)) == 4096
+    assert default_window(16, Fraction(2**60 - 1, 2**60)) == 4096  # as a binary64 number, the mean would be 1
+    assert default_window(16, Fraction(2**60, 2**60 - 1)) == 2048
+    assert default_window(2**32 - 1, Fraction(1, 2**40)) == 2**31
+    thirds = Groups(Order([3], seed=7), [3, 3, 4], capacity=160, kind="max_tokens")  # 160 * 3 / 10 is 48
+    assert thirds.grouping.window == 8192
 
 
 def test_vectors_of_epochs_follow_the_specification() -> None:

@@ -6,7 +6,8 @@ import gc
 import pickle
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -102,23 +103,52 @@ def test_a_number_that_cannot_be_a_length_is_refused(tmp_path: Path) -> None:
         all_lengths(mdsx.Dataset(tmp_path / "data"), "n")
 
 
-def test_the_mean_is_known_without_a_pass_where_the_index_says_it(tmp_path: Path) -> None:
-    with mdsx.Writer(tmp_path / "data", {"tokens": "uint16[*]", "id": "int64"}, shard_size=1000) as out:
-        for number in range(100):
-            out.write({"tokens": np.zeros(number % 7, np.uint16), "id": 0})
-    data = mdsx.Dataset(tmp_path / "data")
-    lengths = all_lengths(data, "tokens")
-    assert lengths_of(View([data.excerpt]), "tokens").mean == sum(lengths) / 100
-    assert lengths_of(View([data.excerpt]), "id").mean is None
-    mdsx.write_lengths(tmp_path / "data", "id")
-    assert lengths_of(View([data.excerpt]), "id").mean == 0.0
+VARIED = {"tokens": "uint16[*]", "text": "str", "maybe": "float32[6]?", "n": "uint16", "pair": "int8[2]"}
+
+
+def varied(url: Path, lengths: Sequence[str] = ()) -> mdsx.Dataset:
+    """20 samples with 4 + 2 * 5 and 3 heap bytes, and 24 of every second one."""
+    with mdsx.Writer(url, VARIED, shard_size=300, compression="zstd", lengths=lengths) as out:
+        for number in range(20):
+            maybe = None if number % 2 else np.zeros(6, np.float32)
+            out.write({"tokens": [*range(5)], "text": "abc", "maybe": maybe, "n": 3, "pair": [1, 2]})
+    return mdsx.Dataset(url)
+
+
+def means(data: mdsx.Dataset) -> dict[str, Fraction | None]:
+    return {name: lengths_of(View([data.excerpt]), name).mean for name in VARIED}
+
+
+def test_the_mean_follows_from_the_index_alone(tmp_path: Path) -> None:
+    heap = Fraction(20 * 17 + 10 * 24, 20)
+    estimates = {"tokens": heap / 2, "text": heap, "maybe": heap / 4, "n": None, "pair": 2}
+    without = varied(tmp_path / "without")
+    assert means(without) == estimates
+    for name in VARIED:
+        mdsx.write_lengths(tmp_path / "without", name)
+    assert means(mdsx.Dataset(tmp_path / "without")) == estimates
+    sums = varied(tmp_path / "with", ["tokens", "maybe", "n"])
+    assert means(sums) == estimates | {"tokens": 5, "maybe": 3, "n": 3}
+    assert means(sums.select(0.0, 0.1)) == means(sums)
+    assert sums.fingerprint == without.fingerprint
+    shutil.rmtree(tmp_path / "with" / "_lengths")
+    assert means(mdsx.Dataset(tmp_path / "with")) == means(sums)
+
+
+def test_a_mixture_has_the_sums_of_all_components(tmp_path: Path) -> None:
+    first, other = varied(tmp_path / "a", ["tokens", "n"]), varied(tmp_path / "b").select(0, 3)
+    view = View([first.excerpt, other.excerpt])
+    assert lengths_of(view, "tokens").mean == (5 + Fraction(20 * 17 + 10 * 24, 40)) / 2
+    assert lengths_of(view, "n").mean is None
+    joined = mdsx.zip(first.select_columns(["text"]), varied(tmp_path / "c").select_columns(["tokens"]))
+    assert lengths_of(View([joined.excerpt]), "tokens").mean == Fraction(20 * 17 + 10 * 24, 40)
 
 
 def test_a_given_array_has_a_length_for_each_stored_sample(data: mdsx.Dataset) -> None:
     given = np.random.default_rng(1).integers(0, 2**32, len(data))
     assert all_lengths(data, given) == given.tolist()
     found = lengths_of(View([data.select(100, 300).excerpt]), given)
-    assert found.mean == given.mean()
+    assert found.mean == Fraction(sum(given.tolist()), len(given))
     assert found.identity == lengths_of(View([data.excerpt]), given.tolist()).identity
     bad: list[Any] = [given[1:], given.astype(float), given - 2**32, "absent", [given.tolist()]]
     for wrong in bad:
@@ -187,7 +217,6 @@ def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> No
     index = data.shards.index
     stops = np.cumsum(index.counts)
     lengths = lengths_of(View([data.excerpt]), "tokens")
-    assert lengths.mean == found.mean == found.sum / 500
     assert lengths.of(np.array([2, 2]), np.array([1, 0])).tolist() == [
         EXPECTED["tokens"](int(stops[1]) + number) for number in (1, 0)
     ]

@@ -396,17 +396,18 @@ def test_at_the_end_of_a_window_the_groups_may_change(url: str) -> None:
 
 
 def test_a_default_window_is_that_of_the_state(tmp_path: Path) -> None:
-    """The default depends on the mean length, which is known after lengths are stored."""
-    path = tmp_path / "data"
-    with mdsx.Writer(path, {"id": "int64", "tokens": "int32[*]", "text": "str"}) as out:
-        for number in range(50):
-            out.write({"id": number, "tokens": np.full(1, number, np.int32), "text": "of its own length"})
+    """The default depends on the sum of lengths, which the index may have or not, with one fingerprint."""
+    for lengths in ([], ["tokens"]):
+        with mdsx.Writer(
+            tmp_path / str(len(lengths)), {"id": "int64", "tokens": "int32[*]", "text": "str"}, lengths=lengths
+        ) as out:
+            for number in range(50):
+                out.write({"id": number, "tokens": np.full(1, number, np.int32), "text": "of its own length"})
     batching = mdsx.Pack(100, length="tokens")
-    before = loader(str(path), 1, batching, drop_last=False)
+    before = loader(str(tmp_path / "0"), 1, batching, drop_last=False)
     read, state = [next(iter(before))], before.state_dict()
-    mdsx.write_lengths(path, "tokens")
-    after = loader(str(path), 1, mdsx.Pack(100, length="tokens"), drop_last=False)
-    assert after.state_dict()["groups"]["positions"] != state["groups"]["positions"]
+    after = loader(str(tmp_path / "1"), 1, batching, drop_last=False)
+    assert (state["groups"]["positions"], after.state_dict()["groups"]["positions"]) == (2048, 16384)
     after.load_state_dict(state)
     assert after.state_dict() == state
     assert sum(pieces(read + list(after)).values()) == 50

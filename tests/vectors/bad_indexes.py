@@ -215,6 +215,15 @@ def vectors() -> list[Bad]:
             "may not be a file's name",
         ),
         bad("files-long", "A name of 513 bytes.", _files(["a" * 508, "", 0, 2]), "may not be a file's name"),
+        bad("lengths-list", "Sums of lengths in a list.", _top(lengths=[10]), "lengths: Expected `object`"),
+        bad("lengths-2-63", "A sum of lengths of 2^63.", _top(lengths={"text": big}), "lengths"),
+        bad("lengths-column", "A sum of lengths by no column.", _top(lengths={"other": 1}), "there is no such column"),
+        bad(
+            "lengths-sum",
+            "A sum of lengths that is too large for the samples.",
+            _top(lengths={"text": 2 * (2**32 - 1) + 1}),
+            "cannot have that sum of lengths",
+        ),
         Bad("unsupported/index-version-2.json", "A higher version.", _top(version=2), "the index is of version 2"),
         Bad(
             "unsupported/index-version-2-only.json",

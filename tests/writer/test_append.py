@@ -302,12 +302,49 @@ def test_lengths_are_extended(direct: Path, recwarn: pytest.WarningsRecorder) ->
     assert not recwarn.list
 
 
-def test_stale_lengths_are_removed_with_a_warning(direct: Path) -> None:
+def test_damaged_lengths_are_left_with_a_warning(direct: Path) -> None:
     data = (direct / KEY).read_bytes()
-    (direct / KEY).write_bytes(data[:-40] + b"x" + data[-39:])
-    with pytest.warns(UserWarning, match=r"tokens.u32: .*removed; write them again: mdsx lengths .* --column tokens"):
+    damaged = data[:-40] + b"x" + data[-39:]
+    (direct / KEY).write_bytes(damaged)
+    with pytest.warns(UserWarning, match=r"tokens.u32: .*not used; write them again: mdsx lengths .* --column tokens"):
         mdsx.append(direct, "part-00000")
-    assert not (direct / KEY).exists()
+    assert (direct / KEY).read_bytes() == damaged
+
+
+@pytest.mark.parametrize("key", ["index.json", KEY])
+def test_appends_at_the_same_time_leave_the_lengths_of_all(
+    direct: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, key: str
+) -> None:
+    replace = LocalStorage.replace
+
+    def with_another(storage: LocalStorage, name: str, data: Any, *, etag: str) -> None:
+        if name == key:  # it runs after this one's index, or just before this one's lengths
+            monkeypatch.setattr(LocalStorage, "replace", replace)
+            if key == KEY:
+                mdsx.append(direct, "part-00001")
+        replace(storage, name, data, etag=etag)
+        if name == key == "index.json":
+            mdsx.append(direct, "part-00001")
+
+    monkeypatch.setattr(LocalStorage, "replace", with_another)
+    mdsx.append(direct, "part-00000")
+    assert LocalStorage.replace is replace
+    found = (direct / KEY).read_bytes()
+    mdsx.write_lengths(direct, "tokens")
+    assert (direct / KEY).read_bytes() == found
+    assert not recwarn.list
+
+
+def sums(root: Path, name: str = "index.json") -> object:
+    return json.loads((root / name).read_bytes()).get("lengths")
+
+
+def test_the_index_has_the_sum_of_all_lengths(direct: Path) -> None:
+    first = mdsx.append(direct, "part-00000").snapshot  # without lengths of its own
+    assert sums(direct) == {"tokens": sum(number % 30 for number in range(250))}
+    mdsx.append(direct, "part-00001")
+    assert sums(direct) == {"tokens": sum(number % 30 for number in range(280))}
+    assert sums(direct, f"index-{first}.json") == {"tokens": sum(number % 30 for number in range(200))}
 
 
 def test_lengths_that_are_damaged_in_part_are_read_from_the_rows(direct: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,49 @@ def test_a_resumed_writer_writes_the_lengths_of_all_samples(tmp_path: Path) -> N
     assert not (tmp_path / "resumed" / KEY).exists()
     write(tmp_path / "resumed", compression="zstd", resume=True)
     assert (tmp_path / "resumed" / KEY).read_bytes() == (tmp_path / "whole" / KEY).read_bytes()
+
+
+def sums(url: Path) -> object:
+    return json.loads((url / "index.json").read_bytes()).get("lengths")
+
+
+def test_the_index_has_the_sums_of_the_lengths_that_are_written(tmp_path: Path) -> None:
+    total = sum(number % 50 for number in range(200))
+    with pytest.raises(KeyError):
+        write(tmp_path / "resumed", stop=120, fails=True)
+    write(tmp_path / "resumed", resume=True)
+    assert sums(tmp_path / "resumed") == {"tokens": total}
+    with mdsx.Writer(tmp_path / "both", COLUMNS, lengths=["id", "tokens"]) as out:
+        out.write_batch({"tokens": [np.zeros(number, np.uint16) for number in (2, 0)], "id": [3, 4]})
+    assert sums(tmp_path / "both") == {"tokens": 2, "id": 7}
+    with mdsx.Writer(tmp_path / "none", COLUMNS):
+        pass
+    mdsx.write_lengths(tmp_path / "none", "tokens")
+    assert sums(tmp_path / "none") is None
+
+
+def test_a_merged_dataset_has_the_sums_that_all_parts_have(tmp_path: Path) -> None:
+    for part, lengths in enumerate([["tokens", "id"], ["tokens"]]):
+        with mdsx.Writer(tmp_path / f"part-{part:05d}", COLUMNS, lengths=lengths) as out:
+            out.write_batch({"tokens": [np.zeros(5 + part, np.uint16)], "id": [part]})
+    mdsx.merge(tmp_path)
+    assert sums(tmp_path) == {"tokens": 11}
+
+
+@pytest.mark.parametrize("damaged", ["index.json", "shard.00001.mdsx"])
+def test_a_repair_keeps_the_sums_right(tmp_path: Path, damaged: str) -> None:
+    write(tmp_path)
+    before = (tmp_path / "index.json").read_bytes()
+    place = before.index(b'"rows_offset"') if damaged == "index.json" else -1
+    data = bytearray((tmp_path / damaged).read_bytes())
+    data[place] ^= 1
+    (tmp_path / damaged).write_bytes(data)
+    assert mdsx.repair(tmp_path, drop_damaged=True).written
+    if damaged == "index.json":
+        assert (tmp_path / damaged).read_bytes() == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the file of lengths is that of the dataset before
+        assert sums(tmp_path) == {"tokens": sum(lengths(tmp_path))}
 
 
 def test_a_column_without_lengths_is_refused_at_once(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_lengths_are_those_of_the_values(subject: Subject, url: str, column: str
         assert lengths(mdsx.Dataset(url), column) == expected(column)
 
 
+@pytest.mark.parametrize("column", ["text", "id", "vector", "maybe"])
+def test_the_mean_follows_from_the_index_alone(subject: Subject, url: str, folder: Path, column: str) -> None:
+    if column in subject.columns:
+        mean = lengths_of(View([mdsx.Dataset(url).excerpt]), column).mean
+        assert mean is not None or column == "id" or not subject.ours
+        mdsx.write_lengths(folder, column)
+        assert lengths_of(View([mdsx.Dataset(url).excerpt]), column).mean == mean
+
+
 def test_a_shard_in_the_cache_is_not_read_again(far: str) -> None:
     data = mdsx.Dataset(far, columns=["text"])
     for shard in range(SHARDS):
