@@ -11,14 +11,12 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.errors import MdsxError, redacted
-from mdsx.storage.remote import RemoteStorage, pool, speaks_tls
-from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote import RemoteStorage, bound, limits, parse, pool, speaks_tls
 
 _BODY = 4096  # bytes of an answer that are looked at
 _SKEWED, _OFF = 300, 60  # seconds by which a clock may be off
@@ -57,11 +55,10 @@ def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | No
 def check_clock(headers: Mapping[str, str], now: float) -> Iterator[Finding]:
     """Compare `now`, in seconds since 1970, with the time at which the server answered."""
     try:
-        server = parsedate_to_datetime(headers.get("Date") or "").timestamp()
+        server = parse.date(headers.get("Date") or "")
     except ValueError:  # it does not say
         return
-    age = headers.get("Age") or ""
-    skew = now - server - (int(age) if age.isdecimal() else 0)  # a cache keeps the date of an old answer
+    skew = now - server - (parse.number_or_none(headers.get("Age")) or 0)  # a cache keeps the date of an old answer
     if abs(skew) <= _OFF:
         yield ok("clock", "this machine's clock agrees with the server's", seconds=skew)
         return
@@ -101,12 +98,12 @@ def _asked(storage: RemoteStorage, url: str) -> tuple[Mapping[str, str], bytes]:
     connections: Any = pool(url)
     bundle = os.environ.get("AWS_CA_BUNDLE")
     if bundle and storage.url.startswith("s3://") and _proxy(url) is None:
-        connections = urllib3.PoolManager(ssl_context=ssl.create_default_context(cafile=bundle))
+        connections = bound(urllib3.PoolManager(ssl_context=ssl.create_default_context(cafile=bundle)))
     timeout = urllib3.Timeout(connect=limits.CONNECT, read=limits.CONNECT)
     options = {"redirect": False, "retries": False, "preload_content": False, "timeout": timeout}
     response = connections.request("GET", url, **options)
     try:
-        return response.headers, response.read(_BODY)
+        return response.headers, response.read(_BODY, decode_content=False)
     finally:
         response.close()
 

@@ -14,7 +14,7 @@ from mdsx.doctor import Job, storage
 from mdsx.doctor.endpoint import check_clock, check_region, reach
 from mdsx.errors import TransportError, redacted
 from mdsx.storage import open_storage
-from mdsx.storage.remote import answer
+from mdsx.storage.remote import limits
 from mdsx.storage.remote.storage import RemoteStorage
 from tests.doctor.conftest import Examine, Examined, always, problems
 from tests.storage.tls import PEM, tls_server
@@ -212,7 +212,7 @@ def test_an_authority_of_your_own_is_trusted(tmp_path: Path, monkeypatch: pytest
 
 
 def test_silence_and_dead_proxies_are_told_apart(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "CONNECT", 0.2)
+    monkeypatch.setattr(limits, "CONNECT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         opened = open_storage("gs://bucket/x", {"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
         assert isinstance(opened, RemoteStorage)

@@ -13,7 +13,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import retry
-from mdsx.storage.remote import answer
+from mdsx.storage.remote import limits
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 from tools.fault_proxy import (
@@ -61,8 +61,8 @@ def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.T
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time limits of seconds instead of minutes."""
-    monkeypatch.setattr(answer, "SILENCE", 2)
-    monkeypatch.setattr(answer, "TRICKLE", 2)
+    monkeypatch.setattr(limits, "SILENCE", 2)
+    monkeypatch.setattr(limits, "TRICKLE", 2)
 
 
 def checked(found: dict[str, Any]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mdsx.storage.remote import answer
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.http import pool
 from mdsx.storage.remote.storage import RemoteStorage, speaks_tls
 from mdsx.storage.remote.web import WebStorage
+from mdsx.storage.remote.wire import bound
 
-__all__ = ["RemoteStorage", "WebStorage", "answer", "pool", "speaks_tls"]
+__all__ = ["RemoteStorage", "WebStorage", "bound", "limits", "parse", "pool", "speaks_tls"]

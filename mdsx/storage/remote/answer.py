@@ -1,68 +1,66 @@
-"""Bodies of HTTP answers, read with a deadline, and the limits of every wait for the network.
-
-There are `CONNECT` seconds for a connection to an address, and `SILENCE` seconds for the headers of an answer and for
-each next byte of a body. A body that trickles, with less than `LEAST` bytes in `TRICKLE` seconds of waiting, counts as
-broken off. These limits allow 64 concurrent requests over 20 kB/s.
-"""
+"""Bodies of HTTP answers, read piece by piece within the limits of `limits.py`, and the errors of connections."""
 
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 
 from mdsx.errors import TransportError, TruncatedError, redacted
 from mdsx.process import exhausted
+from mdsx.storage.remote import limits
+from mdsx.storage.remote.wire import ExcessError, SlowError
 from mdsx.storage.retry import TransientError
 
-CONNECT = 10  # seconds
-SILENCE = 30
-TRICKLE = 60
-LEAST = 16 * 1024  # bytes
 _CHUNK = 2**20
 
 
 class Body:
-    """The body of `raw`, an open response of urllib3. A body that trickles counts as broken off."""
+    """The body of `raw`, an open response of urllib3."""
 
     def __init__(self, raw: Any, file: str) -> None:
         self._raw = raw
         self._file = file
-        self._came = 0  # bytes, in
-        self._waited = 0.0  # seconds; both counters restart once enough bytes came
 
-    def rest(self, most: int | None = None) -> bytes:
-        """Return the body until its end, but hardly more than `most` bytes. Raise TransientError if it breaks off."""
+    def start(self, most: int | None = None) -> bytes:
+        """Return the first `most` bytes of the body (`limits.ERROR`), or all of it.
+
+        Raise TransientError if it breaks off.
+        """
         chunks: list[bytes] = []
-        left = sys.maxsize if most is None else most
+        left = limits.ERROR if most is None else most
         while left > 0 and (chunk := self._arrived(left)):
             chunks.append(chunk)
             left -= len(chunk)
         return b"".join(chunks)
 
+    def whole(self, most: int | None = None) -> bytes:
+        """Return the body. Raise TransportError for more than `most` bytes (`limits.DOCUMENT`).
+
+        Raise TransientError if it breaks off.
+        """
+        most = limits.DOCUMENT if most is None else most
+        data = self.start(most + 1)
+        if len(data) > most:
+            self._raw.close()
+            raise TransportError("the answer is too long", file=self._file, expected=f"at most {most:,} bytes")
+        return data
+
     def _arrived(self, most: int) -> bytes:
         """Return what has arrived, at least a byte; nothing at the end."""
-        started = time.monotonic()
         with errors(self._file):
             if hasattr(self._raw, "read1"):
-                chunk: bytes = self._raw.read1(min(most, _CHUNK))
-            else:  # urllib3 1: judged by the time that these bytes take
-                chunk = self._raw.read(min(most, LEAST))
-        self._came += len(chunk)
-        self._waited += time.monotonic() - started
-        if self._came >= LEAST:
-            self._came, self._waited = 0, 0.0
-        elif self._waited > TRICKLE:
-            message = f"the body trickles: {self._came} bytes in {self._waited:.0f} s"
-            raise TransientError(TruncatedError, message, file=self._file)
-        return chunk
+                return bytes(self._raw.read1(min(most, _CHUNK)))
+            return bytes(self._raw.read(min(most, limits.LEAST)))  # urllib3 1 waits for all of these bytes
 
 
 class Answer(Body):
-    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read."""
+    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read.
+
+    `left`: how many of them are still to come.
+    """
 
     def __init__(
         self, raw: Any, file: str, etag: str, total: int, *, at: int = 0, skip: int = 0, stop: int | None
@@ -71,20 +69,23 @@ class Answer(Body):
         self.etag = etag
         self.total = total
         self._skip = skip
-        self._left = max((total if stop is None else min(stop, total)) - at - skip, 0)
+        self.left = max((total if stop is None else min(stop, total)) - at - skip, 0)
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes in chunks. Raise TransientError if the body breaks off."""
         try:
             while self._skip:
                 self._skip -= len(self._read(self._skip))
-            while self._left:
-                chunk = self._read(self._left)
-                self._left -= len(chunk)
+            while self.left:
+                chunk = self._read(self.left)
+                self.left -= len(chunk)
                 yield chunk
         finally:
-            if self._left or self._skip:
+            if self.left or self._skip:
                 self._raw.close()
+
+    def close(self) -> None:
+        self._raw.close()
 
     def read(self) -> bytes:
         return b"".join(self.chunks())
@@ -93,7 +94,7 @@ class Answer(Body):
         """Return what has arrived, at least a byte."""
         chunk = self._arrived(most)
         if not chunk:
-            expected = f"{self._skip + self._left} more bytes"
+            expected = f"{self._skip + self.left} more bytes"
             raise TransientError(TruncatedError, "the body ended early", file=self._file, expected=expected)
         return chunk
 
@@ -105,8 +106,22 @@ def errors(file: str, hint: str = "check the endpoint") -> Iterator[None]:
 
     try:
         yield
-    except (exceptions.HTTPError, OSError) as error:
-        raise exhausted(error, file) or _translated(error, file, hint) from safe(error)
+    except (exceptions.HTTPError, OSError, HTTPException) as error:
+        raise exhausted(error, file) or excess(error, file) or _translated(error, file, hint) from safe(error)
+
+
+def excess(error: BaseException, file: str) -> Exception | None:
+    """Return the error to raise if `error`, or what caused it, is that a server exceeds a limit; else None."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if isinstance(cause, SlowError):
+            return TransientError(TruncatedError, str(cause), file=file)
+        if isinstance(cause, ExcessError):
+            return TransportError(
+                str(cause), file=file, hint="check the endpoint: it does not answer as a storage does"
+            )
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return None
 
 
 def _translated(error: Exception, file: str, hint: str) -> Exception:

@@ -8,21 +8,20 @@ from __future__ import annotations
 import os
 import re
 import time
-import xml.etree.ElementTree as ElementTree
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urlencode
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
+from mdsx.storage.remote import parse
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
 from mdsx.storage.remote.http import HttpStorage, shortened
-from mdsx.storage.remote.storage import bucket_and_prefix, following, split
+from mdsx.storage.remote.storage import Pages, bucket_and_prefix, split
 from mdsx.storage.retry import TransientError, contact
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
@@ -94,6 +93,7 @@ class AzStorage(HttpStorage):
         if prefix := self._prefix + prefix:
             asked["prefix"] = prefix
         entries: list[Entry] = []
+        pages = Pages(self.url)
         while True:
             url = f"{self._endpoint()}/{self._bucket}?{urlencode(asked, quote_via=quote)}"
             page, _ = self._ask(self.url, "GET", url)
@@ -105,7 +105,7 @@ class AzStorage(HttpStorage):
             ]
             if not marker:
                 break
-            asked["marker"] = following(marker, asked.get("marker"), self.url)
+            asked["marker"] = pages.following(marker, len(found))
         yield from sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, key: str) -> None:
@@ -182,8 +182,8 @@ class AzStorage(HttpStorage):
         return super()._error(status, text, headers, file)
 
     def _way_in(self, headers: Mapping[str, str]) -> str:
-        with suppress(TypeError, ValueError):
-            ahead = time.time() - parsedate_to_datetime(headers.get("Date", "")).timestamp()
+        with suppress(ValueError):
+            ahead = time.time() - parse.date(headers.get("Date", ""))
             if abs(ahead) > _SKEW:
                 wrong = "fast" if ahead > 0 else "slow"
                 return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {wrong}: set it"
@@ -193,10 +193,7 @@ class AzStorage(HttpStorage):
 def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
     """Return the blobs of a page of a listing, with their whole names, and the marker of the next page."""
     try:
-        text = page.decode("utf-8-sig")
-        if "<!" in text:  # a document type could define entities
-            raise ValueError
-        root = ElementTree.fromstring(text)
+        root = parse.xml(page)
         entries = []
         for blob in root.iterfind("Blobs/Blob"):
             name, about = blob.find("Name"), blob.find("Properties")
@@ -206,15 +203,16 @@ def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
             if not folder:
                 key = unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
                 entries.append(
-                    Entry(
+                    parse.entry(
                         key,
-                        int(about.findtext("Content-Length", "")),
+                        parse.number(about.findtext("Content-Length", "")),
                         _quoted(about.findtext("Etag", "")),
-                        _seconds(about.findtext("Last-Modified", "")),
+                        parse.date(date) if (date := about.findtext("Last-Modified", "")) else 0.0,
+                        file,
                     )
                 )
         return entries, root.findtext("NextMarker") or ""
-    except (ValueError, ElementTree.ParseError):
+    except ValueError:
         raise TransportError("the listing is not one of Azure's", file=file) from None
 
 
@@ -222,12 +220,6 @@ def _condition(etag: str | None) -> dict[str, str]:
     if etag is None:
         return {}
     return {"If-Match": etag} if etag else {"If-None-Match": "*"}
-
-
-def _seconds(date: str) -> float:
-    with suppress(TypeError, ValueError):
-        return parsedate_to_datetime(date).timestamp()
-    return 0.0
 
 
 def _quoted(etag: str) -> str:

@@ -7,16 +7,19 @@ some minutes before it expires. A forked child keeps the token, but asks for the
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
 from typing import Any
 from weakref import WeakSet
 
-from mdsx.errors import ForbiddenError, UsageError, hide
+from mdsx.errors import ForbiddenError, MdsxError, UsageError, hide
 from mdsx.process import at_fork, exhausted
-from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.answer import safe
+from mdsx.storage.remote import limits
+from mdsx.storage.remote.answer import Body, safe
+from mdsx.storage.remote.wire import bound
+from mdsx.storage.retry import TransientError
 
 _SCOPE = "https://storage.azure.com/.default"  # of every Azure cloud
 _EARLY = 300.0  # seconds before a token expires in which it is renewed
@@ -109,10 +112,42 @@ def _credential(client_id: str | None, file: str) -> Any:
             hint="pip install 'mdsx[az]'; or set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; "
             "or use the option anonymous",
         ) from None
-    options: dict[str, Any] = {"connection_timeout": limits.CONNECT, "read_timeout": limits.SILENCE}
+    options: dict[str, Any] = {"transport": _transport()}
     if client_id:
         options["managed_identity_client_id"] = client_id
     return DefaultAzureCredential(**options)
+
+
+def _transport() -> Any:
+    """Return what sends azure-identity's requests, through bounded connections."""
+    import requests
+    from azure.core.pipeline.transport import RequestsTransport
+    from requests.adapters import HTTPAdapter
+    from urllib3 import HTTPResponse
+
+    class Bounded(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **options: Any) -> None:
+            super().init_poolmanager(*args, **options)
+            bound(self.poolmanager)
+
+        def proxy_manager_for(self, proxy: Any, **options: Any) -> Any:
+            return bound(super().proxy_manager_for(proxy, **options))
+
+        def send(self, request: Any, stream: bool = False, *args: Any, **options: Any) -> Any:
+            response = super().send(request, True, *args, **options)
+            try:
+                data = Body(response.raw, "").whole(limits.TOKEN)
+            except (MdsxError, TransientError) as error:
+                raise requests.ConnectionError(str(error)) from None
+            response.raw = HTTPResponse(io.BytesIO(data), status=response.status_code, preload_content=False)
+            return response
+
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = "identity"
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, Bounded())
+    timeouts = {"connection_timeout": limits.CONNECT, "read_timeout": limits.SILENCE}
+    return RequestsTransport(session=session, session_owner=False, **timeouts)
 
 
 def _leave_parent() -> None:

@@ -6,7 +6,6 @@ Object bytes are read as they are stored, also those that are stored with `Conte
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,10 +19,11 @@ from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
-from mdsx.storage.remote.answer import errors
+from mdsx.storage.remote import parse
+from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
 from mdsx.storage.remote.http import HttpStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import bucket_and_prefix, following, split
+from mdsx.storage.remote.storage import Pages, bucket_and_prefix, split
 from mdsx.storage.retry import TransientError, Tries, tried
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size, which must be a multiple of 256 KiB
@@ -31,7 +31,7 @@ _GOOGLE = "https://storage.googleapis.com"
 _FIELDS = "items(name,size,generation,updated),nextPageToken"
 _FOR_NOW = {"rateLimitExceeded", "userRateLimitExceeded"}
 _NO_BUCKET = "The specified bucket does not exist"
-_KEPT = re.compile(r"bytes=0-(\d+)")
+_KEPT = re.compile(r"bytes=0-(\d{1,18})", re.ASCII)
 
 
 class _Object(msgspec.Struct):
@@ -42,12 +42,27 @@ class _Object(msgspec.Struct):
 
     @property
     def modified(self) -> float:
-        return self.updated.timestamp() if self.updated else 0.0
+        return parse.seconds(self.updated) if self.updated else 0.0
 
 
 class _Page(msgspec.Struct):
     items: list[_Object] = []
     nextPageToken: str = ""  # noqa: N815  Google's name
+
+
+class _Reason(msgspec.Struct):
+    reason: str = ""
+
+
+class _Failure(msgspec.Struct):
+    message: str = ""
+    errors: list[_Reason] = []
+
+
+class _Answer(msgspec.Struct):
+    """What the body of an error is."""
+
+    error: _Failure
 
 
 class GsStorage(HttpStorage):
@@ -90,7 +105,10 @@ class GsStorage(HttpStorage):
         file, total = self._file(key), len(data)
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
         _, started = self._ask(file, "POST", self._uploading("resumable", key, etag), headers=announced)
-        session = started.get("Location") or ""
+        try:
+            session = parse.web_url(self._server, started.get("Location") or "")
+        except ValueError:
+            raise TransportError("the server began no upload: it names no URL", file=file, hint=self.way_out) from None
         kept, known, stored, tries = 0, True, False, Tries(self._limit)
         while not stored:
             stop = min(kept + MULTIPART, total)
@@ -98,8 +116,7 @@ class GsStorage(HttpStorage):
             try:
                 headers = {"Content-Range": f"bytes {place}/{total}"}
                 response = self._send(file, "PUT", session, headers=headers, body=part, accepted=(200, 201, 308))
-                with errors(file, self.way_out):
-                    response.read()
+                Body(response, file).whole()
                 found = _KEPT.fullmatch(response.headers.get("Range") or "")
                 stored = response.status != 308
                 reached = total if stored else int(found[1]) + 1 if found else 0
@@ -116,20 +133,21 @@ class GsStorage(HttpStorage):
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         asked = {"prefix": self._prefix + prefix, "fields": _FIELDS, **self._payer}
+        pages = Pages(self.url)
         while True:
             body, _ = self._ask(self.url, "GET", f"{self._objects()}?{urlencode(asked)}")
             try:
-                page = msgspec.json.decode(body, type=_Page, strict=False)  # numbers are texts
-            except msgspec.MsgspecError as error:
+                page = parse.json(body, _Page, strict=False)  # numbers are texts
+            except ValueError as error:
                 message = f"the listing is not one of Google Cloud Storage: {error}"
-                raise TransportError(message, file=self.url, hint=self.way_out) from error
+                raise TransportError(message, file=self.url, hint=self.way_out) from None
             for item in page.items:
                 key = item.name[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    yield Entry(key, item.size, item.generation, item.modified)
+                    yield parse.entry(key, item.size, item.generation, item.modified, self.url)
             if not page.nextPageToken:
                 return
-            asked["pageToken"] = following(page.nextPageToken, asked.get("pageToken"), self.url)
+            asked["pageToken"] = pages.following(page.nextPageToken, len(page.items))
 
     def delete(self, key: str) -> None:
         try:
@@ -227,7 +245,7 @@ def _if_match(etag: str | None) -> dict[str, str]:
 def _said(text: str) -> tuple[str, str]:
     """Return the reason and the message of an error, which is JSON or plain text."""
     try:
-        error = json.loads(text)["error"]
-        return str((error.get("errors") or [{}])[0].get("reason", "")), str(error.get("message", ""))
-    except (ValueError, LookupError, TypeError, AttributeError):
+        error = parse.json(text, _Answer).error
+        return error.errors[0].reason if error.errors else "", error.message
+    except ValueError:
         return "", text

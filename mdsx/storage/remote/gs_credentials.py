@@ -11,15 +11,18 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
+from http.client import HTTPException
 from math import inf
 from typing import Any
 
 from mdsx.errors import ForbiddenError, TransportError, UsageError, hide
 from mdsx.process import at_fork, exhausted
 from mdsx.storage.options import RemoteOptions, secret
-from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote import limits
+from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.http import pool
 from mdsx.storage.retry import TransientError
 
@@ -151,11 +154,22 @@ def _request(
     from urllib3 import Timeout
     from urllib3.exceptions import HTTPError
 
-    wait = Timeout(connect=timeout or limits.CONNECT, read=timeout or limits.SILENCE)
+    options: dict[str, Any] = {"timeout": Timeout(connect=timeout or limits.CONNECT, read=timeout or limits.SILENCE)}
+    options |= {"retries": False, "redirect": False, "preload_content": False, "decode_content": False}
     try:
-        return pool(url).request(method, url, body=body, headers=headers, timeout=wait, retries=False, redirect=False)
-    except (HTTPError, OSError) as error:
+        answer = pool(url).request(method, url, body=body, headers=headers, **options)
+        return _Answer(answer.status, answer.headers, Body(answer, url).whole(limits.TOKEN))
+    except (HTTPError, OSError, HTTPException, TransientError) as error:
         raise GoogleTransportError(error, retryable=True) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer as google-auth expects it."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 def _translated(error: Exception, file: str) -> Exception:

@@ -20,9 +20,10 @@ from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportErr
 from mdsx.pieces import Pieces
 from mdsx.process import at_fork
 from mdsx.storage.base import Choose
-from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer, Body, errors, keep_secrets
 from mdsx.storage.remote.storage import RemoteStorage, covering, ranged, split
+from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError, tried
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 REDIRECTS = (301, 302, 303, 307, 308)
 _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
-_MESSAGE = 64 * 1024  # bytes of an error's body that are read
 _SHOWN = 500  # characters of it in an error
 _PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
 _LIMITED = {429, 503}
@@ -68,7 +68,7 @@ class HttpStorage(RemoteStorage):
 
         def ask() -> tuple[bytes, Mapping[str, str]]:
             response = self._send(file, method, url, **options)
-            return Body(response, file).rest(), response.headers
+            return Body(response, file).whole(), response.headers
 
         return tried(ask, self._limit)
 
@@ -161,7 +161,7 @@ def said(response: Any) -> str:
     """Return what an answer says of an error, and give its connection back."""
     text = b""
     with suppress(Exception):
-        text = Body(response, "").rest(_MESSAGE)
+        text = Body(response, "").start()
     response.close()
     return text.decode(errors="replace").strip()
 
@@ -174,8 +174,7 @@ def shortened(text: str) -> str:
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:
     """Return for how many seconds the server asks to wait; None if it does not say."""
-    after = headers.get("Retry-After") or ""
-    return float(after) if after.isdecimal() else None
+    return parse.number_or_none(headers.get("Retry-After"))
 
 
 _lock = threading.Lock()
@@ -203,12 +202,12 @@ def _make_pool(proxy: str | None) -> Any:
     keep_secrets("urllib3.connectionpool")
     options: dict[str, Any] = {"num_pools": _HOSTS, "maxsize": _CONNECTIONS, "block": False, "ssl_context": _context()}
     if proxy is None:
-        return urllib3.PoolManager(**options)
+        return bound(urllib3.PoolManager(**options))
     try:
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         auth = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
         headers = urllib3.make_headers(proxy_basic_auth=auth) if auth else None
-        return urllib3.ProxyManager(parts.geturl(), proxy_headers=headers, **options)
+        return bound(urllib3.ProxyManager(parts.geturl(), proxy_headers=headers, **options))
     except (ValueError, urllib3.exceptions.HTTPError):  # not shown: it may have a password
         message = "the proxy of the environment is not the URL of an HTTP proxy"
         raise TransportError(message, place="HTTP_PROXY or HTTPS_PROXY", expected="http://host:port") from None

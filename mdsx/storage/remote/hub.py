@@ -12,10 +12,11 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -23,13 +24,13 @@ from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.process import Owner
 from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import covering, following, ranged, split
+from mdsx.storage.remote.storage import Pages, covering, ranged, split
 from mdsx.storage.retry import TransientError
 
 _PAGE = 1000  # files in an answer to a listing
-_HOPS = 5
 
 T = TypeVar("T")
 
@@ -130,6 +131,7 @@ class HubStorage(ReadOnlyStorage):
         commit = self._commit or self._pinned(self._ask(self.url, "GET", self._api("revision"))[0])
         url: str | None = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
         url = f"{url}?recursive=true&limit={_PAGE}"
+        pages = Pages(self.url)
         while url is not None:
             try:
                 page, headers = self._ask(self.url, "GET", url)
@@ -137,11 +139,22 @@ class HubStorage(ReadOnlyStorage):
                 if "EntryNotFound" in error.message:  # no such folder
                     return
                 raise
-            for item in self._decoded(page, list[_Item]):
+            items = self._decoded(page, list[_Item])
+            for item in items:
                 if item.type == "file" and item.path.startswith(self._prefix):
-                    yield Entry(item.path[len(self._prefix) :], item.size, (item.lfs or item).oid)
-            found = _NEXT.search(headers.get("Link") or "")
-            url = found and following(found[1], url, self.url)
+                    yield parse.entry(item.path[len(self._prefix) :], item.size, (item.lfs or item).oid, 0.0, self.url)
+            url = self._next(url, headers.get("Link") or "")
+            url = url and pages.following(url, len(items))
+
+    def _next(self, url: str, link: str) -> str | None:
+        """Return the URL of the next page, which an answer from `url` names in its header `link`, if there is one."""
+        found = _NEXT.search(link)
+        if found is None:
+            return None
+        with suppress(ValueError):
+            if self._is_hub(following := parse.web_url(url, found[1])):
+                return following
+        raise TransportError("the next page of the listing is not at the Hub", file=self.url, hint=self.way_out)
 
     def _pinned(self, answer: bytes) -> str:
         self._note(self._decoded(answer, _Revision).sha)
@@ -149,10 +162,10 @@ class HubStorage(ReadOnlyStorage):
 
     def _decoded(self, answer: bytes, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(answer, type=kind)
-        except msgspec.MsgspecError as error:
+            return parse.json(answer, kind)
+        except ValueError as error:
             message = f"the answer is not one of the Hub: {error}"
-            raise TransportError(message, file=self.url, hint=self.way_out) from error
+            raise TransportError(message, file=self.url, hint=self.way_out) from None
 
     def _note(self, commit: str | None) -> None:
         """Pin the commit, or check that it is the pinned one. Without one (other servers), the revision stays."""
@@ -192,7 +205,7 @@ class HubStorage(ReadOnlyStorage):
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""
         url = first = self._resolve_url(key)
-        for _ in range(_HOPS):
+        for _ in range(limits.HOPS):
             response = self._send(file, "GET", url, headers=headers, accepted=(200, 206, *REDIRECTS))
             self._note(response.headers.get("X-Repo-Commit"))
             etag = _etag(response.headers)
@@ -200,13 +213,13 @@ class HubStorage(ReadOnlyStorage):
                 return response, _Link(None if url == first else url, etag)
             response.close()
             try:
-                url = urljoin(url, response.headers.get("Location") or "")
+                url = parse.web_url(url, response.headers.get("Location") or "")
                 there = self._is_hub(url)
             except ValueError:
                 raise TransportError("the Hub redirects to what is not a URL", file=file) from None
             if not there:
                 return None, _Link(url, etag)
-        raise TransportError(f"there are more than {_HOPS} redirects", file=file)
+        raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def _resolve_url(self, key: str) -> str:
         revision = quote(self._commit or self._revision, safe="")
@@ -279,4 +292,4 @@ _URL = re.compile(
     r"(?P<prefix>/[^?#]*)?"
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
-_RESET = re.compile(r"\bt=(\d+)")
+_RESET = re.compile(r"\bt=([0-9]{1,9})\b")

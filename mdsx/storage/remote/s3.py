@@ -17,9 +17,10 @@ from mdsx.errors import ForbiddenError, MissingError
 from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
+from mdsx.storage.remote import parse
 from mdsx.storage.remote.answer import Answer
-from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, shared_client
-from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, following, ranged
+from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, said, shared_client
+from mdsx.storage.remote.storage import Pages, RemoteStorage, bucket_and_prefix, covering, ranged
 from mdsx.storage.retry import tried
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size
@@ -59,12 +60,13 @@ class S3Storage(RemoteStorage):
 
     def _put_parts(self, file: str, where: dict[str, Any], data: Pieces, condition: dict[str, Any]) -> None:
         size = max(MULTIPART, -(-len(data) // _MOST_PARTS))
-        upload = {**where, "UploadId": self._ask(file, "create_multipart_upload", **where)["UploadId"]}
+        begun = self._ask(file, "create_multipart_upload", **where)
+        upload = {**where, "UploadId": said(begun, "UploadId", file)}
         try:
             parts = []
             for number, part in enumerate(data.cut(size), 1):
                 answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
-                parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+                parts.append({"PartNumber": number, "ETag": said(answer, "ETag", file)})
             self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # report the first failure; a resume aborts the upload
@@ -73,17 +75,18 @@ class S3Storage(RemoteStorage):
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **self._payer}
+        pages = Pages(self.url)
         while True:
             page = self._ask(self.url, "list_objects_v2", **asked)
-            for item in page.get("Contents", ()):
-                key = item["Key"][len(self._prefix) :]
+            items = page.get("Contents", ())
+            for item in items:
+                key = said(item, "Key", self.url)[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
                     etag, modified = _quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
-                    yield Entry(key, item["Size"], etag, modified)
+                    yield parse.entry(key, item.get("Size"), etag, modified, self.url)
             if "NextContinuationToken" not in page:
                 return
-            last = asked.get("ContinuationToken")
-            asked["ContinuationToken"] = following(page["NextContinuationToken"], last, self.url)
+            asked["ContinuationToken"] = pages.following(page["NextContinuationToken"], len(items))
 
     def delete(self, key: str) -> None:
         self._ask(self._file(key), "delete_object", **self._where(key))
@@ -92,23 +95,27 @@ class S3Storage(RemoteStorage):
         file = self.url
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **self._payer}
         uploads: list[Any] = []
+        pages = Pages(file)
         try:
             while True:
                 page = self._ask(file, "list_multipart_uploads", **asked)
-                uploads += page.get("Uploads", ())
+                found = page.get("Uploads", ())
+                uploads += found
                 if not page.get("IsTruncated"):
                     break
-                asked.update(KeyMarker=page["NextKeyMarker"], UploadIdMarker=page["NextUploadIdMarker"])
+                key, number = (said(page, name, file) for name in ("NextKeyMarker", "NextUploadIdMarker"))
+                asked.update(KeyMarker=key, UploadIdMarker=number)
+                pages.following(f"{key}\n{number}", len(found))
         except MissingError as error:
             if "NoSuchUpload" not in str(error):  # rclone's answer if a bucket has none
                 raise
         for upload in uploads:
-            key = upload["Key"][len(self._prefix) :]
-            if choose is not None and not choose(Entry(key, 0, upload["UploadId"], _seconds(upload.get("Initiated")))):
+            where = {name: said(upload, name, file) for name in ("Key", "UploadId")}
+            key, begun = where["Key"][len(self._prefix) :], _seconds(upload.get("Initiated"))
+            if choose is not None and not choose(Entry(key, 0, where["UploadId"], begun)):
                 continue
-            where = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
             with suppress(MissingError):  # it was aborted already
-                self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where, **self._payer)
+                self._ask(file, "abort_multipart_upload", None, Bucket=self._bucket, **where, **self._payer)
 
     def identity(self) -> str:
         return identity_of(self._options)
@@ -218,7 +225,7 @@ class _Body(io.RawIOBase):
 
 
 def _seconds(date: datetime | None) -> float:
-    return date.timestamp() if date else 0.0
+    return parse.seconds(date) if date else 0.0
 
 
 def _quoted(etag: str) -> str:

@@ -7,24 +7,34 @@ credentials were refused is dropped, so that the next request reads them again. 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from weakref import WeakSet
 
-from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.errors import (
+    ChangedError,
+    ForbiddenError,
+    MdsxError,
+    MissingError,
+    TransportError,
+    TruncatedError,
+    UsageError,
+)
 from mdsx.process import Owner, at_fork, exhausted
 from mdsx.storage.base import MissingBucketError
 from mdsx.storage.options import RemoteOptions, secret
-from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.answer import keep_secrets, safe
+from mdsx.storage.remote import limits, parse
+from mdsx.storage.remote.answer import Body, excess, keep_secrets, safe
 from mdsx.storage.remote.http import asked_pause
+from mdsx.storage.remote.wire import bounded
 from mdsx.storage.retry import TransientError
 
 REGION = "x-amz-bucket-region"
@@ -69,6 +79,7 @@ _SOURCES = {
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _LONG = 12  # characters of a key whose last four may be shown
+_REFUSED = 300  # and greater: the status of an answer that is an error
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
 _VARIABLES = ("AWS_", "BOTO_")
@@ -189,7 +200,10 @@ def _time(value: Any) -> Any:
 
     if isinstance(value, str) and _TIME.fullmatch(value):
         return datetime.fromisoformat(value.replace("Z", "+00:00"))
-    return parse_timestamp(value)
+    try:
+        return parse_timestamp(value)
+    except RuntimeError:  # a number of seconds beyond all years
+        raise ValueError("this is not a date") from None
 
 
 def _make_client(options: S3Options) -> Any:
@@ -209,7 +223,68 @@ def _make_client(options: S3Options) -> Any:
         signature_version=UNSIGNED if options.anonymous else None,
     )
     with _configured():
-        return _session(options).client("s3", endpoint_url=options.endpoint, config=config)
+        client = _session(options).client("s3", endpoint_url=options.endpoint, config=config)
+        _bound(client)
+        return client
+
+
+def _bound(client: Any) -> None:
+    """Let the client's connections be bounded ones, and read all answers here that are not objects.
+
+    botocore has no other way to say so: "before-send" may answer in its place. Without its header Expect, it never
+    reads interim answers by itself, without an end.
+    """
+    from botocore.handlers import add_expect_header
+
+    session = client._endpoint.http_session
+    pools = session._pool_classes_by_scheme  # of the manager, and of those of proxies
+    pools.update({scheme: bounded(pool) for scheme, pool in pools.items()})
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register("before-send.s3", lambda request, **_: _sent(session, request))
+
+
+class _Document(io.BytesIO):
+    """A body that has been read, as botocore expects it."""
+
+    def stream(self) -> Iterator[bytes]:
+        yield self.read()
+
+
+class _Asking(threading.local):
+    """What this thread asks for, in how many requests."""
+
+    file = ""
+    requests = 0
+
+
+_asking = _Asking()
+
+
+def _sent(session: Any, request: Any) -> Any:
+    """Return the answer to a `request` of botocore: open if it is an object, else whole."""
+    from botocore.awsrequest import AWSResponse
+
+    _asking.requests += 1
+    if _asking.requests > limits.HOPS:  # botocore asks where the bucket is, for each redirect
+        message = "the endpoint redirects without an end"
+        raise TransportError(message, file=_asking.file, hint="check AWS_ENDPOINT_URL or the option endpoint")
+    streams, request.stream_output = request.stream_output, True
+    answer = session.send(request)
+    refused = answer.status_code >= _REFUSED
+    if streams and not refused:
+        return answer
+    body = Body(answer.raw, _asking.file)
+    data = body.start() if refused else body.whole()
+    if refused:
+        answer.raw.close()
+    try:
+        if data:
+            parse.check_xml(data)
+    except ValueError:
+        if not refused:
+            raise
+        data = b""  # the page of a proxy, which the status says too
+    return AWSResponse(answer.url, answer.status_code, answer.headers, _Document(data))
 
 
 @contextmanager
@@ -238,13 +313,28 @@ def errors(file: str) -> Iterator[None]:
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
+    _asking.file, _asking.requests = file, 0
     try:
         yield
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
-        raise exhausted(error, file) or _translated(error, file) from safe(error)
-    except (ResponseParserError, ValueError):  # not shown: it may quote what was sent
-        hint = "check AWS_ENDPOINT_URL or the option endpoint"
-        raise TransportError("the answer is not one of S3", file=file, hint=hint) from None
+        raise exhausted(error, file) or excess(error, file) or _translated(error, file) from safe(error)
+    except (MdsxError, TransientError):
+        raise
+    except (ResponseParserError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
+        raise not_s3(file) from None  # not shown: it may quote what was sent
+
+
+def not_s3(file: str) -> TransportError:
+    hint = "check AWS_ENDPOINT_URL or the option endpoint"
+    return TransportError("the answer is not one of S3", file=file, hint=hint)
+
+
+def said(answer: Mapping[str, Any], name: str, file: str) -> str:
+    """Return a field of an answer that S3 always sends."""
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
+        raise not_s3(file)
+    return value
 
 
 def _translated(error: Exception, file: str) -> Exception:

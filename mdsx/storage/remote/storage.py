@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -21,7 +22,7 @@ from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportErr
 from mdsx.pieces import Pieces
 from mdsx.process import REQUESTS, Share, at_fork
 from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
-from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
 from mdsx.storage.throttle import throttle
@@ -69,6 +70,12 @@ class RemoteStorage(ABC):
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         def read() -> Piece:
             answer = self._open(key, start, stop, etag)
+            if (size := answer.left) > limits.OBJECT:
+                answer.close()
+                message = "the object is too large to be read at once"
+                raise TransportError(
+                    message, file=self._file(key), found=size, expected=f"at most {limits.OBJECT:,} bytes"
+                )
             return Piece(answer.read(), answer.etag, answer.total)
 
         return tried(read, self._limit)
@@ -258,31 +265,37 @@ def covering(
     `etag`: of the answer; `wanted`: the one that was asked for. Raise ChangedError if they differ, and TransientError
     for another range, or for one that is not named.
     """
+    try:
+        parse.etag(etag)
+    except ValueError as error:
+        raw.close()
+        raise TransportError(f"the server's answer is not valid: {error}", file=file) from None
     if wanted and etag and etag != wanted:
         raw.close()
         raise ChangedError("the object was replaced while it was read", file=file)
     named = headers.get("Content-Range") or ""
-    covered = _CONTENT_RANGE.fullmatch(named)
+    covered = parse.content_range(named)
     if covered is None and (named or status == _PARTIAL):  # several ranges in one body, or an unknown size
         raw.close()
         message = "the server sent a part of the object without saying which part, and of how many bytes"
-        raise TransientError(TransportError, message, file=file, found=named or "no Content-Range")
+        raise TransientError(TransportError, message, file=file, found=shown(named) if named else "no Content-Range")
     if covered is None:  # the whole object, whatever range was requested
-        length = headers.get("Content-Length") or ""
-        if not length.isdecimal():
+        length = parse.number_or_none(headers.get("Content-Length"))
+        if length is None:
             raw.close()
             message = "the server does not say how long the object is"
             raise TransportError(message, file=file, hint="use a server that sends Content-Length")
-        if start and start >= int(length):
+        if start and start >= length:
             raw.close()
             raise TruncatedError("the object ends before the bytes asked for", file=file)
-        return Answer(raw, file, etag, int(length), skip=start, stop=stop)
-    if int(covered[1]) != start:
+        return Answer(raw, file, etag, length, skip=start, stop=stop)
+    first, total = covered
+    if first != start:
         raw.close()
         message = "the server answered with another range"
         expected = ranged(start, stop) or "the whole object"
-        raise TransientError(TransportError, message, file=file, found=covered[0], expected=expected)
-    if start >= (total := int(covered[2])):  # some servers answer with no bytes
+        raise TransientError(TransportError, message, file=file, found=shown(named), expected=expected)
+    if start >= total:  # some servers answer with no bytes
         raw.close()
         raise TruncatedError("the object ends before the bytes asked for", file=file)
     return Answer(raw, file, etag, total, at=start, stop=stop)
@@ -295,11 +308,28 @@ def ranged(start: int, stop: int | None) -> str | None:
     return f"bytes={start}-{'' if stop is None else max(stop - 1, start)}"
 
 
-def following(mark: str, last: str | None, file: str) -> str:
-    """Return the `mark` of a listing's next page. Raise TransportError if it is the `last` one: this would not end."""
-    if mark == last:
-        raise TransportError("the listing does not end: its next page is the same one", file=file)
-    return mark
+class Pages:
+    """The pages of a listing, which must end."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._marks: set[bytes] = set()
+        self._empty = 0
+
+    def following(self, mark: str, found: int) -> str:
+        """Return the `mark` of the next page, after one with `found` objects.
+
+        Raise TransportError if it came before, or if there are too many pages.
+        """
+        digest = blake2b(mark.encode(errors="surrogatepass"), digest_size=16).digest()
+        self._empty = 0 if found else self._empty + 1
+        if digest in self._marks:
+            raise TransportError("the listing does not end: it leads to a page that came before", file=self._file)
+        if len(self._marks) >= limits.PAGES or self._empty >= limits.EMPTY_PAGES:
+            expected = f"at most {limits.PAGES:,} pages, and {limits.EMPTY_PAGES:,} empty ones in a row"
+            raise TransportError("the listing does not end", file=self._file, expected=expected)
+        self._marks.add(digest)
+        return mark
 
 
 def split(url: str) -> SplitResult:
@@ -345,7 +375,6 @@ def speaks_tls(url: str) -> bool:
         return False
 
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _connecting: set[Future[None]] = set()
 

@@ -7,18 +7,18 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from mdsx.errors import TransportError, UsageError, hide
 from mdsx.pieces import Pieces
 from mdsx.storage.base import Entry, check_key
 from mdsx.storage.options import Options, StorageOptions, parsed, secret
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage
 from mdsx.storage.remote.storage import split
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 would quote all escapes again
-_HOPS = 5
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -68,23 +68,23 @@ class WebStorage(ReadOnlyStorage):
 
     def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
         """Follow redirects, with credentials only to the same server, or from its http:// to its https://."""
-        for _ in range(_HOPS):
+        for _ in range(limits.HOPS):
             response = super()._sent(method, url, headers, file=file, body=body)
             location = response.headers.get("Location")
             if response.status not in REDIRECTS or not location:
                 return response
             response.close()
             try:
-                target = urljoin(url, location)
+                target = parse.web_url(url, location)
                 trusted = _server(target) in (_server(url), _encrypted(_server(url)))
             except ValueError:
-                raise TransportError("the server redirects to what is not a URL", file=file) from None
-            if _server(target)[0] not in _PORTS:
-                raise TransportError("the server redirects to another kind of URL", file=file, expected="http(s)://")
+                raise TransportError(
+                    "the server redirects to what is not a URL", file=file, expected="http(s)://"
+                ) from None
             if not trusted:
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
             url = target
-        raise TransportError(f"there are more than {_HOPS} redirects", file=file)
+        raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"

@@ -14,7 +14,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import Storage, open_storage, retry, throttle
-from mdsx.storage.remote import answer
+from mdsx.storage.remote import limits
 from tools.fault_proxy import (
     Fault,
     Proxy,
@@ -81,8 +81,8 @@ def proxy(cloud: str, proxies: Callable[[str], tuple[Proxy, Storage]], monkeypat
     """A proxy without a fault yet. Patience is short: seconds, not minutes."""
     monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
     monkeypatch.setattr(throttle, "pause", lambda seconds: None)
-    monkeypatch.setattr(answer, "SILENCE", 1)
-    monkeypatch.setattr(answer, "TRICKLE", 1)
+    monkeypatch.setattr(limits, "SILENCE", 1)
+    monkeypatch.setattr(limits, "TRICKLE", 1)
     found, storage = proxies(cloud)
     found.clear()
     storage.put("shard", DATA)
@@ -198,8 +198,8 @@ def test_one_byte_per_try_is_no_progress(proxy: Proxy, storage: Storage) -> None
 
 def test_a_slow_link_does_not_raise(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download with enough bytes a second may take far longer than the limit for a trickle."""
-    monkeypatch.setattr(answer, "TRICKLE", 0.5)
-    monkeypatch.setattr(answer, "LEAST", 20_000)
+    monkeypatch.setattr(limits, "TRICKLE", 0.5)
+    monkeypatch.setattr(limits, "LEAST", 20_000)
     rule = proxy.add(trickle(0.05, 0, 2**15))
     assert downloaded(storage) == DATA
     assert rule.hits == 1

@@ -15,7 +15,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import open_storage, retry
-from mdsx.storage.remote import answer
+from mdsx.storage.remote import limits
 from mdsx.torch import StreamingDataset
 from tools.servers.http import HttpServer
 
@@ -249,7 +249,7 @@ def test_a_long_page_of_an_error_is_shortened() -> None:
 
 
 def test_the_page_of_an_error_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "TRICKLE", 0.3)
+    monkeypatch.setattr(limits, "TRICKLE", 0.3)
     ended = threading.Event()
 
     def reply(request: BaseHTTPRequestHandler) -> None:

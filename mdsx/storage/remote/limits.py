@@ -1,0 +1,54 @@
+"""The limits of everything that a server sends, and of every wait for it. docs/operations.md has them as a table.
+
+`wire.py` enforces those of connections, `answer.py` those of bodies, `parse.py` those of what is in them. These limits
+allow 64 concurrent requests over 20 kB/s.
+"""
+
+from __future__ import annotations
+
+CONNECT = 10
+"""Seconds for a connection to an address."""
+SILENCE = 30
+"""Seconds for the first byte of an answer, and for each next one."""
+
+HEAD_SECONDS = 60
+"""Seconds of waiting for the status and the headers of an answer."""
+HEAD = 256 * 1024
+"""Bytes of the status and the headers of an answer, with all interim answers (100 Continue) before it."""
+
+TRICKLE = 60
+"""Seconds of waiting in which `LEAST` bytes of a body must come, or the rest of it: else it counts as broken off."""
+LEAST = 16 * 1024
+WRITE_SECONDS = 600
+"""Seconds of waiting for the whole answer to a write: S3 sends spaces while it assembles a large object."""
+FRAMING = 64 * 1024
+"""Bytes of chunk sizes and trailers without a byte of the body."""
+FRAMING_FACTOR = 16
+"""Bytes of chunk sizes for each byte of a body."""
+
+OBJECT = 2 * 2**30
+"""Bytes of an object, or of a range, that is read at once. Downloads have no such limit: they hold no bytes."""
+DOCUMENT = 32 * 2**20
+"""Bytes of a page of a listing, of a token, and of every other answer that is XML or JSON."""
+ERROR = 64 * 1024
+"""Bytes of an error's body that are read."""
+TOKEN = 2**20
+"""Bytes of an answer that has a token."""
+
+DEPTH = 64
+"""Levels in XML."""
+ELEMENTS = 2**19
+"""Elements and attributes in XML."""
+DIGITS = 18
+"""Digits of a number in a header or a listing."""
+ETAG = 1024
+"""Characters of an ETag, of printable ASCII."""
+DATE = 64
+"""Characters of a date."""
+
+PAGES = 100_000
+"""Pages of a listing. No page's mark may come twice."""
+EMPTY_PAGES = 10_000
+"""Pages without an object, one after the other: buckets with many deleted versions have them."""
+HOPS = 5
+"""Requests for one: redirects are followed so often."""

@@ -1,0 +1,127 @@
+"""What servers send in headers, XML and JSON, parsed strictly: a wrong value is a ValueError, whatever it is.
+
+Each storage says which error that becomes. Numbers have few digits, ETags are printable, dates exist, and XML has
+neither entities nor many levels.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+from xml.parsers import expat
+
+import msgspec
+
+from mdsx.errors import TransportError
+from mdsx.storage.base import Entry
+from mdsx.storage.remote import limits
+
+T = TypeVar("T")
+
+_NUMBER = re.compile(rf"[0-9]{{1,{limits.DIGITS}}}")
+_CONTENT_RANGE = re.compile(
+    rf"bytes ([0-9]{{1,{limits.DIGITS}}})-[0-9]{{1,{limits.DIGITS}}}/([0-9]{{1,{limits.DIGITS}}})"
+)
+_ETAG = re.compile(rf"[\x20-\x7e]{{0,{limits.ETAG}}}")
+
+
+def number(text: str) -> int:
+    """Return a number of bytes or seconds."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("this is not a number")
+    return int(text)
+
+
+def number_or_none(text: str | None) -> int | None:
+    """Return a number of bytes or seconds; None if the header says none."""
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def content_range(text: str) -> tuple[int, int] | None:
+    """Return the first byte and the size of the whole object, of a header Content-Range; None if it is another one."""
+    found = _CONTENT_RANGE.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def etag(text: str) -> str:
+    """Return an ETag, which later requests send back in a header."""
+    if not _ETAG.fullmatch(text):
+        raise ValueError("the ETag has characters that no header may have, or too many")
+    return text
+
+
+def date(text: str) -> float:
+    """Return the seconds since 1970 of a date in a header."""
+    try:
+        if len(text) > limits.DATE:
+            raise ValueError
+        return seconds(parsedate_to_datetime(text))
+    except (TypeError, ValueError, ArithmeticError, LookupError):
+        raise ValueError("this is not a date") from None
+
+
+def seconds(date: datetime) -> float:
+    """Return the seconds since 1970, also of a date without a zone."""
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def entry(key: str, size: object, tag: str, modified: float, file: str) -> Entry:
+    """Return an entry of a listing. Raise TransportError if a server cannot have such an object."""
+    if isinstance(size, int) and 0 <= size < 10**limits.DIGITS and _ETAG.fullmatch(tag):
+        return Entry(key, size, tag, modified)
+    raise TransportError("the listing has an object with an impossible size or ETag", file=file, place=key)
+
+
+def check_xml(data: bytes) -> None:
+    """Raise ValueError unless `data` is XML without a document type, of few levels and elements."""
+    depth = elements = 0
+
+    def start(name: str, attributes: list[str]) -> None:
+        nonlocal depth, elements
+        depth += 1
+        elements += 1 + len(attributes)
+        if depth > limits.DEPTH or elements > limits.ELEMENTS:
+            raise ValueError("the XML has too many levels or elements")
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: object) -> None:
+        raise ValueError("the XML has a document type, which could define entities")
+
+    parser = expat.ParserCreate()
+    parser.ordered_attributes = True
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:  # a LookupError for an unknown encoding
+        raise ValueError(f"this is not XML: {error}") from None
+
+
+def xml(data: bytes) -> ElementTree.Element:
+    """Return the root of `data`. Raise ValueError as `check_xml` does."""
+    check_xml(data)
+    return ElementTree.fromstring(data)
+
+
+def json(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
+    """Return the value that `data` is, of type `kind`."""
+    try:
+        return msgspec.json.decode(data, type=kind, strict=strict)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ValueError(f"this is not the JSON expected: {error}") from None
+
+
+def web_url(base: str, text: str) -> str:
+    """Return the URL that `text`, a header or a part of one, says; it may be relative to `base`."""
+    url = urljoin(base, text)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+        raise ValueError("this is not the URL of a web server")
+    _ = parts.port  # raises ValueError for a wrong one
+    return url
