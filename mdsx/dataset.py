@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from mdsx.arrow import to_table
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import DATASET, explain
-from mdsx.order import Weight, chosen_of, select_chosen, select_fraction, select_run
+from mdsx.order import Weight, chosen_of, select_between, select_chosen, select_fraction
 from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View, as_samples, choose_by, split
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
@@ -111,8 +111,8 @@ class Dataset:
         dataset grows. It takes about 10 ns a sample.
 
         A selection keeps the order of the dataset. 10^7 numbers out of 10^8 take 12 MB, runs of them less. The
-        fingerprint depends on which samples are chosen, not on whether a range, a list or a mask gave them; that of all
-        samples is the dataset's own.
+        fingerprint depends on which samples are chosen, not on whether numbers, a range, a list or a mask gave them;
+        that of all samples is the dataset's own.
 
         Raises:
             UsageError: The numbers or shares are out of range, or do not ascend; or an integer is given with a float:
@@ -131,7 +131,7 @@ class Dataset:
         elif isinstance(samples, float):
             subset = select_fraction(excerpt.subset, stored, samples, stop, seed)
         else:
-            subset = select_run(excerpt.subset, samples, stop)  # type: ignore[arg-type]  # it checks them
+            subset = select_between(excerpt.subset, stored, samples, stop)  # type: ignore[arg-type]  # it checks them
         return self.with_excerpt(replace(excerpt, subset=subset))
 
     def split(

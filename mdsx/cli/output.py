@@ -75,7 +75,10 @@ def print_json(value: object) -> None:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value as types of strict JSON. Raise UnsupportedError if its JSON would be huge."""
+    """Return a value as types of strict JSON. Raise UnsupportedError if its JSON would be huge.
+
+    A map becomes a list of [key, value] if keys differ that would be the same text, such as 1 and "1".
+    """
     np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is an array
     if np and isinstance(value, np.ndarray | np.generic):
         from mdsx.format import Refused, as_lists
@@ -92,8 +95,9 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(as_plain, value))
     if isinstance(value, Mapping):
-        keys = (key if isinstance(key, str) else str(as_plain(key)) for key in value)
-        return dict(zip(keys, map(as_plain, value.values()), strict=True))
+        pairs = [[as_plain(key), as_plain(item)] for key, item in value.items()]
+        found = {str(key): item for key, item in pairs}
+        return found if len(found) == len(pairs) else pairs
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

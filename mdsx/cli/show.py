@@ -124,7 +124,8 @@ def cat(
     """Print samples in the order in which they were written; long values are shortened.
 
     With --json: one object per line and sample, with complete values; bytes (and images) as base64, arrays as nested
-    lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity".
+    lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity". Keys of maps become text; a map
+    whose keys would then be equal, such as 1 and "1", is a list of [key, value].
     """
     from mdsx import Dataset
 

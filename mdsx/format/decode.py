@@ -173,10 +173,44 @@ def _decode_json(data: memoryview) -> object:
 
 def _decode_msgpack(data: memoryview) -> object:
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
-    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-        # TypeError: a map is the key of a map. MemoryError: nested arrays each claim as many items as there are bytes.
-        raise CorruptError(f"this is not MessagePack: {error or type(error).__name__}") from None
+        return msgpack.unpackb(data, raw=False, ext_hook=_refuse_extension)
+    except ValueError:
+        pass  # keys that are neither str nor bytes, maybe: then Python may not be able to tell them apart
+    except _MSGPACK_ERRORS as error:
+        raise _no_msgpack(error) from None
+    try:
+        return msgpack.unpackb(
+            data, raw=False, strict_map_key=False, object_pairs_hook=_any_map, ext_hook=_refuse_extension
+        )
+    except _MSGPACK_ERRORS as error:
+        raise _no_msgpack(error) from None
+
+
+_MSGPACK_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+"""TypeError: an array or a map is the key of a map. MemoryError: nested arrays each claim as many items as there are
+bytes."""
+
+
+def _no_msgpack(error: Exception) -> CorruptError:
+    return CorruptError(f"this is not MessagePack: {error or type(error).__name__}")
+
+
+def _any_map(pairs: list[tuple[Any, object]]) -> dict[Any, object]:
+    """Return a map with any keys. If it repeats a key, the last value counts. Raise CorruptError if Python's dict
+    cannot hold it."""
+    last = {map_key(key): (key, value) for key, value in pairs}
+    found = dict(last.values())
+    if len(found) < len(last):
+        first = {key: key for key, _ in reversed(last.values())}
+        lost = next(key for key, _ in last.values() if map_key(first[key]) != map_key(key))
+        message = "a map has keys that are equal in Python, so it cannot be read"
+        raise CorruptError(message, found=f"{first[lost]!r} and {lost!r}")
+    return found
+
+
+def map_key(key: Any) -> tuple[type, object]:
+    """Return what identifies a key of a MessagePack map: its type and value; of a float, the bits of the binary64."""
+    return type(key), struct.pack("<d", key) if isinstance(key, float) else key
 
 
 def _refuse_extension(code: int, data: bytes) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.seal import checksums, seal
+from mdsx.format.seal import checksums, seal, shown_version
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class FileIndexParser:
         if start is None or start[1].decode() != self.FORMAT:
             raise self._error(f"this is not an index of {self.FILES}", "start")
         if start[2] != b"%d" % self.VERSION:
-            found, hint = start[2].decode()[:20], f"upgrade mdsx, or {self.AGAIN}"
+            found, hint = shown_version(start[2]), f"upgrade mdsx, or {self.AGAIN}"
             message = "the index is of another version"
             raise UnsupportedError(message, file=self._file, found=found, expected=self.VERSION, hint=hint)
         computed, stored = checksums(data)

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.errors import CorruptError, UnsupportedError, shown
 from mdsx.format.filenames import INDEX, NameRun, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, exact_sum, fingerprint_of
 from mdsx.format.lengths import MAX_LENGTH
 from mdsx.format.schema import HEADER_SIZE, Schema, up
-from mdsx.format.seal import END_SIZE, checksums
+from mdsx.format.seal import END_SIZE, checksums, shown_version
 from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
 from mdsx.format.strict_json import parse_json, plain_hexadecimal, plain_integers
 
@@ -61,10 +61,15 @@ class _Root(msgspec.Struct):
     metadata: msgspec.Raw
     compression: str | None = None
     lengths: dict[str, _FileSize] = {}
+    requires: list[str] = msgspec.field(default_factory=list)
+
+
+class _Requires(msgspec.Struct):
+    requires: list[str] = msgspec.field(default_factory=list)
 
 
 # msgspec prepares a type at its first use, and crashes if two threads do so at once. So prepare the types here.
-_ROOT = msgspec.json.Decoder(_Root)
+_ROOT, _REQUIRES = msgspec.json.Decoder(_Root), msgspec.json.Decoder(_Requires)
 _INTEGERS = msgspec.json.Decoder(list[int])
 _TEXT = msgspec.json.Decoder(str)
 
@@ -80,7 +85,10 @@ class _Parser:
 
     def parse(self, data: bytes) -> Index:
         self._check_bytes(data)
+        if b'"requires"' in data:  # first, because a feature may change the meaning of other keys
+            self._check_requires(self._decode(data, _REQUIRES).requires)
         root = self._decode(data, _ROOT)
+        self._check_requires(root.requires)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         if root.compression not in (None, "zstd"):
             message = f"compression {root.compression[:80]!r} is not known to this version"
@@ -150,7 +158,7 @@ class _Parser:
         if start[1] == b"0":
             raise self._error("there is no such version", "version", found=0, expected=1)
         if start[1] != VERSION:
-            message = f"the index is of version {start[1][:20].decode()}, this reader knows {VERSION.decode()}"
+            message = f"the index is of version {shown_version(start[1])}, this reader knows {VERSION.decode()}"
             raise UnsupportedError(message, file=self._file, place="version", hint="upgrade mdsx")
         computed, stored = checksums(data)
         if stored is None:
@@ -161,6 +169,12 @@ class _Parser:
             raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
         if computed != stored:
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
+
+    def _check_requires(self, features: list[str]) -> None:
+        """Raise UnsupportedError for a feature that the index requires: this version knows none."""
+        if features:
+            message = f"the index requires {shown(features[0])}, which is not known to this version"
+            raise UnsupportedError(message, file=self._file, place="requires", hint="upgrade mdsx")
 
     def _decode(self, data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T], place: str = "") -> _T:
         try:

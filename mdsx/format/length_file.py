@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.lengths import LengthRule
+from mdsx.format.seal import shown_version
 
 STORED_LENGTH = np.dtype("<u4")
 
@@ -103,8 +104,9 @@ class LengthTrailer:
         start, end = _START.match(data), _END.fullmatch(data, max(0, len(data) - _END_SIZE))
         if start is None or start[1] == b"0":
             raise CorruptError("no trailer of lengths is here", file=file, found=repr(data[:40]))
-        if (version := int(start[1][:9])) > _VERSION:
-            raise UnsupportedError("lengths of a later version", file=file, found=version, hint="upgrade mdsx")
+        if start[1] != b"%d" % _VERSION:
+            version, hint = shown_version(start[1]), "upgrade mdsx"
+            raise UnsupportedError("lengths of a later version", file=file, found=version, expected=_VERSION, hint=hint)
         if end is None or xxhash.xxh3_64_hexdigest(data[:-_END_SIZE]).encode() != end[1]:
             raise CorruptError("the trailer is damaged", file=file, place="checksum")
         try:

@@ -18,6 +18,11 @@ _END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
 _START = b'{"format":"mdsx'
 
 
+def shown_version(digits: bytes) -> str:
+    """Return a version as errors show it: whole, unless it has hundreds of digits."""
+    return digits.decode() if len(digits) <= 100 else f"a number of {len(digits)} digits"
+
+
 def seal(data: bytes) -> bytes:
     """Return an index whose bytes before the checksum are `data`."""
     return b'%b,"checksum":"%b"}\n' % (data, xxhash.xxh3_64_hexdigest(data).encode())

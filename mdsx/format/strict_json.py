@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -37,6 +38,9 @@ def parse_json(data: bytes, *, unique_keys: bool = False, constants: bool = Fals
     except RecursionError:
         raise CorruptError("the JSON is nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, an integer of too many digits
+        if str(error).startswith("Exceeds the limit"):
+            most = f"at most {sys.get_int_max_str_digits()}"
+            raise CorruptError("an integer in the JSON has too many digits to be read", expected=most) from None
         raise CorruptError(f"this is not JSON: {error}") from None
 
 

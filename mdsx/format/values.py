@@ -25,6 +25,7 @@ import msgpack
 import numpy as np
 from numpy.ma import MaskedArray
 
+from mdsx.format.decode import map_key
 from mdsx.format.inputs import Refused, all_masked, as_array, describe, each
 from mdsx.format.numbers import scalar_encoder, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
@@ -201,6 +202,9 @@ def check_keys(value: dict[Any, object] | list[object] | tuple[object, ...], dep
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
 """Bytes with which an extension type can begin: data without them has none."""
 
+_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""Bytes with which a NaN can begin: of all keys, Python's dict may hold only NaN twice."""
+
 
 def _msgpack_encoder() -> Callable[[object], bytes]:
     packer = msgpack.Packer(use_bin_type=True, strict_types=True, datetime=True)
@@ -210,11 +214,17 @@ def _msgpack_encoder() -> Callable[[object], bytes]:
             data: bytes = packer.pack(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise Refused("a msgpack value", f"{describe(value)}: {error}") from None
-        if _EXTENSION.search(data):
-            msgpack.unpackb(data, ext_hook=_refuse_extension, strict_map_key=False)
+        if _EXTENSION.search(data) or _NAN.search(data):
+            msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_refuse_repeated, ext_hook=_refuse_extension)
         return data
 
     return encode
+
+
+def _refuse_repeated(pairs: list[tuple[Any, object]]) -> int:
+    if len({map_key(key) for key, _ in pairs}) < len(pairs):
+        raise Refused("maps whose keys differ", "NaN as two keys")
+    return 0
 
 
 def _refuse_extension(code: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ them (vectors: groups-v1.json).
 
 from __future__ import annotations
 
-from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_chosen
+from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread, lanes_read
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
@@ -32,7 +32,7 @@ from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
-from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
+from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
 
 __all__ = [
     "GROUPS_VERSION",
@@ -84,9 +84,9 @@ __all__ = [
     "mixed",
     "same_samples",
     "sample_seeds",
+    "select_between",
     "select_chosen",
     "select_fraction",
-    "select_run",
     "share_edges",
     "shares_of",
     "step_order",

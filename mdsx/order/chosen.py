@@ -151,6 +151,14 @@ def select_chosen(subset: Subset, stored: NDArray[np.int64], chosen: Chosen) -> 
     return _Numbers(counts, stored, packed, kinds, f"#{hasher.hexdigest()}")
 
 
+def select_between(subset: Subset, stored: NDArray[np.int64], start: int, stop: int) -> Subset:
+    """Return samples `start` to `stop` of `subset`, by their numbers in it."""
+    found = select_run(subset, start, stop)
+    if found is subset or not subset.name.startswith("#") or " " in subset.name:
+        return found
+    return select_chosen(subset, stored, _in_range(range(start, stop), stop))  # some of a list's samples are a list
+
+
 def _parts(subset: Subset, shard: int, begin: int, size: int, chosen: Chosen) -> Iterator[NDArray[np.int64]]:
     """Yield the stored numbers of the chosen samples of a shard, which begins at `begin`, ascending, in chunks."""
     for start in range(0, size, _CHUNK):

@@ -6,6 +6,7 @@ dataset is written with other shards. A subset keeps the shards' numbers, and ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Protocol
@@ -56,7 +57,7 @@ class _Slice:
         self._subset = subset
         self._firsts = np.clip(start - begins, 0, subset.counts)
         self.counts = np.clip(stop - begins, 0, subset.counts) - self._firsts
-        self.name = f"{subset.name} {start}:{stop}".strip()
+        self.name = _joined(subset.name, start, stop)
 
     def samples(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._subset.samples(shard, numbers + self._firsts[shard])
@@ -99,6 +100,16 @@ class _Fraction:
         if self._low < _MODULUS <= self._high:
             return stored[hashes >= np.uint64(self._low)]
         return stored[(hashes >= np.uint64(self._low % _MODULUS)) & (hashes < np.uint64(self._high % _MODULUS))]
+
+
+def _joined(name: str, start: int, stop: int) -> str:
+    """Return the name of samples `start` to `stop` of the subset with that name: one for each choice by numbers."""
+    if start == stop:
+        return "0:0"
+    before, _, last = name.rpartition(" ")
+    if match := re.fullmatch(r"(\d+):\d+", last):
+        start, stop, name = start + int(match[1]), stop + int(match[1]), before
+    return f"{name} {start}:{stop}".strip()
 
 
 def select_run(subset: Subset, start: int, stop: int) -> Subset:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, better_lanes, lane_spread
+from mdsx.order import MAX_SAMPLES, Course, better_lanes, lane_spread
 from mdsx.sizes import format_count
 from mdsx.stream.layouts import RankGroups
 from mdsx.warn import warn
@@ -237,10 +237,15 @@ def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageE
     return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{each}", hint=hint)
 
 
+def last_epoch(samples: int) -> int:
+    """Return the last epoch whose positions, counted over all epochs of `samples`, are below 2^62."""
+    return MAX_SAMPLES // max(samples, 1) - 1
+
+
 def check_epoch(epoch: int, samples: int) -> None:
-    """Raise UsageError if the positions of `epoch`, which count on over all epochs, are too large."""
-    if (epoch + 2) * samples >= 2**62:
-        raise UsageError("the epoch is too far", found=epoch, expected=f"below {2**62 // samples - 2}")
+    """Raise UsageError if the positions of `epoch`, counted over all epochs, are too large."""
+    if epoch > (last := last_epoch(samples)):
+        raise UsageError("the epoch is too far", found=epoch, expected=f"at most {last}")
 
 
 def warn_of_spread(course: Course, batching: Steps) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Phases, Weight, exact_weight
-from mdsx.stream.batching import Batching
+from mdsx.stream.batching import Batching, last_epoch
 
 _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
@@ -125,8 +125,8 @@ class OrderIdentity:
                 hint='give what state_dict() returned, such as saved["data"] of a checkpoint that holds more',
             )
         epoch, position = (number_of(state, name) for name in ("epoch", "position"))
-        if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count over all epochs
-            raise StateError("the epoch is too far", place="epoch", found=epoch)
+        if epoch > (last := last_epoch(self.epoch_samples)):
+            raise StateError("the epoch is too far", place="epoch", found=epoch, expected=f"at most {last}")
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
         # first the fields that no argument of the dataset can correct; defaults of the others depend on them
         for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):
@@ -287,7 +287,6 @@ def number_of(state: Mapping[str, Any], name: str, within: str = "") -> int:
     """
     value = state.get(name)
     if type(value) is not int or not 0 <= value < MAX_SAMPLES:
-        raise StateError(
-            "the state lacks a valid number", place=f"{within}{name}", found=shown(value), expected="an integer >= 0"
-        )
+        message, expected = "the state lacks a valid number", "an integer from 0 to 2^62 - 1"
+        raise StateError(message, place=f"{within}{name}", found=shown(value), expected=expected)
     return value

@@ -59,6 +59,13 @@ def test_json_holds_values_of_every_type_uncut(run: Run, tmp_path: Path) -> None
     }
 
 
+def test_json_shows_every_entry_of_maps_whose_keys_look_alike(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "x", {"m": "msgpack"}) as out:
+        out.write({"m": {1: "int", "1": "text", b"ab": "bytes", "YWI=": "base64"}})
+    shown = [[1, "int"], ["1", "text"], ["YWI=", "bytes"], ["YWI=", "base64"]]
+    assert json.loads(run("cat", tmp_path / "x", "--json").out) == {"m": shown}
+
+
 def test_long_values_are_cut_for_people(run: Run, tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "x", {"ids": "uint16[2048]", "text": "str"}) as out:
         out.write({"ids": np.arange(2048, dtype=np.uint16), "text": "long " * 100})

@@ -208,8 +208,22 @@ def decode(text: str, data: bytes) -> Any:
     if base == "json":
         return plain(json.loads(data))
     if base == "msgpack":
-        return plain(msgpack.unpackb(data, strict_map_key=False))
+        return plain(msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_map))
     return plain(data)
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> _Map:
+    """Return the entries of a MessagePack map: of equal keys (of one type and with the same bits), the last value
+    counts."""
+    found: dict[tuple[str, Any], tuple[Any, Any]] = {}
+    for key, value in pairs:
+        bits = struct.pack("<d", key) if isinstance(key, float) else key
+        found[type(key).__name__, bits] = (key, value)
+    return _Map(found.values())
+
+
+class _Map(list[tuple[Any, Any]]):
+    """Entries, in order."""
 
 
 def _item(base: str, item: Any) -> Any:
@@ -228,6 +242,8 @@ def plain(value: Any) -> Any:
         return {"hex": value.hex()}
     if isinstance(value, dict):
         return {"map": [list(map(plain, pair)) for pair in value.items()]}
+    if isinstance(value, _Map):
+        return {"map": [list(map(plain, pair)) for pair in value]}
     if isinstance(value, list):
         return list(map(plain, value))
     if isinstance(value, msgpack.Timestamp):
@@ -247,20 +263,21 @@ def frame(
     content_size: int | None = -1,
     checksum: int | None = -1,
     window: int | None = None,
-    dictionary: int = 0,
+    dictionary: int | None = None,
     block_kind: int | None = None,
     blocks_before: int = 0,
 ) -> bytes:
     """Return a zstd frame of RLE and raw blocks. -1 is the right value, None leaves out the field; a `window` (its
-    descriptor byte) makes a frame of several segments; `blocks_before` empty blocks come first."""
+    descriptor byte) makes a frame of several segments; `dictionary` is its number, in four bytes;
+    `blocks_before` empty blocks come first."""
     content_size = len(raw) if content_size == -1 else content_size
     checksum = xxhash.xxh64_intdigest(raw) & 0xFFFFFFFF if checksum == -1 else checksum
     descriptor = (0 if content_size is None else 0xC0) | (0x20 if window is None and content_size is not None else 0)
-    descriptor |= (0x04 if checksum is not None else 0) | (3 if dictionary else 0)
+    descriptor |= (0x04 if checksum is not None else 0) | (0 if dictionary is None else 3)
     data = b"\x28\xb5\x2f\xfd" + bytes([descriptor])
     if not descriptor & 0x20:
         data += bytes([0x50 if window is None else window])  # 0x50: 1 MiB
-    data += struct.pack("<I", dictionary) if dictionary else b""
+    data += b"" if dictionary is None else struct.pack("<I", dictionary)
     data += b"" if content_size is None else struct.pack("<Q", content_size)
     data += b"\0\0\0" * blocks_before
     blocks = [raw[at : at + 2**17] for at in range(0, len(raw), 2**17)]
@@ -351,6 +368,15 @@ def seal_index(index: Mapping[str, Any] | str) -> bytes:
 
 
 # --- lengths
+
+
+def index_text(columns: Mapping[str, str], shards: Sequence[bytes], changed: Mapping[str, str]) -> bytes:
+    """Return an index without white space, in whose text each key of `changed`, which occurs once, is replaced."""
+    text = json.dumps(index(columns, shards), separators=(",", ":")).removesuffix("}")
+    for old, new in changed.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return seal_index(text)
 
 
 def lengths(fingerprint: str, column: str, rule: str, shards: Sequence[Sequence[int]]) -> bytes:

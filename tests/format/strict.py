@@ -289,6 +289,11 @@ class Reader:
         if not self.rule("index: JSON", end is None or _is_json(data)) or not _is_json(data):
             raise Unreadable
         root = json.loads(data)
+        features = root.get("requires", [])
+        self.rule("index: requires", type(features) is list and all(type(name) is str for name in features))
+        known = type(features) is not list or not any(type(name) is str for name in features)
+        if not self.rule("index: features", known, "unsupported"):
+            raise Unreadable
         return self._entries(data, root)
 
     def _entries(self, data: bytes, root: dict[str, Any]) -> list[dict[str, Any]]:

@@ -62,6 +62,15 @@ def test_bytes_and_images_are_bytes(base: str) -> None:
     assert (type(value), value) == (bytes, b"\xff\0")
 
 
+def test_a_msgpack_map_never_loses_an_entry() -> None:
+    assert decode("msgpack", b"\x83\x01\x0a\xa11\x0b\xc4\x011\x0c") == {1: 10, "1": 11, b"1": 12}
+    assert decode("msgpack", b"\x82\x01\x0a\xcd\0\x01\x0b") == {1: 11}  # the same integer twice
+    one = b"\xcb\x3f\xf0" + bytes(6)
+    for key, names in ((one, "1 and 1.0"), (b"\xc3", "1 and True")):
+        with pytest.raises(CorruptError, match=names):
+            decode("msgpack", b"\x91\x82\x01\x0a" + key + b"\x0b")
+
+
 def test_text_json_and_msgpack_are_decoded() -> None:
     assert decode("str", "naïve 😀".encode()) == "naïve 😀"
     assert decode("json", b' {"b":1,"a":[null,1e2]} ') == {"b": 1, "a": [None, 100.0]}

@@ -210,6 +210,7 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("msgpack", 2**64, "a msgpack value", "out of range"),
         ("msgpack", [msgpack.ExtType(5, b"x")], "no extension types", "extension type 5"),
         ("msgpack", datetime(2026, 1, 1), "a msgpack value", "tzinfo"),  # ambiguous
+        ("msgpack", {float("nan"): 1, math.nan * 2: 2}, "maps whose keys differ", "NaN as two keys"),
         ("msgpack", np.int64(1), "a msgpack value", "numpy.int64"),
         ("msgpack", "\ud800", "a msgpack value", "surrogates not allowed"),
     ],

@@ -139,6 +139,8 @@ CUT = {
     "bad/index-mark-first.json",
     "bad/index-metadata-list.json",
     "bad/index-metadata-nan.json",
+    "bad/index-metadata-surrogate.json",
+    "bad/index-name-surrogate.json",
     "bad/index-no-columns.json",
     "bad/index-no-format.json",
     "bad/index-no-json.json",

@@ -17,7 +17,7 @@ from tests.vectors import generate
 
 HERE = Path(generate.__file__).parent
 MANIFEST: dict[str, Any] = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
-GOOD, BAD = MANIFEST["good"], MANIFEST["bad"]
+GOOD, BAD, EITHER = MANIFEST["good"], MANIFEST["bad"], MANIFEST["either"]
 MADE = {vector.file: vector for vector in generate.vectors()}
 
 
@@ -62,10 +62,10 @@ def read_shard(raw: bytes) -> list[dict[str, Any]]:
 def test_the_folder_has_exactly_the_manifests_files() -> None:
     there = {
         path.relative_to(HERE).as_posix()
-        for folder in ("good", "bad", "unsupported")
+        for folder in ("good", "bad", "unsupported", "either")
         for path in (HERE / folder).rglob("*")
     }
-    assert {file for file in there if (HERE / file).is_file()} == {*GOOD, *BAD} == {*MADE}
+    assert {file for file in there if (HERE / file).is_file()} == {*GOOD, *BAD, *EITHER} == {*MADE}
 
 
 def test_the_generator_writes_the_same_bytes() -> None:
@@ -143,3 +143,21 @@ def test_the_full_check_finds_one_error(file: str) -> None:
     (error,) = check_shard(data(file), file=file)
     assert BAD[file]["says"] in str(error)
     assert error.file == file
+
+
+# --- either
+
+
+@pytest.mark.parametrize("file", EITHER)
+def test_a_file_that_may_be_refused_is_refused_or_read_right(file: str) -> None:
+    """Whether by opening or by the full check, only with an error of the format."""
+    try:
+        if file.endswith(".json"):
+            parse_index(data(file), file=file)
+        elif not (problems := check_shard(data(file), file=file)):
+            found = read_shard(data(file))
+            assert found == EITHER[file].get("samples", found)
+        else:
+            raise problems[0]
+    except FormatError as error:
+        assert error.file == file  # noqa: PT017  # both ways are allowed

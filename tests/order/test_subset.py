@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
-from mdsx.order import AllSamples, Marks, Subset, chosen, chosen_of, select_chosen, select_fraction, select_run
+from mdsx.order import AllSamples, Marks, Subset, chosen, chosen_of, select_between, select_chosen, select_fraction
 from mdsx.order.hashing import mixed
+from mdsx.order.subset import select_run
 from tests.order import reference
 from tests.order.strategies import uint64
 
@@ -159,3 +160,23 @@ def test_selections_outside_the_dataset_raise(start: Any, stop: Any) -> None:
     by_share = isinstance(start, float) or isinstance(stop, float)
     with pytest.raises(UsageError):
         share([10, 10], start, stop) if by_share else select_run(AllSamples([10, 10]), start, stop)
+
+
+def test_one_selection_has_one_name_however_it_was_made() -> None:
+    stored = np.array([4, 0, 9, 3])
+    whole = AllSamples(stored)
+
+    def listed(subset: Subset, numbers: range | list[int]) -> Subset:
+        return select_chosen(subset, stored, chosen_of(numbers, int(subset.counts.sum())))
+
+    def between(subset: Subset, start: int, stop: int) -> Subset:
+        return select_between(subset, stored, start, stop)
+
+    assert between(between(whole, 3, 9), 1, 2).name == listed(listed(whole, range(3, 9)), range(1, 2)).name == "4:5"
+    assert between(between(whole, 3, 9), 2, 2).name == listed(whole, []).name == "0:0"
+    odd = listed(whole, [1, 3, 5, 7])
+    assert between(odd, 1, 3).name == listed(whole, [3, 5]).name
+    assert between(odd, 1, 2).name == between(whole, 3, 4).name == "3:4"
+    assert between(odd, 0, 4).name == odd.name
+    share = select_fraction(between(whole, 1, 15), stored, 0.0, 0.5, 7)
+    assert between(between(share, 1, 5), 1, 2).name == f"{share.name} 2:3"

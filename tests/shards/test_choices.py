@@ -105,8 +105,7 @@ def test_the_fingerprint_of_numbers_is_their_hash(data: mdsx.Dataset) -> None:
     hashed = xxhash.xxh3_128_hexdigest(b"".join(number.to_bytes(8, "little") for number in (3, 141, 299)))
     step = f"{data.fingerprint}\n#{hashed}"
     assert data.select([3, 141, 299]).fingerprint == xxhash.xxh3_128_hexdigest(step.encode())
-    run = data.select([3, 141, 299]).select(1, 3)
-    assert run.fingerprint == xxhash.xxh3_128_hexdigest(f"{step} 1:3".encode())
+    assert data.select([3, 141, 299]).select(1, 3).fingerprint == data.select([141, 299]).fingerprint
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import mdsx
 from mdsx.format import Schema
-from mdsx.order import DatasetCourse, Order, select_chosen, select_fraction, select_run
+from mdsx.order import DatasetCourse, Order, select_between, select_chosen, select_fraction
 from mdsx.order.draws import bounds_of, exact_weight
 from mdsx.order.order import default_shuffle_block
 from mdsx.order.subset import AllSamples, Subset
@@ -57,7 +57,7 @@ def test_the_name_of_a_selection_follows_the_vectors() -> None:
             if "seed" in step:
                 subset = select_fraction(subset, counts, step["start"], step["stop"], int(step["seed"]))
             else:
-                subset = select_run(subset, step["start"], step["stop"])
+                subset = select_between(subset, counts, step["start"], step["stop"])
         assert subset.name == vector["text"]
 
 

@@ -178,3 +178,10 @@ def good() -> bytes:
     """Return the shard without a fault."""
     assert compressed(_RAW) == _GOOD
     return _GOOD
+
+
+def other() -> bytes:
+    """Return it with a window of 8 MiB, a single segment, and dictionary fields of 0."""
+    first, second, third = pieces(_RAW)
+    frames = [frame(first, window=0x68, dictionary=0), frame(second, dictionary=0), frame(third)]
+    return b"".join(frames) + seek_table([(len(made), size) for made, (_, size) in zip(frames, _SIZES, strict=True)])

@@ -177,6 +177,17 @@ def vectors() -> list[Bad]:
         bad("fingerprint-upper", "A fingerprint in upper case.", _upper_fingerprint(), "it is not that of"),
         bad("metadata-list", "Metadata that is no object.", _top(metadata=[]), "metadata: it is not an object"),
         bad("metadata-nan", "NaN in metadata.", _text("{}", '{"a":NaN}'), "this is not"),
+        bad(
+            "metadata-surrogate", "Half of a surrogate pair in metadata.", _text("{}", '{"a":"\\ude00"}'), "this is not"
+        ),
+        bad(
+            "name-surrogate",
+            "Half of a surrogate pair in a column's name.",
+            _text('"name":"id"', '"name":"\\ud83d"'),
+            "",
+        ),
+        bad("requires-text", "Required features that are no list.", _top(requires="x"), "requires: "),
+        bad("requires-number", "A required feature that is no text.", _top(requires=[1]), "requires"),
         bad("files-count", "A file too few.", _files(["shard.", ".mdsx", 0, 1]), "files: not as many shards"),
         bad("files-huge", "2^62 files.", _files(["shard.", ".mdsx", 0, 2**62]), "files: not as many shards"),
         bad(
@@ -230,6 +241,18 @@ def vectors() -> list[Bad]:
             "A higher version, all else another.",
             b'{"format":"mdsx","version":18446744073709551616,\xff',
             "version 18446744073709551616",
+        ),
+        Bad(
+            "unsupported/index-requires.json",
+            "A required feature.",
+            _top(requires=["a later feature"]),
+            "requires 'a later feature', which is not known",
+        ),
+        Bad(
+            "unsupported/index-requires-only.json",
+            "A required feature, all else another.",
+            seal_index('{"format":"mdsx","version":1,"requires":["sparse"],"columns":0,"shards":{}'),
+            "requires 'sparse', which is not known",
         ),
         Bad(
             "unsupported/index-compression.json",

@@ -347,6 +347,14 @@ def _values() -> list[Bad]:
         bad("json-utf-8", "JSON that is not UTF-8.", "json", b'"\xff"', text),
         bad("json-surrogate", "An escape that is half of a pair.", "json", b'["\\ud83d"]', text),
         bad("json-surrogate-key", "An escaped surrogate in a key.", "json", b'{"\\uDE00\\ud83d":1}', text),
+        bad("json-surrogate-low", "An escape that is the lower half of a pair.", "json", b'"\\uDE00"', text),
+        bad(
+            "json-maps-deep",
+            "20,000 objects in each other.",
+            "json",
+            b'{"":' * deep + b"0" + b"}" * deep,
+            "the JSON is",
+        ),
         bad("json-bom", "A byte order mark.", "json", b"\xef\xbb\xbf1", text),
         bad("json-leading-zero", "A number with a leading zero.", "json", b"01", text),
         bad("json-control", "A line feed in a string.", "json", b'"\n"', text),
@@ -368,6 +376,19 @@ def _values() -> list[Bad]:
         bad("msgpack-utf-8", "A string that is not UTF-8.", "msgpack", b"\xa1\xff", pack),
         bad("msgpack-count", "An array that claims 2^32 - 1 items.", "msgpack", b"\xdd\xff\xff\xff\xff\1", pack),
         bad("msgpack-deep", "20,000 arrays in each other.", "msgpack", b"\x91" * deep + b"\0", pack),
+        bad("msgpack-maps-deep", "20,000 maps in each other.", "msgpack", b"\x81\0" * deep + b"\0", pack),
+        bad(
+            "msgpack-extension-32", "An extension type, as ext 32.", "msgpack", b"\xc9\0\0\0\1\0x", f"{pack}: extension"
+        ),
+        bad("msgpack-extension-cut", "An extension that is cut.", "msgpack", b"\xc8\0\x04\xff\0", pack),
+        bad(
+            "msgpack-nanoseconds-8",
+            "A timestamp of 8 bytes with 10^9 nanoseconds.",
+            "msgpack",
+            b"\xd7\xff" + struct.pack(">Q", 10**9 << 34),
+            pack,
+        ),
+        bad("msgpack-key-array", "A map with an array as key.", "msgpack", b"\x81\x90\1", pack),
         bad("msgpack-key", "A map with a map as key.", "msgpack", b"\x81\x80\1", pack),
     ]
 

@@ -14,8 +14,19 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, group_epochs, mixtures, phases, runs
-from tests.vectors.vector import Bad, Good
+from tests.vectors import (
+    bad_frames,
+    bad_indexes,
+    bad_shards,
+    disagree,
+    either,
+    good,
+    group_epochs,
+    mixtures,
+    phases,
+    runs,
+)
+from tests.vectors.vector import Bad, Either, Good
 
 HERE = Path(__file__).parent
 
@@ -24,18 +35,22 @@ _README = """# Test vectors
 Files to test a reader or a writer of mdsx datasets with, in any language. `manifest.json` gives the expected result of
 each. `python -m tests.vectors.generate` writes all of them, and the tests compare them byte for byte.
 
-`manifest.json` has the objects `good` and `bad`, from file name to the keys below, and `disagree`, from folder to
-`about` and `says`:
+`manifest.json` has the objects `good`, `bad` and `either`, from file name to the keys below, and `disagree`, from
+folder to `about` and `says`:
 
 - `about`: what the file is, or the rule that it breaks;
 - `raw_size`, of compressed shards: the size of the uncompressed shard, which a reader knows from the index;
-- `samples`, of good shards: the values, in JSON. Bytes are `{"hex": ...}`; arrays `{"shape": [...], "items": [...]}`
-  with the items in C order; maps (of json and msgpack) `{"map": [[key, value], ...]}`, in order; timestamps
-  `{"timestamp": [seconds, nanoseconds]}`; floats that JSON lacks `{"float": "nan"}`, `"inf"` or `"-inf"`;
-  bfloat16 and float16 the same number as a double; values of unknown types are bytes;
+- `samples`, of good shards and of some in `either/`: the values, in JSON. Bytes are `{"hex": ...}`; arrays
+  `{"shape": [...], "items": [...]}` with the items in C order; maps (of json and msgpack)
+  `{"map": [[key, value], ...]}`, in order; timestamps `{"timestamp": [seconds, nanoseconds]}`; floats that JSON lacks
+  `{"float": "nan"}`, `"inf"` or `"-inf"`; bfloat16 and float16 the same number as a double; values of unknown types
+  are bytes;
 - `kind`, of bad files: `corrupt` or `unsupported`;
 - `found_by`, of bad shards: `opening`, or `full check` if opening in constant time does not find the fault;
 - `says`: words in mdsx's error.
+
+A reader reads each file of `either/`, with these values, or refuses it, because its language or its parser cannot hold
+what the file has.
 
 Each bad file breaks one rule. Everything else in it is right, including checksums, unless they are the rule. In each
 dataset of `disagree/`, the index and the shard are right, but the index describes another shard. The files of
@@ -49,12 +64,16 @@ generated. format-spec.md describes all of them.
 """
 
 
-def vectors() -> list[Good | Bad]:
-    return [*good.vectors(), *bad_shards.vectors(), *bad_frames.vectors(), *bad_indexes.vectors()]
+Vector = Good | Bad | Either
 
 
-def manifest(made: Sequence[Good | Bad]) -> str:
-    entries: dict[str, dict[str, object]] = {"good": {}, "bad": {}}
+def vectors() -> list[Vector]:
+    refused = [*bad_shards.vectors(), *bad_frames.vectors(), *bad_indexes.vectors()]
+    return [*good.vectors(), *refused, *either.vectors()]
+
+
+def manifest(made: Sequence[Vector]) -> str:
+    entries: dict[str, dict[str, object]] = {"good": {}, "bad": {}, "either": {}}
     for vector in made:
         entry: dict[str, object] = {"about": vector.about} if vector.about else {}
         if vector.raw_size is not None:
@@ -63,9 +82,9 @@ def manifest(made: Sequence[Good | Bad]) -> str:
             entry |= {"kind": "unsupported" if vector.file.startswith("unsupported/") else "corrupt"}
             entry |= {"found_by": "full check" if vector.full else "opening"} if vector.file.endswith(".mdsx") else {}
             entry |= {"says": vector.says}
-        elif vector.file.endswith(".mdsx"):
+        elif vector.file.endswith(".mdsx") and (isinstance(vector, Good) or vector.shown):
             entry["samples"] = reference.read_shard(vector.data)
-        entries["bad" if isinstance(vector, Bad) else "good"][vector.file] = entry
+        entries[type(vector).__name__.lower()][vector.file] = entry
     entries["disagree"] = {made.name: {"about": made.about, "says": made.says} for made in disagree.datasets()}
     parts = [f'"libzstd": "{libzstd()}"']
     for key, files in entries.items():
@@ -78,9 +97,11 @@ def libzstd() -> str:
     return ".".join(map(str, zstandard.ZSTD_VERSION))
 
 
-def readme(made: Sequence[Good | Bad]) -> str:
+def readme(made: Sequence[Vector]) -> str:
     tables = []
-    for folder, title in (("good", "must be read"), ("bad", "is corrupt"), ("unsupported", "is of a later version")):
+    titles = {"good": "must be read", "bad": "is corrupt", "unsupported": "is of a later version"}
+    titles["either"] = "may be read or refused"
+    for folder, title in titles.items():
         rows = [
             f"| `{v.file.removeprefix(folder + '/')}` | {v.about} |" for v in made if v.file.startswith(folder + "/")
         ]
@@ -94,8 +115,8 @@ def readme(made: Sequence[Good | Bad]) -> str:
 
 def main() -> None:
     made = vectors()
-    for folder in ("good", "bad", "unsupported"):
-        shutil.rmtree(HERE / folder)
+    for folder in ("good", "bad", "unsupported", "either"):
+        shutil.rmtree(HERE / folder, ignore_errors=True)
     for vector in made:
         path = HERE / vector.file
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -212,6 +212,16 @@ def _others() -> list[tuple[str, str, bytes]]:
             "msgpack of other writers: long forms, repeated keys, timestamps of 4, 8, 12 bytes.",
             _msgpack(),
         ),
+        (
+            "msgpack-keys",
+            "msgpack maps: keys that look alike, NaN twice, and a repeated integer in another form.",
+            _msgpack_keys(),
+        ),
+        (
+            "msgpack-extensions",
+            "msgpack timestamps of 4, 8 and 12 bytes, each as ext 8, ext 16 and ext 32.",
+            _msgpack_extensions(),
+        ),
         ("levels", "json and msgpack of 500 levels, as many as a reader must read, alone and in lists.", _levels()),
         ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),
     ]
@@ -233,6 +243,27 @@ def _msgpack() -> bytes:
         + b"\xca\x3f\x80\0\0\xd3" + b"\xff" * 8 + b"\xc6\0\0\0\1x\xdd\0\0\0\0",
     ]  # fmt: skip
     return by_the_book.shard({"msgpack": "msgpack"}, [{"msgpack": value} for value in values])
+
+
+def _msgpack_keys() -> bytes:
+    nan = b"\xcb\x7f\xf8" + bytes(6)
+    maps = [
+        b"\x86\x01\xa1a\xa11\xa1b\xc4\x011\xa1c\xc0\xa1d\xc2\xa1e\xd6\xff\0\0\0\1\xa1f",  # of six types
+        b"\x84\x07\x01\xca\x3f\xc0\0\0\x02\xcd\0\x07\x03\xcb\x3f\xf8" + bytes(6) + b"\x04",  # 7 and 1.5 twice
+        b"\x83" + nan + b"\x01\x05\x02" + nan + b"\x03",
+    ]
+    return by_the_book.shard({"msgpack": "msgpack"}, [{"msgpack": made} for made in maps])
+
+
+def _msgpack_extensions() -> bytes:
+    times = (
+        struct.pack(">I", 2**32 - 1),
+        struct.pack(">Q", 999_999_999 << 34 | 2**34 - 1),
+        struct.pack(">Iq", 7, -(2**40)),
+    )
+    heads = ((b"\xc7", ">B"), (b"\xc8", ">H"), (b"\xc9", ">I"))
+    made = [code + struct.pack(size, len(time)) + b"\xff" + time for code, size in heads for time in times]
+    return by_the_book.shard({"msgpack": "msgpack"}, [{"msgpack": b"\x99" + b"".join(made)}])
 
 
 def _levels() -> bytes:
@@ -333,6 +364,37 @@ def _indexes() -> list[Good]:
             reference.seal_index(bare),
         ),
         Good(
+            "good/index-limits.json",
+            "Metadata of 500 levels and with an integer of 4,000 digits: what every reader must read.",
+            _text({'"metadata":{}': '"metadata":{"a":' + "[" * 499 + "]" * 499 + ',"b":1' + "0" * 3999 + "}"}),
+        ),
+        Good(
+            "good/index-minus-zero.json",
+            "`-0` where an integer is 0.",
+            _text({'".mdsx",0,1': '".mdsx",-0,1'}),
+        ),
+        Good(
+            "good/index-requires-none.json",
+            "No required feature.",
+            _text({'"metadata":{}': '"metadata":{},"requires":[]'}),
+        ),
+        Good(
+            "good/index-repeated-keys.json",
+            "Keys twice, also in `shards` and in metadata: the last value counts, at the place of the first.",
+            _text(
+                {
+                    '"samples":1,': '"samples":1,"samples":1,',
+                    '"row_size":16,': '"row_size":16,"row_size":16,',
+                    '"metadata":{}': '"metadata":{"a":1,"b":2,"a":3}',
+                }
+            ),
+        ),
+        Good(
+            "good/index-reserved-name.json",
+            "A shard whose name no writer gives, since it begins with `index-`: readers accept it.",
+            build_index(schema, None, [entry("index-00000.mdsx", shard, shard)]),
+        ),
+        Good(
             "good/index-long-name.json",
             "A file name of 512 bytes.",
             build_index(schema, None, [entry(f"{'a/' * 240}{'b' * 27}00000", shard, shard)]),
@@ -340,7 +402,13 @@ def _indexes() -> list[Good]:
     ]
 
 
+def _text(changed: dict[str, str]) -> bytes:
+    return reference.index_text({"id": "uint16"}, [by_the_book.shard({"id": "uint16"}, [{"id": b"\1\0"}])], changed)
+
+
 def vectors() -> list[Good]:
     about = "Frames made block by block, as no libzstd does it; the raw bytes are no shard."
     frames = Good("good/frames.zst", about, bad_frames.good(), raw_size=bad_frames.RAW_SIZE)
-    return [*shards(), *_plain_dataset(), *_compressed_dataset(), frames, *_indexes()]
+    about = "Frames with a window of 8 MiB, of a single segment, and with a dictionary field of 0."
+    other = Good("good/frames-headers.zst", about, bad_frames.other(), raw_size=bad_frames.RAW_SIZE)
+    return [*shards(), *_plain_dataset(), *_compressed_dataset(), frames, other, *_indexes()]

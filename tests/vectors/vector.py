@@ -27,3 +27,14 @@ class Bad:
     says: str
     full: bool = False
     raw_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A file that a reader may read, right, or refuse. With `shown`, the manifest has its values."""
+
+    file: str
+    about: str
+    data: bytes
+    shown: bool = False
+    raw_size: None = None
