@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from mdsx.engines import Cleaned, Leftover, clean
     from mdsx.exporting import Export, ExportOptions, export
     from mdsx.indexing import Indexed, IndexedTars, index_parquet, index_tars
-    from mdsx.loader import Loader, LoaderOptions
+    from mdsx.loader import Loader, LoaderOptions, RankOptions, Stats
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Groups, GroupSequence, Order, Shuffle
     from mdsx.progress import Progress
     from mdsx.storage.cache import Cache
     from mdsx.stream import MaxTokens, Pack
     from mdsx.writer import Appended, Writer, WrittenLengths, append, merge, write_lengths
-    from mdsx.zipped import zip
+    from mdsx.zipped import zip as zip
 
 __version__ = "0.1.0"
 
@@ -72,12 +72,14 @@ __all__ = [
     "Order",
     "Pack",
     "Progress",
+    "RankOptions",
     "Repair",
     "SampleError",
     "ShardRepair",
     "Shuffle",
     "SkippedError",
     "StateError",
+    "Stats",
     "TransportError",
     "TruncatedError",
     "UnsupportedError",
@@ -97,8 +99,7 @@ __all__ = [
     "repair",
     "verify",
     "write_lengths",
-    "zip",
-]
+]  # and `zip`, which `from mdsx import *` must not put in the place of Python's
 
 _HOMES = {
     "Appended": "mdsx.writer",
@@ -122,9 +123,11 @@ _HOMES = {
     "Order": "mdsx.order",
     "Pack": "mdsx.stream",
     "Progress": "mdsx.progress",
+    "RankOptions": "mdsx.loader",
     "Repair": "mdsx.damage",
     "ShardRepair": "mdsx.damage",
     "Shuffle": "mdsx.order",
+    "Stats": "mdsx.loader",
     "Verification": "mdsx.damage",
     "Writer": "mdsx.writer",
     "WrittenLengths": "mdsx.writer",
@@ -156,4 +159,4 @@ def __getattr__(name: str) -> object:  # heavy parts are imported when they are 
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import subprocess
@@ -32,11 +33,22 @@ def test_the_list_of_names_is_sorted(page: object) -> None:
     assert list(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("name", mdsx.__all__)
+@pytest.mark.parametrize("name", [*mdsx.__all__, "zip"])
 def test_each_public_name_is_documented(name: str) -> None:
     thing = getattr(mdsx, name)
     assert inspect.getdoc(thing)
     assert name in dir(mdsx)
+
+
+def test_a_star_import_leaves_pythons_names() -> None:
+    names: dict[str, object] = {}
+    exec("from mdsx import *", names)
+    assert "Dataset" in names
+    assert not names.keys() & vars(builtins).keys() - {"__builtins__", "__doc__", "__name__"}
+
+
+def test_what_loaders_take_and_return_has_a_name_beside_them() -> None:
+    assert (mdsx.RankOptions, mdsx.Stats) == (mdsx.torch.RankOptions, mdsx.torch.Stats)
 
 
 @pytest.mark.parametrize("name", mdsx.torch.__all__)

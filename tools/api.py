@@ -40,7 +40,7 @@ CHAPTERS = {
     "Train": (
         "torch.StreamingDataset",
         "torch.DatasetOptions",
-        "torch.RankOptions",
+        "RankOptions",
         "torch.StreamingDataLoader",
         "torch.LoaderOptions",
         "torch.WorkerOptions",
@@ -49,7 +49,7 @@ CHAPTERS = {
         "LoaderOptions",
     ),
     "Pack": ("Pack", "MaxTokens"),
-    "Watch a run": ("torch.Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
+    "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order", "Groups", "GroupSequence"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),

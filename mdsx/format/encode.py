@@ -45,7 +45,7 @@ class Encoded:
     lengths: NDArray[np.uint32]
     """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
     pieces: Sequence[bytes]
-    """The variable-size values, V for each sample; b"" for null. None if they are `joined`."""
+    """The variable-size values, V for each sample; b"" for null. Empty if they are `joined`."""
     stops: NDArray[np.int64]
     """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
     joined: Heap | None = None

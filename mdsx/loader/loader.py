@@ -26,7 +26,7 @@ from mdsx.stream import Layout, Place, Run, Steps, Task
 
 
 class LoaderOptions(RankOptions, total=False):
-    """More arguments of `Loader`, beside those of `mdsx.torch.RankOptions`: `rank`, `world_size` and `replication`.
+    """More arguments of `Loader`, beside those of `mdsx.RankOptions`: `rank`, `world_size` and `replication`.
 
     Attributes:
         epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
@@ -89,7 +89,7 @@ class Loader(BatchLoader):
         num_threads: How many threads prepare batches. More than one helps if `transform` is slow and releases the GIL,
             as decoders of images do. It does not change which samples are in a batch.
         options: More, see `mdsx.LoaderOptions`; and which part of every global batch this process reads: `rank`,
-            `world_size` and `replication`, see `mdsx.torch.RankOptions`. By default the launcher's environment says it,
+            `world_size` and `replication`, see `mdsx.RankOptions`. By default the launcher's environment says it,
             see docs/training.md.
 
     Raises:

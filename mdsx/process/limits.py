@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -76,10 +77,12 @@ def keep_freed_memory() -> None:
 
 
 def share_arenas() -> None:
-    """Have all threads allocate from two arenas. Call it before the first threads start.
+    """Have all threads allocate from two arenas, unless MALLOC_ARENA_MAX is set. Call it before threads start.
 
     glibc gives threads up to 8 arenas a core, and each keeps the memory that it needed at its busiest moment: in hours,
     a reader would grow by 100 MB a core. Two are enough, since Python's threads take turns.
     """
+    if "MALLOC_ARENA_MAX" in os.environ:  # the user chose a number
+        return
     with suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)

@@ -78,7 +78,7 @@ class StreamingDataset(IterableDataset[Any]):
             here.
         storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
         options: `info_column`, see `mdsx.torch.DatasetOptions`; `rank`, `world_size` and `replication`, see
-            `mdsx.torch.RankOptions`.
+            `mdsx.RankOptions`.
 
     Raises:
         MissingError: There is no finished dataset.

@@ -5,27 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import mdsx
+from mdsx.cli.app import app
 from tests.cli.conftest import Run
 from tools.servers.s3 import S3Server
 
-COMMANDS = [
-    [],
-    ["convert"],
-    ["convert", "tar"],
-    ["info"],
-    ["verify"],
-    ["repair"],
-    ["cat"],
-    ["merge"],
-    ["append"],
-    ["doctor"],
-    *(["cache", *command] for command in ([], ["show"], ["prune"], ["clear"], ["warm"])),
-]
+
+def commands(command: Any, *names: str) -> Iterator[list[str]]:
+    """Yield the names of a command and of all below it."""
+    yield list(names)
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, *names, name)
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -1,7 +1,8 @@
-"""Many threads share two arenas, so freed memory does not accumulate."""
+"""Many threads share two arenas, so freed memory does not accumulate, unless MALLOC_ARENA_MAX chooses a number."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -30,6 +31,9 @@ libc.fflush(None)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
-def test_sixteen_threads_allocate_from_two_arenas() -> None:
-    found = subprocess.run([sys.executable, "-c", textwrap.dedent(_CHILD)], capture_output=True, text=True, timeout=60)
-    assert 1 <= found.stdout.count("<heap nr") <= 2, found.stderr
+@pytest.mark.parametrize(("chosen", "arenas"), [({}, {1, 2}), ({"MALLOC_ARENA_MAX": "9"}, {9})])
+def test_sixteen_threads_share_two_arenas_unless_the_user_chose(chosen: dict[str, str], arenas: set[int]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | chosen
+    command = [sys.executable, "-c", textwrap.dedent(_CHILD)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.stdout.count("<heap nr") in arenas, found.stderr
