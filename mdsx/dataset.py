@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any, overload
 
@@ -208,8 +209,24 @@ class Dataset:
         return self if excerpt.datasets == self.excerpt.datasets else self.with_excerpt(excerpt)
 
     def with_excerpt(self, excerpt: Excerpt) -> Dataset:
-        """Return what `excerpt` has, as a dataset."""
-        return object.__new__(Dataset)._show(excerpt)
+        """Return what `excerpt` has, as a dataset of the same class."""
+        return copy(self)._show(excerpt)
+
+    @property
+    def batched(self) -> Excerpt:
+        """Return what is read of this in batches of columns.
+
+        Raises:
+            UsageError: A subclass changes samples in a method that nobody would call.
+        """
+        for name in ("__getitem__", "__getitems__", "__iter__"):
+            if getattr(type(self), name) is not getattr(Dataset, name):
+                raise UsageError(
+                    f"{type(self).__name__} overrides {name}, which a loader never calls: it reads whole batches",
+                    hint="give what it does to a sample as transform= to the StreamingDataset or mdsx.Loader, and an "
+                    "mdsx.Dataset as the dataset",
+                )
+        return self.excerpt
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -265,13 +282,19 @@ class Dataset:
 
     def __getitems__(self, places: Sequence[int]) -> list[Sample]:
         """PyTorch's fetcher calls this with the numbers of a whole batch."""
-        return self[places]
+        return self[places] if self._reads_many else [self[place] for place in places]
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield all samples in order, read in runs."""
         run = 256
         for start in range(0, len(self), run):
-            yield from self[start : start + run]
+            stop = min(start + run, len(self))
+            yield from self[start:stop] if self._reads_many else map(self.__getitem__, range(start, stop))
+
+    @property
+    def _reads_many(self) -> bool:
+        """Whether `__getitem__` takes many numbers; that of a subclass may take one."""
+        return type(self).__getitem__ is Dataset.__getitem__
 
     @overload
     def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns: ...

@@ -319,7 +319,7 @@ def _open(
         members = list(source._members)
     else:
         excerpt = (
-            source.excerpt
+            source.batched
             if isinstance(source, Dataset)
             else Excerpt.whole(
                 Shards(source, cache=Cache.of(cache), storage_options=component.storage_options or storage_options)

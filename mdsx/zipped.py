@@ -33,9 +33,9 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
         if not isinstance(each, Dataset | str | os.PathLike):
             raise UsageError("zip joins mdsx.Datasets, or their URLs", found=shown(each))
         opened.append(each if isinstance(each, Dataset) else Dataset(each))
-    first, joined = opened[0], opened[0].excerpt
+    first, joined = opened[0], opened[0].batched
     for other in opened[1:]:
-        excerpt = other.excerpt
+        excerpt = other.batched
         if len(other) != len(first):
             whole = all(len(each) == each.excerpt.shards.index.counts.sum() for each in (first, other))
             same = f"select the same numbers of both, such as .select(0, {min(len(first), len(other))})"

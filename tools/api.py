@@ -58,11 +58,11 @@ CHAPTERS = {
 }
 """The names of each chapter, in order."""
 INTERNAL = {
-    "Cache": {"of", "open"},
+    "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
-    "Dataset": {"of", "shards", "with_excerpt"},
-    "Mixture": {"view", "weights"},
+    "Dataset": {"batched", "of", "shards", "with_cache", "with_excerpt"},
+    "Mixture": {"view", "weights", "with_cache"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "ShardRepair": {"kept"},
 }

@@ -13,7 +13,7 @@ def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> 
     """Return what a run reads of `dataset`."""
     if isinstance(dataset, Mixture):
         return dataset.view(columns)
-    return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
+    return View([dataset.batched if columns is None else dataset.batched.choose(columns)])
 
 
 def course_of(

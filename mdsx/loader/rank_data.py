@@ -176,6 +176,11 @@ class RankData:
         return self._ranks.part
 
     @property
+    def ranks_given(self) -> bool:
+        """Whether the user gave the rank; else it is what torch.distributed or the launcher says."""
+        return self._ranks.given
+
+    @property
     def warns(self) -> bool:
         """Whether this process warns for all that would do the same."""
         return self._ranks.process[0] == 0

@@ -49,6 +49,7 @@ class Ranks:
         if (rank is None) != (world_size is None):
             raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
         self._given = None if rank is None or world_size is None else (rank, world_size)
+        self.given = self._given is not None  # by the user; a copy may be given what this process found
         self._groups = _groups(options.get("replication", 1))
         if self._given is not None or not isinstance(self._groups, int):
             _ = self.part  # which checks it

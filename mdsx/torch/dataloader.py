@@ -18,6 +18,8 @@ from torch.utils.data import _utils, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from mdsx.errors import UsageError
+from mdsx.torch.collation import collate
+from mdsx.torch.dividing import divider
 from mdsx.warn import warn
 
 _GRACE = 1.0  # seconds
@@ -26,8 +28,9 @@ _GRACE = 1.0  # seconds
 class WorkerStarts:
     """Whether workers were started from a dataset, and whether they would start from the same place again."""
 
-    def __init__(self, *, seen: bool = False) -> None:
+    def __init__(self, *, seen: bool = False, divider: str | None = None) -> None:
         self.seen = seen
+        self.divider = divider  # the framework that divides what these workers read
         self._iterator: ref[Any] | None = None  # the loader's, that started the last workers
         self._used = False
 
@@ -40,6 +43,7 @@ class WorkerStarts:
         place would give the same order."""
         if self._iterator is not None and self._iterator() is iterator:
             return False
+        self.divider = divider()
         self._iterator = ref(iterator)
         if self._used and repeats:
             warn(
@@ -75,7 +79,7 @@ def check_batched_once(dataset: object) -> None:
         isinstance(fetcher, _IterableDatasetFetcher)
         and fetcher.dataset is dataset
         and fetcher.auto_collation
-        and fetcher.collate_fn is default_collate
+        and fetcher.collate_fn in (default_collate, collate)
     ):
         raise UsageError(
             "both StreamingDataset and PyTorch's DataLoader have a batch_size: it would make batches of batches",

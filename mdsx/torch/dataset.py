@@ -24,6 +24,7 @@ from mdsx.storage.cache import CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
 from mdsx.torch.collation import TENSORS
 from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
+from mdsx.torch.dividing import divided_twice, divider, single_samples
 from mdsx.warn import leave_warnings_to_others
 
 
@@ -49,7 +50,8 @@ class StreamingDataset(IterableDataset[Any]):
 
     Use it with `StreamingDataLoader`. With PyTorch's own `DataLoader`, give this object a `batch_size` and the loader
     `batch_size=None`, and call `set_epoch` before each epoch. Without a `batch_size` it yields single samples, to one
-    worker at most.
+    worker at most. In a job of several ranks, single samples need `rank=0, world_size=1`, for a framework that divides
+    them among the ranks; without it, they raise a UsageError. docs/loaders.md says what each framework needs.
 
     A `StreamingDataLoader` has a position of its own. While one reads this dataset, `state_dict`, `load_state_dict`,
     `state_after`, `set_epoch`, `resume` and `reweight` raise a UsageError here. A copy of this object is independent of
@@ -128,11 +130,20 @@ class StreamingDataset(IterableDataset[Any]):
         # It checks the size now, not in the first epoch.
         Batching(self._data.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__getitem__ is not StreamingDataset.__getitem__:
+            raise UsageError(
+                f"{cls.__name__} overrides __getitem__, which is never called: a StreamingDataset is read in its "
+                "order, not by number",
+                hint="give what it does to a sample as transform=, such as super().__init__(url, transform=function)",
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: a run of its own at the same position, no loader."""
         if spawning():
             _look_for_loader()
-        starts = WorkerStarts(seen=spawning())
+        starts = WorkerStarts(seen=spawning(), divider=self._starts.divider if spawning() else None)
         own = {"_data": copy(self._data), "_run": copy(self._run), "_loaders": None, "_starts": starts}
         own["_before_load"] = None
         return {**self.__dict__, **own}
@@ -270,6 +281,14 @@ class StreamingDataset(IterableDataset[Any]):
                 f"{workers} workers cannot share single samples",
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
+        rank, world_size = self._data.ranks
+        if world_size > 1:
+            if (
+                framework := divider() or (self._starts.divider if get_worker_info() is not None else None)
+            ) is not None:
+                raise divided_twice(framework, rank, world_size)
+            if self._batch_size is None and not self._data.ranks_given:
+                raise single_samples(rank, world_size)
         if self._batch_size is not None:
             check_batched_once(self)
         batching = self._batching()

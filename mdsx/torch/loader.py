@@ -103,6 +103,12 @@ class StreamingDataLoader(BatchLoader):
         if not isinstance(dataset, StreamingDataset):
             hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__, hint=hint)
+        if type(dataset).__iter__ is not StreamingDataset.__iter__:
+            raise UsageError(
+                f"{type(dataset).__name__} overrides __iter__, which StreamingDataLoader does not call: it reads "
+                "batches of columns",
+                hint="give what it does to a sample as transform=, or use PyTorch's DataLoader(batch_size=None)",
+            )
         batch_size = rows_of(batch_size, batching, epoch_steps, collate_fn, uneven)
         if dataset._batch_size is not None and dataset._batch_size != batch_size:
             raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset._batch_size)
