@@ -23,7 +23,7 @@ from mdsx.process import Engine, Workers
 from mdsx.progress import Progress, Totals
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.sizes import parse_size
-from mdsx.storage import Storage, StorageOptions, answered, open_storage
+from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours
 from mdsx.tars import printable
 from mdsx.warn import warn
 from mdsx.writer import Options, Writer, join_parts
@@ -228,8 +228,8 @@ def convert_source(
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch)
     reporter.report()
-    storage.discard_unfinished(filenames.CONVERT_FOLDER)
-    storage.delete(filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
+    discard(storage, filenames.CONVERT_FOLDER)
+    remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
     work = PartWork(plan, source, storage_options, answered())
     paths = [plan.out, *(file.url for file in plan.files[:1])]
@@ -290,19 +290,15 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
             hint="finish that one with its own command, remove what is there, or give another output",
         )
     prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
-    for entry in [entry for prefix in prefixes for entry in storage.list(prefix)]:
-        if filenames.work_folder(entry.key):
-            storage.delete(entry.key)
+    found = [entry for prefix in prefixes for entry in storage.list(prefix)]
+    remove_ours(storage, [entry for entry in found if filenames.work_folder(entry.key)])
     return plan
 
 
 def _remove_plan(storage: Storage) -> None:
     """Remove files needed only until the dataset is finished, and what attempts left that died with their nodes."""
-    for prefix in (filenames.CONVERT_FOLDER, filenames.PARTS):
-        storage.discard_unfinished(prefix)
-    for entry in list(storage.list(filenames.CONVERT_FOLDER)):
-        if entry.key != filenames.CONVERT_SKIPPED:
-            storage.delete(entry.key)
+    discard(storage, filenames.CONVERT_FOLDER, filenames.PARTS)
+    remove_ours(storage, list(storage.list(filenames.CONVERT_FOLDER)), but=[filenames.CONVERT_SKIPPED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedErr
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress
 from mdsx.shards import stored_sum
-from mdsx.storage import Piece, Storage, StorageOptions, file_of, open_storage
+from mdsx.storage import Piece, Storage, StorageOptions, discard, file_of, open_storage
 
 _SHOWN = 20  # problems of a shard, kinds of columns
 
@@ -237,7 +237,7 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
             raise UsageError("the name is too long for a new file beside it", file=file_of(storage, name))
         there = next((entry for entry in storage.list(new) if entry.key == new), None)
         if there is None:
-            storage.discard_unfinished(new)
+            discard(storage, new, own=new.__eq__)
             storage.put(new, stored)
             return new
         if there.size == len(stored):
@@ -257,13 +257,13 @@ def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
     if (None if there is None else there.data) != old:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
-    storage.discard_unfinished(filenames.INDEX)
+    discard(storage, filenames.INDEX)
     if there is None:
         storage.put(filenames.INDEX, new)
         return None
     # its name has a hash of its content, so that no other copy is overwritten
     copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(there.data))
-    storage.discard_unfinished(copy)
+    discard(storage, copy)
     storage.put(copy, there.data)
     storage.replace(filenames.INDEX, new, etag=there.etag)
     return file_of(storage, copy)

@@ -15,7 +15,7 @@ from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.errors import ForbiddenError, MdsxError, MissingError
 from mdsx.shards import index_keys
 from mdsx.sizes import format_size
-from mdsx.storage import MissingBucketError, Storage
+from mdsx.storage import MissingBucketError, Storage, remove
 from mdsx.storage.remote import RemoteStorage, WebStorage
 
 _PERMISSIONS = "check the credentials and their permissions, and the URL"
@@ -109,7 +109,7 @@ def _written(storage: Storage) -> Finding:
     except MdsxError as error:
         failed = refusal("write", error, advice=_PERMISSIONS)
     try:
-        storage.delete(key)
+        remove(storage, key, own=key.__eq__)
     except MdsxError as error:
         found = f"an object was written, but cannot be removed: {refusal('write', error).found}"
         return problem("write", found, f"allow deletion, and remove {key}")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from mdsx.engines.job import RUN
 from mdsx.errors import MdsxError
 from mdsx.format import Index, filenames, parse_index
-from mdsx.storage import Entry, Storage
+from mdsx.storage import Entry, Storage, remove
 
 THREADS = 16
 
@@ -55,17 +55,9 @@ def folders_of(index: Index) -> set[str]:
     return {folder for prefix, *_ in index.files if (folder := filenames.part_folder(prefix))}
 
 
-def remove(storage: Storage, keys: Sequence[str], seen: Callable[[str], object] = lambda key: None) -> None:
+def remove_files(storage: Storage, keys: Sequence[str], seen: Callable[[str], object] = lambda key: None) -> None:
     """Remove objects, the indexes of attempts first: what has no index is unfinished. `seen` is called with each."""
 
-    def delete(key: str) -> str:
-        storage.delete(key)
-        return key
-
-    for some in (
-        [key for key in keys if key.endswith(f"/{filenames.INDEX}")],
-        [key for key in keys if not key.endswith(f"/{filenames.INDEX}")],
-    ):
-        with ThreadPoolExecutor(THREADS) as pool:
-            for key in pool.map(delete, some):
-                seen(key)
+    ours = [key for key in keys if filenames.is_of_dataset(key)]  # what others put there stays
+    remove(storage, *(key for key in ours if key.endswith(f"/{filenames.INDEX}")), seen=seen)
+    remove(storage, *(key for key in ours if not key.endswith(f"/{filenames.INDEX}")), seen=seen)

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mdsx.engines import replaced, verdicts
-from mdsx.engines.attempts import attempts_at, folders_of, remove, runs_of
+from mdsx.engines.attempts import attempts_at, folders_of, remove_files, runs_of
 from mdsx.engines.verdicts import Ages, Leftover, Run
 from mdsx.errors import ChangedError, TransportError
 from mdsx.format import filenames
 from mdsx.progress import Progress
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_age
-from mdsx.storage import Entry, Storage, StorageOptions, open_storage
+from mdsx.storage import Entry, Storage, StorageOptions, discard, open_storage, remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ class _Place:
         self._attempts = {folder: entries for folder, entries in attempts.items() if folder not in named}
         self._of = dict(zip(self._attempts, runs_of(storage, self._attempts), strict=True))
         self._runs = verdicts.runs_in(storage.list(filenames.RUNS_FOLDER), self._attempts, self._of)
-        self._unfinished = _unfinished(storage)
+        ours = bool(self._attempts or self._runs)  # others have files of the name index.json too
+        self._unfinished = [entry for entry in _unfinished(storage) if ours or entry.key != filenames.INDEX]
         self._keys: dict[str, int] = {}  # to remove, with their sizes
         self._discarded: set[tuple[str, str]] = set()  # keys and ETags of unfinished objects to remove
         self._records: list[str] = []  # to remove after all else, in this order
@@ -137,11 +138,11 @@ class _Place:
             if watch is not None:
                 watch(Progress(0, done, size))
 
-        remove(self._storage, list(self._keys), seen)
+        remove_files(self._storage, list(self._keys), seen)
         if self._discarded:
-            self._storage.discard_unfinished(choose=lambda entry: (entry.key, entry.etag) in self._discarded)
+            discard(self._storage, "", choose=lambda entry: (entry.key, entry.etag) in self._discarded)
         for key in self._records:
-            self._storage.delete(key)
+            remove(self._storage, key)
 
     def _judge_attempts(self, ages: Ages) -> set[str | None]:
         """Return the runs whose attempts stay, in part or all."""
@@ -194,7 +195,7 @@ def _now(storage: Storage) -> float:
     try:
         time = next((entry.modified for entry in storage.list(key)), 0.0)
     finally:
-        storage.delete(key)
+        remove(storage, key)
     if time:
         return time
     message = "the storage does not list when objects were stored, so nothing can be removed by age"
@@ -217,9 +218,8 @@ def _unfinished(storage: Storage) -> list[Entry]:
     found: list[Entry] = []
 
     def note(entry: Entry) -> bool:
-        if filenames.is_of_dataset(entry.key):
-            found.append(entry)
+        found.append(entry)
         return False
 
-    storage.discard_unfinished(choose=note)
+    discard(storage, "", choose=note)
     return found

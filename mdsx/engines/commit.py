@@ -27,7 +27,7 @@ from typing import Any, Literal
 import xxhash
 
 from mdsx.engines import replaced
-from mdsx.engines.attempts import THREADS, Attempts, attempts_at, folders_of, remove, runs_of
+from mdsx.engines.attempts import THREADS, Attempts, attempts_at, folders_of, remove_files, runs_of
 from mdsx.engines.job import Done, Job
 from mdsx.engines.record import Record, State
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
@@ -35,7 +35,7 @@ from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.process import Owner
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_size
-from mdsx.storage import Piece, Storage, StorageOptions, answered, describe, open_storage
+from mdsx.storage import Piece, Storage, StorageOptions, answered, describe, open_storage, remove
 from mdsx.writer import Options
 
 _MODES = ("create", "replace")
@@ -160,7 +160,7 @@ class Driver:
         with suppress(MdsxError):  # what fails here is left to a clean
             self._remove_attempts(attempts_at(self.storage), own=[result.folder for result in done])
             if self._noted:
-                self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
+                remove(self.storage, filenames.run_sign(self.job.run, "replaced"))
             self._record.remove()
 
     def _before(self) -> bytes | None:
@@ -232,7 +232,7 @@ class Driver:
             if found.data != data:
                 return
             if before is None:
-                self.storage.delete(filenames.INDEX)
+                remove(self.storage, filenames.INDEX)
             else:
                 self.storage.replace(filenames.INDEX, before, etag=found.etag)
 
@@ -242,8 +242,8 @@ class Driver:
         if self._replaced is not None:
             note = replaced.read_note(self.storage, self.job.run)
             entries = replaced.leftovers(self.storage, note) if note else []
-            remove(self.storage, [entry.key for entry in entries])
-            self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
+            remove_files(self.storage, [entry.key for entry in entries])
+            remove(self.storage, filenames.run_sign(self.job.run, "replaced"))
         self._remove_attempts(others)
 
     def _remove_attempts(self, found: Attempts, *, own: Sequence[str] = ()) -> None:
@@ -256,7 +256,7 @@ class Driver:
         mine = [found.pop(folder) for folder in own if folder in found]
         runs = runs_of(self.storage, found)
         mine += [entries for entries, run in zip(found.values(), runs, strict=True) if run == self.job.run]
-        remove(self.storage, [entry.key for entries in mine for entry in entries])
+        remove_files(self.storage, [entry.key for entries in mine for entry in entries])
 
 
 def check_place(storage: Storage, mode: str) -> Piece | None:

@@ -24,7 +24,7 @@ from typing import Literal
 from mdsx.engines.job import RENEWED
 from mdsx.errors import ChangedError, MdsxError
 from mdsx.format import filenames
-from mdsx.storage import Storage
+from mdsx.storage import Storage, remove
 
 State = Literal["running", "dead", "cleaned"]
 
@@ -73,7 +73,7 @@ class Record:
         """Remove the record: the run has a dataset, or has removed its attempts."""
         self.stop()
         for sign in _SIGNS:
-            self._storage.delete(filenames.run_sign(self._run, sign))
+            remove(self._storage, filenames.run_sign(self._run, sign))
 
 
 _SIGNS: tuple[filenames.RunSign, ...] = ("begun", "alive")

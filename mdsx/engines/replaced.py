@@ -47,7 +47,10 @@ def read_note(storage: Storage, run: str) -> Note | None:
         raise CorruptError(str(error), file=file, hint=_UNKNOWN) from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT or found.get("version") != _VERSION:
         raise UnsupportedError("this was not written by this version of mdsx", file=file, hint=_UNKNOWN)
-    return Note(parse_index(str(found.get("index")).encode(), file=file), dict(found["beside"]))
+    beside = found.get("beside")
+    if not isinstance(beside, dict) or not all(isinstance(etag, str) for etag in beside.values()):
+        raise CorruptError("this is not a record of what a run replaces", file=file, place="beside", hint=_UNKNOWN)
+    return Note(parse_index(str(found.get("index")).encode(), file=file), beside)
 
 
 def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> list[Entry]:

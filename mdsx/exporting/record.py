@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, MissingError, UsageError
 from mdsx.format import filenames
-from mdsx.storage import Storage, file_of
+from mdsx.storage import Storage, discard, file_of, remove
 
 RECORD = "_mdsx-export.json"
 """Spark, pyarrow, Polars and DuckDB pass over a name like this in a folder of Parquet files."""
@@ -91,13 +91,13 @@ def begin(storage: Storage, wanted: Record) -> tuple[Record, set[str]]:
 
     Raise UsageError if another export, or something else, is there.
     """
-    storage.discard_unfinished()
     try:
         known = _load(storage)
     except MissingError:
         if (name := _something_in(storage)) is not None:
             hint = "export to an empty folder"
             raise UsageError("the folder is not empty", file=storage.url, found=name, hint=hint) from None
+        discard(storage, RECORD, own=RECORD.__eq__)
         storage.put(RECORD, _encode(wanted))
         return wanted, set()
     if (difference := known.difference(replace(wanted, finished=known.finished))) is not None:
@@ -106,13 +106,14 @@ def begin(storage: Storage, wanted: Record) -> tuple[Record, set[str]]:
             file=storage.url,
             hint="give another output, or remove what is there",
         )
+    discard(storage, own=lambda key: key == RECORD or key in known.files)
     return known, _finished(storage, known)
 
 
 def withdraw(storage: Storage, record: Record) -> None:
     """Remove the record of an export that has failed without a finished file: another one may follow."""
     if not _finished(storage, record):
-        storage.delete(RECORD)
+        remove(storage, RECORD, own=RECORD.__eq__)
 
 
 def finish(storage: Storage, record: Record) -> None:

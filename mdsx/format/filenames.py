@@ -77,6 +77,14 @@ _ATTEMPT = re.compile(r"(part-[0-9]{5,}-[0-9a-f]{16})/.*")
 _RUN_SIGN = re.compile(rf"_runs/([0-9a-f]{{16}})\.({'|'.join(get_args(RunSign))})")
 _KEPT_INDEX = re.compile(r"index-[0-9a-f]{32}\.json|index\.before-repair-[0-9a-f]+\.json")
 _RUN_MARK = re.compile(r"part-[0-9]{5,}-[0-9a-f]{16}/_mdsx/run\.([0-9a-f]{16})")
+_OF_DATASET = re.compile(
+    r"index\.json|_mdsx/(writer\.json|replaced\.json|journal\.[0-9]{5,}\.json|run\.[0-9a-f]{16})"
+    r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32"
+)
+_OF_WHOLE = re.compile(
+    r"_convert/(plan|skipped|part\.[0-9]{5,})\.json|_mdsx-(tars|parquet)\.json"
+    r"|_mdsx-tars/(passes\.json|[0-9a-f]{16}\.json|[0-9a-f]{16}-[0-9a-f]{16}\.mdsx)"
+)
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
@@ -208,13 +216,15 @@ def within(folder: str, key: str) -> str:
 
 
 def is_of_dataset(key: str) -> bool:
-    """Return whether mdsx stores an object with this key in a dataset's folder."""
-    _, _, inner = key.partition("/") if part_number(key) is not None else ("", "", key)
+    """Return whether mdsx makes this key: that of an object in a dataset's folder, or beside an index of tars or of
+    Parquet files. Nothing else is ever removed from such a folder."""
+    inner = key.partition("/")[2] if part_number(key) is not None else key
+    shard = parse_shard(key)
     return (
-        inner == INDEX
-        or is_kept_index(key)
-        or parse_shard(key) is not None
-        or inner.startswith((WRITER_FOLDER, LENGTHS_FOLDER))
+        (shard is not None and shard.canonical)
+        or is_kept_index(inner)
+        or _OF_DATASET.fullmatch(inner) is not None
+        or _OF_WHOLE.fullmatch(key) is not None
         or parse_run_sign(key) is not None
     )
 

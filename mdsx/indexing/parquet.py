@@ -32,7 +32,7 @@ from mdsx.parquet import (
 from mdsx.process import REQUESTS, Engine, Report, Share, Workers
 from mdsx.progress import Progress, Totals
 from mdsx.sizes import format_size
-from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, file_of, open_beside
+from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
 from mdsx.warn import warn
 
 LARGE = 2**28
@@ -134,7 +134,7 @@ def index_parquet(
     ]
     data = build_text(indexed, files)
     made = ParquetFormat().parse_index(data, file=file_of(place, INDEX_KEY))
-    place.discard_unfinished(INDEX_KEY)
+    discard(place, INDEX_KEY)
     place.put(INDEX_KEY, data)
     large = _large(storage, made, footers)
     _warn(storage, found, large, entries)

@@ -18,7 +18,7 @@ import xxhash
 from mdsx.errors import MissingError
 from mdsx.format import filenames
 from mdsx.process import REQUESTS, Share
-from mdsx.storage import Entry, Storage
+from mdsx.storage import Entry, Storage, remove
 from mdsx.tars import Names
 
 T = TypeVar("T")
@@ -85,7 +85,8 @@ class Records:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._there = {entry.key: entry.size for entry in storage.list(filenames.POINTERS_FOLDER)}
+        beside = storage.list(filenames.POINTERS_FOLDER)
+        self._there = {entry.key: entry.size for entry in beside if filenames.is_of_dataset(entry.key)}
         self._passes: _Passes | None = None
         if filenames.POINTED in self._there:
             self._passes = _decoded(storage, filenames.POINTED, _Passes)
@@ -126,8 +127,7 @@ class Records:
         """Remove the records of single tars, also of those that were just read, and all pointer shards but those to
         `keep`."""
         single = {filenames.pointed(record.name) for record in read}
-        for key in sorted(({*self._there} | single) - {filenames.POINTED, *keep}):
-            self._storage.delete(key)
+        remove(self._storage, *sorted(({*self._there} | single) - {filenames.POINTED, *keep}))
 
 
 def put_record(storage: Storage, record: TarRecord) -> None:

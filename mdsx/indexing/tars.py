@@ -21,7 +21,7 @@ from mdsx.indexing.sources import Kind, Urls, expand, find_files
 from mdsx.indexing.tar_record import Asked, Records, TarRecord, put_record
 from mdsx.process import Engine, Report, Workers
 from mdsx.progress import Progress, Totals
-from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, file_of, open_beside
+from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
 from mdsx.tars import (
     INDEX_KEY,
     IndexedTar,
@@ -147,8 +147,7 @@ def index_tars(
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
     other = None if from_index is None else read_other(from_index, given[0], storage_options)
     before = _index_before(place, storage, entries, force=force)
-    for prefix in (INDEX_KEY, filenames.POINTERS_FOLDER):
-        place.discard_unfinished(prefix)
+    discard(place, INDEX_KEY, filenames.POINTERS_FOLDER)
     records = Records(place)
     known = records.columns(asked, entries) or _find_columns(storage, entries, asked)
     digest = asked.digest(known)

@@ -17,7 +17,7 @@ from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, Mi
 from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, filenames
 from mdsx.process import REQUESTS, Counter, Share, count, in_flight
 from mdsx.shards.stored import retried
-from mdsx.storage import Storage, file_of
+from mdsx.storage import Storage, discard, file_of
 from mdsx.warn import warn
 
 _GAP = 2**14  # lengths: reading over a gap of this size costs less than one more request
@@ -132,7 +132,7 @@ def put_length_file(
     """
     key, trailer = filenames.lengths(identity.column), LengthTrailer.of(identity, parts)
     data = b"".join((*(part.data for part in parts), trailer.text()))
-    storage.discard_unfinished(key)
+    discard(storage, key)
     if etag is None:
         storage.put(key, data)
     else:

@@ -13,6 +13,7 @@ from mdsx.storage.base import Entry, MissingBucketError, Piece, Storage, file_of
 from mdsx.storage.entries import describe, find_entries, is_visible
 from mdsx.storage.local import LocalStorage, map_whole
 from mdsx.storage.options import Options, StorageOptions, parsed
+from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
 __all__ = [
@@ -25,12 +26,15 @@ __all__ = [
     "answered",
     "believe",
     "describe",
+    "discard",
     "file_of",
     "find_entries",
     "is_visible",
     "map_whole",
     "open_beside",
     "open_storage",
+    "remove",
+    "remove_ours",
 ]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

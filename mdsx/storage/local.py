@@ -17,7 +17,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from mdsx.errors import (
 from mdsx.format import filenames
 from mdsx.process import exhausted
 from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
+from mdsx.storage.below import Folder, LinkError, opened, remove_at, sync
 from mdsx.system import map_file, stored_bytes
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ class LocalStorage:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))
-        self._settled: set[Path] = set()
+        is_part = filenames.part_number(f"{self._root.name}/") is not None
+        self._top = self._root.parent if is_part else self._root  # what the user gave: it may be a link
+        self._own = (self._root.name,) if is_part else ()  # what mdsx has named: it may not
+        self._settled: set[str] = set()  # folders that are durable, below `_top`
 
     @property
     def url(self) -> str:
@@ -103,12 +107,12 @@ class LocalStorage:
         return
 
     def put(self, key: str, *pieces: Buffer) -> None:
-        self._put(key, pieces, os.replace)
+        self._put(key, pieces, Folder.rename)
 
     def create(self, key: str, data: Buffer) -> None:
         self._put(key, [data], _link)
 
-    def _put(self, key: str, pieces: Sequence[Buffer], name: Callable[[Path, Path], object]) -> None:
+    def _put(self, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
         """Write a temporary file; `name` gives it its name.
 
         Others may remove the directory while it is empty, with the last other object in it: then make it again."""
@@ -119,37 +123,25 @@ class LocalStorage:
                 continue
         return self._put_once(key, pieces, name)
 
-    def _put_once(self, key: str, pieces: Sequence[Buffer], name: Callable[[Path, Path], object]) -> None:
-        path = self._path(key)
-        with _errors(path):
-            self._settle(path.parent)
-            temporary = path.with_name(filenames.temporary(path.name, secrets.token_hex(8)))
-            try:  # also around `open`: Ctrl-C may come just after it
-                with open(temporary, "xb", buffering=0) as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _write(file.fileno(), pieces)
-                    os.fsync(file.fileno())
-                    name(temporary, path)
-            except BaseException:
-                with suppress(OSError):  # report the first failure
-                    temporary.unlink(missing_ok=True)
-                raise
-            _sync_directory(path.parent)
+    def _put_once(self, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
+        with _errors(self._path(key)), self._made(key) as folder:
+            _store(folder, key, pieces, name)
 
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         path = self._path(key)
         with _errors(path):
-            if not path.parent.is_dir():
-                raise ChangedError("the file was removed meanwhile", file=str(path))
-            with _locked(path):
-                try:
-                    found = _etag(os.stat(path))
-                except FileNotFoundError:
-                    found = None
-                if found != etag:
-                    what = "removed" if found is None else "replaced"
-                    raise ChangedError(f"the file was {what} meanwhile", file=str(path))
-                self.put(key, data)
+            try:
+                with self._opened(key) as folder, _locked(folder, path.name):
+                    try:
+                        found = _etag(folder.status(path.name, follow=True))
+                    except FileNotFoundError:
+                        found = None
+                    if found != etag:
+                        what = "removed" if found is None else "replaced"
+                        raise ChangedError(f"the file was {what} meanwhile", file=str(path))
+                    _store(folder, key, [data], Folder.rename)
+            except (FileNotFoundError, NotADirectoryError):
+                raise ChangedError("the file was removed meanwhile", file=str(path)) from None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         found = []
@@ -165,31 +157,59 @@ class LocalStorage:
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with _errors(path):
-            path.unlink(missing_ok=True)
-            with suppress(FileNotFoundError):  # another thread has removed the directory meanwhile
-                _sync_directory(path.parent)
-            self._remove_empty(path.parent)
+        with _errors(path), suppress(FileNotFoundError), self._opened(key) as folder:
+            folder.remove(path.name)
+            sync(folder.handle)
+            folder.remove_empty(keep=len(self._own))  # object storage has no empty folders
 
     def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
-        with _errors(self._root):
-            for folder, name in self._walk(prefix):
-                if (folder + name[1:]).startswith(prefix) and filenames.is_temporary(name):
-                    key = folder + filenames.target_of(name)
-                    if _discard(self._root / folder / name, key, choose):
-                        self._remove_empty(self._root / folder)
+        with _errors(self._root), suppress(FileNotFoundError, NotADirectoryError), self._opened(prefix) as top:
+            first = prefix[: prefix.rfind("/") + 1]
+            for directory, below, names, handle in os.fwalk(".", dir_fd=top.handle, onerror=_unless_missing):
+                base = _base(first, directory)
+                _prune(below, base, prefix)
+                some = [name for name in names if filenames.is_temporary(name)]
+                for name in some:
+                    key = base + filenames.target_of(name)
+                    if (base + name[1:]).startswith(prefix) and _discard(handle, name, key, choose):
+                        with suppress(FileNotFoundError), self._opened(key) as folder:
+                            folder.remove_empty(keep=len(self._own))
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 
-    def _remove_empty(self, directory: Path) -> None:
-        """Remove a directory below the root, and those above it, if they are empty: object storage has none."""
-        while directory != self._root and self._root in directory.parents:
+    def _opened(self, key: str) -> AbstractContextManager[Folder]:
+        """Open the folder of an object. Raise OSError."""
+        return opened(self._top, [*self._own, *key.split("/")[:-1]])
+
+    @contextmanager
+    def _made(self, key: str) -> Iterator[Folder]:
+        """Open the folder of an object, which is made if necessary and durable with the names in it. Raise OSError."""
+        names = [*self._own, *key.split("/")[:-1]]
+        settled = "/".join(names) in self._settled and os.path.isdir(self._top)
+        if not settled:
+            self._make_top()
+        with opened(self._top) as folder:
+            made = [folder.enter(name, make=True) for name in names]
+            if not settled or any(made):
+                if not settled:
+                    self._sync_above()
+                folder.sync()
+                self._settled.add("/".join(names))
+            yield folder
+
+    def _make_top(self) -> None:
+        for one in [*reversed(self._top.parents), self._top]:
             try:
-                directory.rmdir()
-            except OSError:
-                break
-            directory = directory.parent
+                one.mkdir(exist_ok=True)
+            except FileExistsError:  # unless others removed it between two steps of `mkdir`
+                if one.exists():
+                    raise
+
+    def _sync_above(self) -> None:
+        for one in reversed(self._top.parents):
+            with suppress(PermissionError), opened(one) as folder:  # we may not read it, and did not make it
+                sync(folder.handle)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Yield folder (as in keys) and name of every file that can have the prefix, including unfinished ones.
@@ -197,30 +217,25 @@ class LocalStorage:
         A directory that cannot be read is an error, because its files would seem to be missing.
         """
         for directory, below, names in os.walk(self._root / prefix.rpartition("/")[0], onerror=_unless_missing):
-            relative = os.path.relpath(directory, self._root)
-            base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
-            below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
+            base = _base("", os.path.relpath(directory, self._root))
+            _prune(below, base, prefix)
             for name in names:
                 yield base, name
 
-    def _settle(self, directory: Path) -> None:
-        """Make `directory` if necessary, and make it durable with the names in it."""
-        if directory in self._settled and directory.is_dir():
-            return
-        path = [*reversed(directory.parents), directory]
-        for one in path:
-            try:
-                one.mkdir(exist_ok=True)
-            except FileExistsError:  # unless others removed it between two steps of `mkdir`
-                if one.exists():
-                    raise
-        for one in path:
-            try:
-                _sync_directory(one)
-            except PermissionError:  # far above, in a directory that we may not read and did not make
-                if one not in self._root.parents:
-                    raise
-        self._settled.add(directory)
+
+_Name = Callable[[Folder, str, str], object]
+"""Gives a file in a folder another name."""
+
+
+def _base(first: str, relative: str) -> str:
+    """Return the folder `relative` to the folder `first`, as in keys."""
+    relative = relative.removeprefix("./").replace(os.sep, "/")
+    return first if relative == "." else f"{first}{relative}/"
+
+
+def _prune(below: list[str], base: str, prefix: str) -> None:
+    """Leave out folders in `base` that have no keys with this prefix."""
+    below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
 
 
 def _unless_missing(error: OSError) -> None:
@@ -238,44 +253,70 @@ def open_file(path: str | os.PathLike[str]) -> io.FileIO:
     raise MissingError("it is not a file, but a FIFO or a device", file=str(path))
 
 
+def _store(folder: Folder, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
+    """Write a temporary file, and give it the name of the object."""
+    target = key.rpartition("/")[2]
+    temporary = filenames.temporary(target, secrets.token_hex(8))
+    try:  # also around `open`: Ctrl-C may come just after it
+        with open(temporary, "xb", buffering=0, opener=folder.open) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _write(file.fileno(), pieces)
+            os.fsync(file.fileno())
+            name(folder, temporary, target)
+    except BaseException:
+        with suppress(OSError):  # report the first failure
+            folder.remove(temporary)
+        raise
+    sync(folder.handle)
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file beside `path`."""
-    lock = path.with_name(filenames.lock(path.name))
-    with _lock(lock):
+def _locked(folder: Folder, name: str) -> Iterator[None]:
+    """Hold the lock of a file beside the one called `name`."""
+    lock = filenames.lock(name)
+    with _lock(folder, lock):
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            folder.remove(lock)
 
 
-def _lock(lock: Path) -> io.FileIO:
+def _lock(folder: Folder, lock: str) -> io.FileIO:
     """Return the locked file. Its last holder may have removed it, so make sure that it is the one of that name."""
     deadline = time.monotonic() + _PATIENCE
     while True:
-        file = open(lock, "ab", buffering=0)  # noqa: SIM115
+        file = open(lock, "ab", buffering=0, opener=folder.open)  # noqa: SIM115
         with suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_ino == os.stat(lock).st_ino:
+            if os.fstat(file.fileno()).st_ino == folder.status(lock).st_ino:
                 return file
         file.close()
         if time.monotonic() > deadline:
             hint = "see which process holds it (lsof), and end that one"
-            raise TransportError("another process holds the lock for too long", file=str(lock), hint=hint)
+            where = str(folder.path / lock)
+            raise TransportError("another process holds the lock for too long", file=where, hint=hint)
         time.sleep(_PAUSE)
 
 
-def _discard(path: Path, key: str, choose: Choose | None) -> bool:
+def _discard(handle: int, name: str, key: str, choose: Choose | None) -> bool:
+    """Remove an unfinished file in the folder with this handle, if its writer has died and it is chosen."""
     try:
-        with open(path, "rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(name, "rb", buffering=0, opener=lambda name, _: os.open(name, flags, dir_fd=handle)) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return False
             if choose is not None and not choose(Entry(key, status.st_size, _etag(status), status.st_mtime)):
                 return False
-            path.unlink(missing_ok=True)
+            remove_at(handle, name)
             return True
     except (FileNotFoundError, BlockingIOError):  # it was removed, or its writer lives
         return False
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket: not ours
+            return False
+        raise
 
 
 def map_whole(path: Path) -> mmap.mmap:
@@ -317,38 +358,33 @@ def _write(descriptor: int, pieces: Sequence[Buffer]) -> None:
             left = left[os.write(descriptor, left[:_CHUNK]) :]
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:  # some network file systems cannot sync directories
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def _link(temporary: Path, path: Path) -> None:
+def _link(folder: Folder, temporary: str, name: str) -> None:
     """Give a file its name, unless another one has it."""
+    path = str(folder.path / name)
     try:
-        os.link(temporary, path)
+        folder.link(temporary, name)
     except FileExistsError:
-        raise ChangedError("there is such a file already", file=str(path)) from None
+        raise ChangedError("there is such a file already", file=path) from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with _locked(path):
-            if path.exists():
-                raise ChangedError("there is such a file already", file=str(path)) from None
-            os.replace(temporary, path)
+        with _locked(folder, name):
+            with suppress(FileNotFoundError):
+                folder.status(name)
+                raise ChangedError("there is such a file already", file=path) from None
+            folder.rename(temporary, name)
     else:
-        temporary.unlink()
+        folder.remove(temporary)
 
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
     try:
         yield
+    except LinkError as error:
+        message = "this is a symbolic link, and mdsx writes and removes nothing through links"
+        hint = "put a folder in its place, or name the folder that it leads to"
+        raise UsageError(message, file=str(error.filename), hint=hint) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("it is not there", file=str(path)) from error
     except FileExistsError as error:
@@ -358,8 +394,8 @@ def _errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if (too_many := exhausted(error, str(path))) is not None:
             raise too_many from error
-        hint = _WAYS_OUT.get(error.errno or 0)
-        raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=hint) from error
+        advice = _WAYS_OUT.get(error.errno or 0)
+        raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=advice) from error
 
 
 _WAYS_OUT = {

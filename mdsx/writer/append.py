@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mdsx.errors import ChangedError, MissingError, UsageError, shown
 from mdsx.format import Index, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
-from mdsx.storage import Storage, StorageOptions, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, discard, file_of, open_storage
 from mdsx.writer.lengths import extend_lengths, sums_of_both
 from mdsx.writer.merge import check_alike, check_shards, read_part
 
@@ -108,7 +108,7 @@ def _append(storage: Storage, name: str) -> Appended:
             message = "the dataset has this part already, with other shards"
             hint = "the part was written again or repaired since: write what is new as another part"
             raise UsageError(message, file=f"{storage.url}/{name}", hint=hint)
-        storage.discard_unfinished(filenames.INDEX)
+        discard(storage, filenames.INDEX)
         extend_lengths(storage, before, name, added)  # if a kill prevented it
         first = int(before.counts[: held[0]].sum())
         return Appended(storage.url, name, first, added.samples, before.fingerprint, None)
@@ -123,8 +123,7 @@ def _append(storage: Storage, name: str) -> Appended:
     if (sums := sums_of_both(storage, before, added, whole)) != whole.lengths:
         data = join_indexes(before.schema, before.compression, parts, before.metadata, sums)
         whole = parse_index(data)
-    for prefix in (filenames.SNAPSHOTS, filenames.INDEX):
-        storage.discard_unfinished(prefix)
+    discard(storage, filenames.SNAPSHOTS, filenames.INDEX)
     storage.put(filenames.snapshot(before.fingerprint), read.data)
     storage.replace(filenames.INDEX, data, etag=read.etag)
     extend_lengths(storage, whole, name, added)

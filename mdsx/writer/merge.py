@@ -14,7 +14,7 @@ from typing import Any
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, check_one_attempt, format_of, refuse_foreign
-from mdsx.storage import Storage, StorageOptions, open_storage
+from mdsx.storage import Storage, StorageOptions, discard, open_storage
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.resume import stored_shards
 
@@ -78,7 +78,7 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
     metadata = first.metadata if metadata is None else metadata
     data = join_indexes(first.schema, first.compression, list(zip(names, indexes, strict=True)), metadata)
     join_lengths(storage, names, indexes, parse_index(data), sizes)
-    storage.discard_unfinished(filenames.INDEX)
+    discard(storage, filenames.INDEX)
     storage.put(filenames.INDEX, data)
 
 

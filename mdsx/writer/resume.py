@@ -38,7 +38,7 @@ from mdsx.format import (
 )
 from mdsx.shards import inspect_shard, refuse_foreign, stream_shard
 from mdsx.sizes import parse_size
-from mdsx.storage import Entry, Storage, file_of
+from mdsx.storage import Entry, Storage, discard, file_of, remove, remove_ours
 from mdsx.warn import warn
 
 JOURNALED = 64
@@ -152,16 +152,16 @@ class Folder:
 
     def drop_journals(self, first: int) -> None:
         """Remove the journals from number `first` on."""
-        for entry in list(self._storage.list(filenames.JOURNALS)):
-            if (len(entry.key), entry.key) >= (len(filenames.journal(first)), filenames.journal(first)):
-                self._storage.delete(entry.key)
+        oldest = filenames.journal(first)
+        found = list(self._storage.list(filenames.JOURNALS))
+        later = [entry for entry in found if (len(entry.key), entry.key) >= (len(oldest), oldest)]
+        remove_ours(self._storage, later)
 
     def remove(self) -> None:
         """Remove the folder; its record is removed last."""
-        for entry in list(self._storage.list(filenames.WRITER_FOLDER)):
-            if entry.key != filenames.WRITER_RECORD:
-                self._storage.delete(entry.key)
-        self._storage.delete(filenames.WRITER_RECORD)
+        found = list(self._storage.list(filenames.WRITER_FOLDER))
+        remove_ours(self._storage, found, but=[filenames.WRITER_RECORD])
+        remove(self._storage, filenames.WRITER_RECORD)
 
     def _record(self) -> dict[str, object]:
         options = self._options
@@ -223,7 +223,7 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
     if index is not None:
         _check_index(index, options, storage.url)
         if begun:
-            storage.discard_unfinished(filenames.WRITER_FOLDER)
+            discard(storage, filenames.WRITER_FOLDER)
             folder.claim()  # that writer may have died before its index was durable; this put makes it durable
         folder.remove()
         return index
@@ -253,15 +253,14 @@ def _check_index(index: Index, options: Options, url: str) -> None:
 
 def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEntry]:
     """Return the shards to keep, and remove all others."""
-    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX):  # never those of parts
-        storage.discard_unfinished(prefix)
+    discard(storage, filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX)  # never those of parts
     shards = stored_shards(storage)
     sizes = {entry.key: entry.size for _, entry in shards}
     entries = _sound_run(storage, folder, options, sizes)
     for number, entry in shards:
         if number >= len(entries) or entry.key != entries[number].name:
             folder.check_owner()  # a successor may have written it meanwhile
-            storage.delete(entry.key)
+            remove(storage, entry.key)
     return entries
 
 

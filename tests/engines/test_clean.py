@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import multiprocessing
 import os
 import time
@@ -459,3 +460,25 @@ def test_unfinished_uploads_are_aborted_by_their_age(s3_url: str, monkeypatch: p
     left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())
     assert {each["Key"] for each in left} == {young, foreign}
     assert numbers(url) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("beside", [None, 5, [1], [[[], 1]], {"index.json": 1}])
+def test_a_strange_note_of_what_a_run_replaces_is_an_error(tmp_path: Path, beside: object) -> None:
+    with mdsx.Writer(tmp_path, {"x": "int64"}) as out:
+        out.write({"x": 1})
+    note = {"format": "mdsx-replaced", "version": 1, "index": (tmp_path / "index.json").read_text(), "beside": beside}
+    (tmp_path / "_runs").mkdir()
+    (tmp_path / "_runs" / f"{'a' * 16}.replaced").write_text(json.dumps(note))
+    with pytest.raises(mdsx.FormatError, match=r"replaced.*not a record of what a run replaces"):
+        mdsx.clean(tmp_path)
+
+
+def test_a_file_of_others_in_an_attempts_folder_stays(tmp_path: Path) -> None:
+    folder = tmp_path / f"part-00000-{'0' * 16}"
+    with mdsx.Writer(folder, {"x": "int64"}, resume=True) as out:
+        out.write({"x": 1})
+    (folder / "index.json").unlink()
+    (folder / "notes.txt").write_text("mine")
+    age(str(tmp_path))
+    mdsx.clean(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]

@@ -146,7 +146,7 @@ def test_one_of_many_creates_succeeds(tmp_path: Path, monkeypatch: pytest.Monkey
             return None
         return data
 
-    def no_links(source: Path, target: Path) -> None:
+    def no_links(source: str, target: str, **folders: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
     for _ in range(2):

@@ -22,7 +22,7 @@ from mdsx.system import network_file_system
 DYING = """
 import os, signal, sys
 from mdsx.storage import open_storage
-def replace(source, target):  # after all bytes were written, before the file has its name
+def replace(source, target, **folders):  # after all bytes were written, before the file has its name
     print("there", flush=True)
     signal.pause()
 os.replace = replace

@@ -91,10 +91,16 @@ def _watch(place: Any, name: str, hook: Hook) -> None:
     original = getattr(place, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        hook(name, str(args[-1] if name == "replace" else args[0]))
+        hook(name, path_of(args[-1] if name == "replace" else args[0], kwargs))
         return original(*args, **kwargs)
 
     setattr(place, name, call)
+
+
+def path_of(path: Any, options: Mapping[str, Any]) -> str:
+    """Return the path that a call of the system was given, also if it was given relative to an open folder."""
+    handle = next((options[name] for name in ("dir_fd", "dst_dir_fd") if options.get(name) is not None), None)
+    return str(path) if handle is None else os.path.join(os.readlink(f"/proc/self/fd/{handle}"), path)
 
 
 def die() -> None:

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import xxhash
 
 from mdsx.format import Index, parse_index
-from mdsx.storage import local
 from tests.fork_server import CONTEXT
-from tests.writer.jobs import Contents
+from tests.writer.jobs import Contents, path_of
 
 
 class Note(NamedTuple):
@@ -58,29 +57,26 @@ class Recorder:
         self._originals: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Recorder:
-        self._wrap(local, "open", open, self._open_file)
+        self._wrap(os, "open", os.open, self._open_file)
         self._wrap(os, "write", os.write, self._write)
         self._wrap(os, "fsync", os.fsync, self._sync)
         self._wrap(os, "replace", os.replace, self._replace)
         self._wrap(os, "pread", os.pread, self._read)
-        for name in ("open", "scandir", "unlink", "mkdir", "rmdir"):
+        for name in ("scandir", "unlink", "mkdir", "rmdir"):
             self._wrap(os, name, getattr(os, name), partial(self._path, name))
         return self
 
     def __exit__(self, *exception: object) -> None:
         for module, name, original in self._originals:
-            if module is local:
-                del local.__dict__[name]  # other modules find the builtin here
-            else:
-                setattr(module, name, original)
+            setattr(module, name, original)
 
     def _wrap(self, module: Any, name: str, original: Any, wrapper: Callable[..., Any]) -> None:
         self._originals.append((module, name, original))
         setattr(module, name, partial(wrapper, original))
 
-    def _open_file(self, original: Any, path: Any, mode: str, **options: Any) -> Any:
-        with self._operation("create" if "x" in mode else "open", str(path)) as note:
-            file = original(path, mode, **options)
+    def _open_file(self, original: Any, path: Any, flags: int, *arguments: Any, **options: Any) -> Any:
+        with self._operation("create" if flags & os.O_EXCL else "open", path_of(path, options)) as note:
+            file = original(path, flags, *arguments, **options)
             note()
             return file
 
@@ -104,13 +100,13 @@ class Recorder:
             note()
             return data
 
-    def _replace(self, original: Any, source: Any, target: Any) -> None:
-        with self._operation("replace", str(source)) as note:
-            original(source, target)
-            note(to=str(target)[len(self._top) :])
+    def _replace(self, original: Any, source: Any, target: Any, **options: Any) -> None:
+        with self._operation("replace", path_of(source, options)) as note:
+            original(source, target, **options)
+            note(to=path_of(target, options)[len(self._top) :])
 
     def _path(self, what: str, original: Any, path: Any, *arguments: Any, **options: Any) -> Any:
-        with self._operation(what, str(path)) as note:
+        with self._operation(what, path_of(path, options)) as note:
             result = original(path, *arguments, **options)
             note()
             return result

@@ -61,7 +61,8 @@ class Cache:
     Where an argument `cache` is taken, a path alone means `Cache(path)`, and None means `Cache()`.
 
     Args:
-        directory: A path. The default is `$MDSX_CACHE`, or else `~/.cache/mdsx`. Processes and jobs may share it.
+        directory: A path, of nothing, of an empty directory or of a cache. The default is `$MDSX_CACHE`, or else
+            `~/.cache/mdsx`. Processes and jobs may share it.
         limit: The most that the cache may hold, downloads in flight included: bytes, or text such as "200GB". The
             default is 80 % of the free space. The smallest limit that any process gave counts for all. Files in the
             directory that are not the cache's neither count nor are ever removed.

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mdsx.process import Owner
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import entries, is_folder, make_folder
-from mdsx.storage.cache.files import Hold, size_of
+from mdsx.storage.cache.files import Hold, remove, size_of
 from mdsx.system import map_file
 
 _ITEM = 8  # bytes
@@ -108,7 +108,7 @@ def _withdraw(hold: Hold, path: Path, owner: Owner) -> None:
     if not owner.here:
         return
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        remove(path)
     hold.release()
 
 
@@ -148,7 +148,7 @@ class Announcements:
         hold = Hold(path, os.O_RDONLY)
         try:
             if hold.try_lock(fcntl.LOCK_EX):
-                path.unlink(missing_ok=True)
+                remove(path)
                 return None
             if (known := self._mapped.get(path.name)) is not None:
                 return known

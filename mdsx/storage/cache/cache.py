@@ -50,6 +50,8 @@ from mdsx.storage.cache.files import (
     is_held,
     look_at,
     map_held,
+    remove,
+    rename,
     resize,
     size_of,
     write_into,
@@ -312,7 +314,7 @@ class CacheDirectory:
             with process.lock, process.ledger.locked():
                 total = process.ledger.take_tally()
                 size = size_of(self.path(key))
-                self.path(key).unlink(missing_ok=True)
+                remove(self.path(key))
                 if total is not None:
                     process.ledger.write_tally(total - size)
         except OSError as error:
@@ -373,7 +375,7 @@ class CacheDirectory:
             ledger.write_tally(total + key.raw_size)
             if source:
                 with suppress(OSError):  # only for people
-                    (part.parent / filenames.source(source)).touch(0o600)
+                    Hold(part.parent / filenames.source(source), os.O_RDWR | os.O_CREAT).release()
             return hold
 
     def _resize(self, hold: Hold, size: int, new: int, needed_in: float, needs: Needs) -> bool:
@@ -395,7 +397,7 @@ class CacheDirectory:
         with process.ledger.locked():  # so that no process takes the lock while it changes
             if not hold.leads_to(part):
                 return None
-            os.rename(part, path)
+            rename(part, path.name)
             hold.lock(fcntl.LOCK_SH)
             return map_held(hold, path)
 
@@ -407,7 +409,7 @@ class CacheDirectory:
                 total = process.ledger.take_tally()
                 size = size_of(part) if hold.leads_to(part) else 0
                 if size:
-                    part.unlink()
+                    remove(part)
                 if total is not None:
                     process.ledger.write_tally(total - size)
         finally:

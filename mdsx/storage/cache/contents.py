@@ -13,12 +13,12 @@ from pathlib import Path
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.directory import entries, failure
+from mdsx.storage.cache.directory import entries, failure, no_cache, not_of_a_cache
 from mdsx.system import lock_holders, process_name
 
 _ID = re.compile("[0-9a-f]{8,32}")
 
-_BOOKS = (filenames.LOCK, filenames.LIMITS, filenames.NEEDS)
+_BOOKS = (filenames.MARK, filenames.LOCK, filenames.LIMITS, filenames.NEEDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,14 @@ def check_is_cache(directory: Path) -> None:
     """Raise an error unless a cache is at `directory`."""
     try:
         os.lstat(directory / filenames.LOCK)
+        foreign = not_of_a_cache(directory)
     except (FileNotFoundError, NotADirectoryError):
         hint = "give its directory (--cache), or set $MDSX_CACHE"
         raise MissingError("no cache is here", file=str(directory), hint=hint) from None
     except OSError as error:
         raise failure(directory, error) from error
+    if foreign is not None:
+        raise no_cache(directory, foreign)
 
 
 def contents_of(directory: Path, now: float) -> Contents:

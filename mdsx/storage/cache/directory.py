@@ -1,6 +1,7 @@
 """The cache's directory in the file system: only for its owner, and what happens if the file system refuses.
 
 Rules:
+- It is made in an empty directory, and marked: nothing of others is ever taken for the cache's.
 - Only its owner may use what the cache makes in it, whatever the umask. It has no symbolic links, and follows none.
 - If the disk is full, the directory is being removed, or is read-only, reading continues without the cache.
 - If it cannot even be read, or is no directory, raise an error that names the owner and the way out.
@@ -24,6 +25,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OTHERWISE = {errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EISDIR}
 _UNKNOWN_SIZE = 2**50
+_OF_DISKS = "lost+found"  # at the top of a disk
 _OWN = "give another directory: cache=, or $MDSX_CACHE"
 
 
@@ -36,6 +38,59 @@ def make_folder(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path)) from None
     else:
         os.chmod(path, 0o700)  # the umask may have removed bits
+
+
+def claim(directory: Path) -> None:
+    """Mark `directory` as a cache, if it is empty, or if version 0.1.0, which made no mark, made all that is in it.
+
+    Raise UsageError if it has something else in it, and OSError if it is not writable."""
+    mark = directory / filenames.MARK
+    if os.path.lexists(mark):
+        return
+    if (foreign := not_of_a_cache(directory)) is not None:
+        raise no_cache(directory, foreign)
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def no_cache(directory: Path, foreign: str) -> MdsxError:
+    """Return the error of a directory with something that no cache has."""
+    hint = f"give an empty directory: cache=, or $MDSX_CACHE; if this is a cache of mdsx 0.1, move {foreign} elsewhere"
+    return UsageError("the directory is neither empty nor a cache", file=str(directory), found=foreign, hint=hint)
+
+
+def not_of_a_cache(directory: Path) -> str | None:
+    """Return something in the directory that a cache does not have; None if it is marked as a cache, if it is empty, or
+    if a cache has made all that is in it. Hidden files count as nothing: the cache has none."""
+    found = [entry for entry in entries(directory) if not entry.name.startswith(".") and entry.name != _OF_DISKS]
+    names = {entry.name for entry in found}
+    if not names or filenames.MARK in names:
+        return None
+    strange = next((entry.name for entry in found if not _is_of_cache(entry)), None)
+    return strange or (None if filenames.LOCK in names else min(names))
+
+
+def _is_of_cache(entry: os.DirEntry[str]) -> bool:
+    """Return whether something in a cache's directory is the cache's, also all that is in it if it is a folder."""
+    if not entry.is_dir(follow_symlinks=False):
+        books = entry.name == filenames.LOCK or filenames.parse_tally(entry.name) is not None
+        return books and _is_empty(entry)
+    inside = entries(entry.path)
+    if entry.name == filenames.LIMITS:
+        return all(filenames.limit_of(each.name) is not None and _is_empty(each) for each in inside)
+    if entry.name == filenames.NEEDS:
+        return all(filenames.fingerprint_of_needs(each.name) is not None for each in inside)
+    return filenames.is_folder(entry.name) and all(
+        filenames.is_content(each.name) or (filenames.url_of(each.name) is not None and _is_empty(each))
+        for each in inside
+    )
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # removed meanwhile, as caches remove it
+        return True
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def is_folder(path: Path) -> bool:

@@ -8,12 +8,14 @@
 | `<fingerprint>/<hash>.side` | a shard's side object, such as the pointers of a tar; also with `.part` |
 | `<place>/<version>.index` | a large index; the hashes of its URL, and of its ETag and size; also with `.part` |
 | `<fingerprint>/from.<URL>` | empty: where files of the folder were fetched from, with "/" as %2F |
+| `mdsx-cache` | empty: the directory is a cache; made first |
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
 | `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
 | `needs/<fingerprint>.<random>` | when a process needs the shards of a dataset next; locked by it |
 
-Any other file is not the cache's: it neither counts nor is ever removed.
+Any other file is not the cache's: it neither counts nor is ever removed. A directory of others that has none of these
+names is not made a cache: see `directory.claim`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from urllib.parse import quote, unquote
 
 from mdsx.errors import redacted
 
+MARK = "mdsx-cache"
 LOCK = "lock"
 LIMITS = "limits"
 NEEDS = "needs"

@@ -19,11 +19,13 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mdsx.process import at_fork
+from mdsx.storage.below import remove_at
 from mdsx.storage.cache.directory import make_folder
 from mdsx.system import allocate as allocate_blocks
 from mdsx.system import map_file
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
+
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 _guard = threading.RLock()  # re-entered if a garbage collection inside ends a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; numbers are never reused, not even in a child
@@ -43,16 +47,47 @@ def held() -> int:
     return len(_held)
 
 
+@contextmanager
+def folder_of(path: str | Path, *, top: bool = False) -> Iterator[tuple[int, str]]:
+    """Open the folder of a file without following a link (unless it is the cache's directory, at the `top`); yield its
+    descriptor and the file's name. Raise OSError."""
+    folder, name = os.path.split(path)
+    with _guard:
+        try:
+            handle = os.open(folder, _FOLDER | (0 if top else os.O_NOFOLLOW))
+            try:
+                yield handle, name
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if error.filename == name:
+                error.filename = os.fspath(path)
+            raise
+
+
+def remove(path: str | Path, *, top: bool = False) -> None:
+    """Remove a file of the cache; a link itself. Do nothing if it is missing. `top`: see `folder_of`. Raise OSError."""
+    with suppress(FileNotFoundError), folder_of(path, top=top) as (folder, name):
+        remove_at(folder, name)
+
+
+def rename(path: Path, new: str) -> None:
+    """Give a file another name in its folder."""
+    with folder_of(path) as (folder, name):
+        os.replace(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 class Hold:
     """A file held open in this process, and in none of its children, until `release`."""
 
     __slots__ = ("_number", "descriptor")
 
-    def __init__(self, path: str | Path, flags: int) -> None:
-        """Raise OSError as os.open does, also if `path` is a symbolic link. Only its owner may use a new file."""
+    def __init__(self, path: str | Path, flags: int, *, top: bool = False) -> None:
+        """Raise OSError as os.open does, also if the file or its folder is a symbolic link; only if it is at the `top`,
+        its folder is the cache's directory and may be one. Only its owner may use a new file."""
         self._number = -1
-        with _guard:
-            self.descriptor = os.open(path, flags | _ALWAYS, 0o600)
+        with folder_of(path, top=top) as (folder, name):
+            self.descriptor = os.open(name, flags | _ALWAYS, 0o600, dir_fd=folder)
             self._number = next(_numbers)
             _held[self._number] = self.descriptor
         if flags & os.O_CREAT and os.fstat(self.descriptor).st_mode & 0o600 != 0o600:  # the umask removed bits
@@ -118,7 +153,7 @@ def allocate(part: Path, size: int) -> Hold:
         hold.lock(fcntl.LOCK_EX)
         allocate_blocks(hold.descriptor, size)
     except BaseException:
-        part.unlink(missing_ok=True)
+        remove(part)
         hold.release()
         raise
     return hold
@@ -215,7 +250,7 @@ def evict(path: str | Path, *, dry_run: bool = False) -> bool:
         if hold is not None and not hold.try_lock(fcntl.LOCK_EX):
             return False
         if not dry_run:
-            Path(path).unlink(missing_ok=True)
+            remove(path)
         return True
     except PermissionError:
         return False
@@ -253,4 +288,4 @@ def size_of(path: Path) -> int:
 
 def date(path: str | Path, then: float) -> None:
     """Make `then` the file's access time. The modification time stays: it shows whether another process wrote to it."""
-    os.utime(path, ns=(int(then * 1e9), os.stat(path).st_mtime_ns))
+    os.utime(path, ns=(int(then * 1e9), os.lstat(path).st_mtime_ns), follow_symlinks=False)

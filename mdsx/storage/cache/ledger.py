@@ -1,6 +1,7 @@
 """How full the cache is and may be. All work happens under one lock file, for no longer than a few system calls.
 
 Its state is in the names of empty files, so it takes no space:
+- `mdsx-cache`: the directory is a cache.
 - `lock`: the process that holds its lock may change anything here, and add or remove shards.
 - `tally.BOOT.BYTES`: the bytes of all files but announcements. It is removed while an admission changes them. If there
   is none, or only that of another boot, a scan counts them. So a process that dies at any point leaves nothing to
@@ -22,8 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.directory import entries, make_folder
-from mdsx.storage.cache.files import Cached, Hold
+from mdsx.storage.cache.directory import claim, entries, make_folder
+from mdsx.storage.cache.files import Cached, Hold, remove
 from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8
@@ -41,15 +42,17 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude all other processes and threads. Raise OSError if the directory is not writable."""
+        """Exclude all other processes and threads. Raise OSError if the directory is not writable, and UsageError if it
+        is neither empty nor a cache."""
         path = self._directory / filenames.LOCK
         while True:
             if not self._directory.is_dir():
                 self._directory.parent.mkdir(parents=True, exist_ok=True)
                 make_folder(self._directory)
             try:
+                claim(self._directory)
                 make_folder(self._limits)
-                hold = Hold(path, os.O_RDWR | os.O_CREAT)
+                hold = Hold(path, os.O_RDWR | os.O_CREAT, top=True)
             except FileNotFoundError:  # the directory was just removed
                 continue
             try:
@@ -66,7 +69,7 @@ class Ledger:
         """Return and remove the tally; None if only a scan can find it."""
         found = [(path, tally) for path in self._directory.iterdir() if (tally := filenames.parse_tally(path.name))]
         for path, _ in found:
-            path.unlink()
+            remove(path, top=True)
         if len(found) != 1:
             return None
         ((_, (booted, total)),) = found
@@ -75,7 +78,7 @@ class Ledger:
     def write_tally(self, total: int) -> None:
         """Write the tally, after all changes. If the disk is full, there is none: a scan replaces it."""
         with suppress(OSError):
-            (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
+            Hold(self._directory / filenames.tally(boot(), total), os.O_RDWR | os.O_CREAT, top=True).release()
 
     def scan(self) -> list[Cached]:
         """Return all shards and lengths, unfinished ones too: the only files that take space, beside announcements."""
@@ -124,7 +127,7 @@ class Ledger:
                 continue
             hold = Hold(path, os.O_RDWR)
             if hold.try_lock(fcntl.LOCK_EX):
-                path.unlink()  # unused
+                remove(path)  # unused
             else:
                 live.append(path)
             hold.release()

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mdsx.storage.below import opened
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.contents import check_is_cache, last_used
 from mdsx.storage.cache.directory import entries, failure
@@ -183,6 +184,7 @@ def _remove_if_empty(folder: Path) -> None:
     files = entries(folder)
     with suppress(OSError):
         if all(filenames.url_of(file.name) is not None and not os.lstat(file.path).st_size for file in files):
-            for file in files:
-                os.unlink(file.path)
-            os.rmdir(folder)
+            with opened(folder.parent, [folder.name]) as emptied:
+                for file in files:
+                    emptied.remove(file.name)
+                emptied.remove_empty()

@@ -77,23 +77,23 @@ def _on(owner: Any, name: str, *, before: bool, only: Callable[..., bool] = lamb
     return arm
 
 
-def _shard(path: Path, *_: object) -> bool:
-    return str(path).endswith(".mdsx")
+def _shard(path: str, *_: object) -> bool:
+    return path.endswith(".mdsx")
 
 
 PLACES: dict[str, Callable[[int], None]] = {
     "its limit is registered": _on(Ledger, "register", before=False),
     "the tally is taken": _on(Ledger, "take_tally", before=False),
-    "a shard to evict is locked": _on(Path, "unlink", before=True, only=_shard),
-    "a shard was evicted": _on(Path, "unlink", before=False, only=_shard),
+    "a shard to evict is locked": _on(os, "unlink", before=True, only=_shard),
+    "a shard was evicted": _on(os, "unlink", before=False, only=_shard),
     "the part is there without blocks": _on(os, "posix_fallocate", before=True),
     "the part has its blocks": _on(os, "posix_fallocate", before=False),
     "the tally is to be written": _on(Ledger, "write_tally", before=True),
     "half of the shard is written": _on(__import__("sys").modules[__name__], "in_mid_download", before=True),
     "all is written, not synced": _on(os, "fsync", before=True),
     "it is synced, not renamed": _on(os, "fsync", before=False),
-    "it is about to be renamed": _on(os, "rename", before=True),
-    "it is renamed, its lock still exclusive": _on(os, "rename", before=False),
+    "it is about to be renamed": _on(os, "replace", before=True),
+    "it is renamed, its lock still exclusive": _on(os, "replace", before=False),
 }
 
 

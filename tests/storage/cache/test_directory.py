@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.storage.cache import CacheDirectory, Verdict
-from mdsx.storage.cache.files import Write
+from mdsx.storage.cache import CacheDirectory, Verdict, clear, contents_of, filenames
+from mdsx.storage.cache.files import Cached, Write
 from mdsx.storage.cache.ledger import Ledger
 from tests.forks import ROOT, as_another_user, forked, let_through
 from tests.storage.cache.test_cache import SIZE, content, fetch, key, usage
@@ -130,7 +130,7 @@ def test_a_symbolic_link_is_named_and_not_followed(tmp_path: Path, name: str) ->
     victim.mkdir()
     for precious in ("1000", "12345"):  # named like limits, which are removed if nobody holds them
         (victim / precious).write_text("precious")
-    (tmp_path / "cache").mkdir()
+    marked(tmp_path / "cache")
     (tmp_path / "cache" / name).symlink_to(victim / "new" if name == "lock" else victim)
     with pytest.raises(mdsx.UsageError, match=f"{name}.*a symbolic link"):
         fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
@@ -143,6 +143,7 @@ def test_a_link_or_pipe_named_as_a_shard_is_removed(tmp_path: Path, kind: str, s
     victim = tmp_path / "victim"
     victim.write_bytes(b"x" * SIZE)
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
+    marked(tmp_path / "cache")
     path.parent.mkdir(parents=True)
     path.symlink_to(victim) if kind == "link" else os.mkfifo(path)
     found = forked(lambda: bytes(memoryview(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1))))  # type: ignore[arg-type]
@@ -353,8 +354,8 @@ JUNK = ["tally.", "tally.x", "tally.a.b.c", "tally.boot.\u00b2", "limits/x", "li
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
 @pytest.mark.parametrize("name", [*JUNK, f"{key(1).fingerprint}/x", f"{key(1).fingerprint}/x.mdsx.part"])
 def test_foreign_files_do_no_harm(tmp_path: Path, name: str, kind: str) -> None:
-    path = tmp_path / "cache" / name
-    path.parent.mkdir(parents=True)
+    path = marked(tmp_path / "cache") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "link":
         path.symlink_to(tmp_path / "nowhere")
     elif kind == "pipe":
@@ -371,6 +372,7 @@ def test_foreign_files_do_no_harm(tmp_path: Path, name: str, kind: str) -> None:
 @pytest.mark.parametrize("suffix", [".mdsx", ".mdsx.part"])
 def test_a_folder_in_place_of_a_shard_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
+    marked(tmp_path / "cache")
     path.mkdir(parents=True)
     with pytest.raises(mdsx.UsageError, match="something else than the cache made"):
         fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
@@ -386,6 +388,90 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
     assert CacheDirectory("./~").directory == Path.cwd() / "~"
     with pytest.raises(mdsx.UsageError, match="not a user's home"):
         CacheDirectory("~nobody-of-that-name/cache")
+
+
+# --- whose directory it is
+
+
+def marked(directory: Path) -> Path:
+    """Return a directory that a cache has made."""
+    directory.mkdir()
+    (directory / filenames.MARK).touch()
+    return directory
+
+
+OTHERS = {
+    "of no cache": {"notes.txt": "mine"},
+    "like a tally": {"tally.march.31": "mine", "lock": ""},
+    "like a limit": {"limits/2024": "mine", "lock": ""},
+    "like an announcement": {"needs/" + "a" * 32 + "." + "b" * 16: "", "other": ""},
+    "like a shard": {"c" * 32 + "/" + "d" * 32 + ".mdsx": "mine"},
+    "like a lock": {"lock": "mine"},
+    "a shard and more": {"c" * 32 + "/" + "d" * 32 + ".mdsx": "mine", "c" * 32 + "/notes": "mine", "lock": ""},
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_a_directory_of_others_is_refused(tmp_path: Path, others: dict[str, str]) -> None:
+    for name, text in others.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
+    uses: list[Callable[[], object]] = [
+        lambda: fetch(CacheDirectory(tmp_path, LIMIT), 1),
+        lambda: CacheDirectory(tmp_path, LIMIT).limit,
+        lambda: clear(tmp_path),
+        lambda: contents_of(tmp_path, 0.0),
+    ]
+    for use in uses:
+        with pytest.raises((mdsx.UsageError, mdsx.MissingError), match=r"neither empty nor a cache|no cache is here"):
+            use()
+    assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before
+
+
+def test_a_cache_of_version_0_1_is_kept(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
+    fetch(cache, 1)
+    (tmp_path / "cache" / f"{key(1).fingerprint}/from.s3:%2F%2Fbucket").touch()
+    (tmp_path / "cache" / filenames.MARK).unlink()
+    (tmp_path / "cache" / "lost+found").mkdir()
+    (tmp_path / "cache" / ".nfs0001").touch()
+    again = CacheDirectory(tmp_path / "cache", LIMIT)
+    assert again.limit == LIMIT
+    assert again.open(key(1)) is not None
+    assert (tmp_path / "cache" / filenames.MARK).exists()
+
+
+def test_the_directory_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
+    for number in range(9):
+        assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
+    gc.collect()
+    assert clear(tmp_path / "cache").left.files == 0
+
+
+def test_a_folder_swapped_for_a_link_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
+    fetch(cache, 1)
+    gc.collect()
+    folder = cache.path(key(1)).parent
+    (tmp_path / "home").mkdir()
+    precious = tmp_path / "home" / cache.path(key(1)).name
+    precious.write_text("mine")
+    scan = Ledger.scan
+
+    def swapped(ledger: Ledger) -> list[Cached]:
+        found = scan(ledger)
+        if not folder.is_symlink():
+            folder.rename(tmp_path / "aside")
+            folder.symlink_to(tmp_path / "home")
+        return found
+
+    monkeypatch.setattr(Ledger, "scan", swapped)
+    clear(tmp_path / "cache")
+    assert precious.read_text() == "mine"
 
 
 # --- removed while in use

@@ -82,6 +82,7 @@ def test_admissions_rarely_scan_the_directory(tmp_path: Path, monkeypatch: pytes
     cache = CacheDirectory(tmp_path / "cache", 2000 * 10)
     directory = tmp_path / "cache" / ("f" * 32)
     directory.mkdir(parents=True)
+    (tmp_path / "cache" / "mdsx-cache").touch()
     for number in range(2000):
         (directory / f"{number:032x}.mdsx").write_bytes(b"0123456789")
     assert cache.limit == 20_000

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, clear, contents_of, prune
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, clear, contents_of, filenames, prune
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.removal import Removal
 from tests.conftest import Often
@@ -136,8 +136,10 @@ def test_only_the_named_datasets_are_touched(cache: CacheDirectory) -> None:
 
 
 def test_other_files_are_neither_counted_nor_removed(tmp_path: Path) -> None:
-    """Somebody gave the cache a directory that holds other things."""
+    """Somebody put other things into the cache's directory."""
     directory = tmp_path / "home"
+    directory.mkdir()
+    (directory / filenames.MARK).touch()
     names = ("thesis/text.mdsx", "x.part", f"{'f' * 32}/from.me", f"{'f' * 32}/notes.mdsx", f"{'c' * 32}/from.me")
     precious = [directory / name for name in names]
     for path in precious:
