@@ -88,7 +88,7 @@ def test_the_worked_state_of_groups_is_the_codes() -> None:
         (frames.MAX_WINDOW == 2**23, "| zstd window | 8 MiB |"),
         (filenames.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
         (index.MAX_SHARDS == 2**22, "| shards of a dataset | 2^22; "),
-        (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB |"),
+        (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB; "),
         (strict_json.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
     ],
 )
@@ -109,3 +109,14 @@ def test_links_in_the_specification_have_targets() -> None:
     }
     for anchor in re.findall(r"\]\(#([^)]*)\)", SPEC):
         assert anchor in anchors
+
+
+def test_sections_that_texts_name_exist() -> None:
+    """In the specification: "(4.2)", "section 5", "see 3.3"; on the writers' page: "format-spec.md, 4.4"."""
+    sections = {title.rstrip(".") for title in re.findall(r"^#{2,3} ([0-9.]+) ", SPEC, re.M)}
+    protocol = (Path(__file__).parents[2] / "docs" / "writers-protocol.md").read_text(encoding="utf-8")
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", SPEC, flags=re.DOTALL | re.M)
+    named = re.findall(r"(?:\(|section |see |of |in )([1-9][0-9]?\.[1-9])\b(?!\.)", text)
+    named += re.findall(r"section ([1-9][0-9]?)\b", text) + re.findall(r"format-spec\.md, ([0-9.]+)\b", protocol)
+    assert len(named) > 40
+    assert {*named} <= sections

@@ -56,10 +56,9 @@ Each bad file breaks one rule. Everything else in it is right, including checksu
 dataset of `disagree/`, the index and the shard are right, but the index describes another shard. The files of
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
-`order-v1.json` has vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
-selections by fraction, `mixtures-v1.json` of mixtures in runs and of schedules, and `runs-v1.json` of everything else
-in a run. `group-epochs-v1.json` has vectors of groups in whole epochs; `groups-v1.json`, also of groups, is not
-generated. format-spec.md describes all of them.
+An implementation MUST pass all vectors of its class (format-spec.md, 1). It SHOULD also check, over random inputs, that
+every sample is at exactly one position of an epoch, that a lane has the same samples in every epoch, that ranks divide
+a batch without loss or repetition, and that positions computed one by one equal those computed together.
 
 """
 
@@ -110,7 +109,7 @@ def readme(made: Sequence[Vector]) -> str:
     rows = [f"| `{made.name}/` | {made.about} |" for made in disagree.datasets()]
     title = "## disagree/: index and shard do not belong together"
     tables.append(f"{title}\n\n| folder | what differs |\n|---|---|\n" + "\n".join(rows) + "\n")
-    return _README + "\n".join(tables)
+    return _README + "\n".join([(HERE / "lists.md").read_text(encoding="utf-8"), *tables])
 
 
 def main() -> None:
