@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from mdsx.errors import UsageError, shown
+from mdsx.loader.agreement import compare, digest
 from mdsx.loader.assembly import Collate, OnError, Short
 from mdsx.loader.collation import VALID, Uneven
 from mdsx.loader.rank_data import RankData
@@ -93,6 +94,7 @@ class BatchLoader:
             and any(column.name == VALID for column in data.view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
+        self._order_hash, self._compared = "", False
         self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends when its user drops it
         if (known := self._data.known_steps(batch_size, drop_last)) is not None:
@@ -105,6 +107,7 @@ class BatchLoader:
             "_run": copy(self._run),
             "_current": None,
             "_meter": Meter(),
+            "_compared": False,
         }
 
     @property
@@ -152,7 +155,7 @@ class BatchLoader:
 
         Any thread may call it at any time, also while `next()` waits. A copy of a loader counts from 0.
         """
-        return stats_of(self._meter, self._worker_totals)
+        return stats_of(self._meter, self._worker_totals, self._order_hash)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass `epoch` from its start; an iteration under way ends.
@@ -248,6 +251,18 @@ class BatchLoader:
         run = Run(shuffled=self._data.shuffle, start=groups.first_place, continuous=continuous)
         run.set_epoch(before.epoch)
         return run
+
+    def _agree(self, batching: Steps) -> None:
+        """Note what all ranks must agree on; compare it with another rank's, once. Raise UsageError."""
+        data = self._data
+        agreed = data.agreed(batching, self.batch_size, self.drop_last)
+        if (hashed := digest(agreed)) != self._order_hash:
+            self._order_hash = hashed
+            rank, ranks = data.ranks
+            _log.info("rank %d of %d: order hash %s of %s", rank, ranks, hashed, agreed)
+        if not self._compared and (store := data.store) is not None:
+            compare(store, data.source, agreed)
+        self._compared = True
 
     def _check_tail(self, batching: Steps) -> None:
         """Raise UsageError if a rank will have no samples in a batch and `collate_fn` cannot make an empty one."""
@@ -388,6 +403,7 @@ class _Epoch(Iteration):
             self._data = loader._data
             self.batching = self._data.steps(loader.batch_size, loader.drop_last, loader._meter.counters)
         self.batching = batching = loader._data.steps_now(self.batching, loader._meter.counters)
+        loader._agree(batching)
         if loader._progress and self._warns:
             self._line = loader._status(batching, epoch)
         self._prepared = loader._open(batching, epoch, place)

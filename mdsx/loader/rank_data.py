@@ -16,12 +16,14 @@ import numpy as np
 
 from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
+from mdsx.loader.agreement import Store
 from mdsx.loader.assembly import Kit, Transform, check_empty, failed_in_collate, failed_in_transform
 from mdsx.loader.course import course_of, view_of
 from mdsx.loader.making import BatchMaker
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import (
+    MAX_SAMPLES,
     ORDER_VERSION,
     AllSamples,
     MixtureCourse,
@@ -263,6 +265,30 @@ class RankData:
             no_groups(state["groups"])
             state = {name: value for name, value in state.items() if name != "groups"}
         return self.identity.check(state)
+
+    def agreed(self, batching: Steps, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """Return what decides which samples come in which step: as JSON, equal on all ranks."""
+        order = self.identity.state(0, 0, reached=MAX_SAMPLES)
+        groups = {} if self.groups is None else self.groups.fields
+        cut = {"batch_size": batch_size, "world_size": batching.world_size, "drop_last": drop_last}
+        return {name: value for name, value in order.items() if name not in ("epoch", "position")} | groups | cut
+
+    @property
+    def source(self) -> object:
+        """Return what this was asked to read, as JSON: equal on ranks that were given the same."""
+        view, made_with = self.view, self._made_with
+        return [
+            [[[shards.storage.url for shards in excerpt.datasets], excerpt.subset.name] for excerpt in view.excerpts],
+            [column.name for column in view.schema.columns],
+            [str(made_with["shuffle"]), str(made_with["epoch_samples"])],
+            "" if self.groups is None else str(self.groups.layout.window),
+        ]
+
+    @property
+    def store(self) -> Store | None:
+        """Return what all ranks have in common, if anything."""
+        store: Store | None = self._ranks.store
+        return store
 
     def reached(self, epoch: int, place: Place) -> int:
         """Return the first position, counted over all epochs, whose order may still change."""

@@ -90,6 +90,15 @@ class Ranks:
         return int(groups[rank]), int(groups.max()) + 1
 
     @property
+    def store(self) -> Any:
+        """Return the `torch.distributed.Store` that all these processes have in common, None if there is none."""
+        world_size, distributed = self.process[1], _group()
+        if distributed is None or world_size == 1 or distributed.get_world_size() != world_size:
+            return None
+        find = getattr(distributed.group.WORLD, "get_group_store", None)  # PyTorch 2.4 lacks it
+        return None if find is None else find()
+
+    @property
     def here(self) -> int:
         """Return how many parts of the data the processes of this node read, as far as known."""
         rank, world_size = self.process

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from mdsx.process import Counter
 from mdsx.sizes import format_size
 from mdsx.stream import Meter
 
-_LATEST = {"sample_bytes", "in_flight"}  # no totals: a difference has the later value
+_LATEST = {"sample_bytes", "in_flight", "order_hash"}  # no totals: a difference has the later value
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,9 @@ class Stats:
         cache_misses: Shards downloaded into the cache.
         retries: Requests to storage that were sent again.
         evictions: Shards removed from the cache to make room.
+        order_hash: A hash of all that decides which samples come in which step: the dataset's fingerprint, seed, order,
+            lengths and window of groups, batch size and world size. It must be equal on all ranks. Empty before the
+            first batch.
     """
 
     seconds: float
@@ -57,6 +60,7 @@ class Stats:
     cache_misses: int
     retries: int
     evictions: int
+    order_hash: str = field(default="", kw_only=True)
 
     @property
     def samples_per_second(self) -> float:
@@ -85,11 +89,11 @@ class Stats:
         return self.cache_hits / shards if shards else None
 
     def __sub__(self, earlier: Stats) -> Stats:
-        """Return what happened since `earlier`. `sample_bytes` and `in_flight` stay."""
+        """Return what happened since `earlier`. `sample_bytes`, `in_flight` and `order_hash` stay."""
         return Stats(
             **{
-                field.name: getattr(self, field.name) - (0 if field.name in _LATEST else getattr(earlier, field.name))
-                for field in fields(self)
+                name: getattr(self, name) if name in _LATEST else getattr(self, name) - getattr(earlier, name)
+                for name in (field.name for field in fields(self))
             }
         )
 
@@ -118,7 +122,7 @@ class Stats:
         return total / self.seconds if self.seconds > 0 else 0.0
 
 
-def stats_of(meter: Meter, workers: Sequence[int]) -> Stats:
+def stats_of(meter: Meter, workers: Sequence[int], order_hash: str) -> Stats:
     """Return the statistics of a loader. `workers`: the totals of its worker processes, one for each Counter."""
     totals = [sum(pair) for pair in zip(meter.counters.totals, workers, strict=True)]
     return Stats(
@@ -136,4 +140,5 @@ def stats_of(meter: Meter, workers: Sequence[int]) -> Stats:
         cache_misses=totals[Counter.MISSES],
         retries=totals[Counter.RETRIES],
         evictions=totals[Counter.EVICTIONS],
+        order_hash=order_hash,
     )

@@ -68,9 +68,15 @@ def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDir
     except (TypeError, ValueError):
         message = "a snapshot is given by its fingerprint"
         raise UsageError(message, file=storage.url, found=shown(snapshot), expected="32 digits of 0-9, a-f") from None
-    kept = retried(lambda: _read_snapshot(storage, key, snapshot, cache), FormatError)
+    kept, refused = None, None
+    try:
+        kept = retried(lambda: _read_snapshot(storage, key, snapshot, cache), FormatError)
+    except ForbiddenError as error:  # some storages forbid what is missing: the index may be what was asked for
+        refused = error
     index: StoredIndex = read_index(storage, cache=cache) if kept is None else kept
     if index.fingerprint != snapshot:
+        if refused is not None:
+            raise refused
         names = ", ".join([*snapshots(storage), f"{index.fingerprint} (now)"])
         message = "the dataset has no such snapshot"
         raise MissingError(message, file=storage.url, found=snapshot, expected=f"one of {names}")

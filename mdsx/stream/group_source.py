@@ -45,6 +45,11 @@ class GroupSource:
             self._rule = self.layout.grouping(self.lengths.mean)
         return self._rule
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return what the groups depend on, beside the order: as JSON, equal on all ranks."""
+        return {**self._identity.fields, "epoch_steps": self.epoch_steps}
+
     def first_place(self, epoch: int, before: Any) -> GroupPlace:
         """Return where `epoch` begins in a run that is at `before`."""
         return first_place(epoch, before, fixed=self.epoch_steps is not None)

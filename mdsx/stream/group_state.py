@@ -26,7 +26,7 @@ class GroupIdentity:
     def state(self, place: GroupPlace) -> dict[str, Any]:
         """Return the field `groups` of a state at `place`: JSON-able, the same on every rank."""
         steps = {} if self.epoch_steps is None else {"epoch": place.epoch, "step": place.step}
-        return {"version": GROUPS_VERSION, **steps, "window": place.window, "taken": place.taken, **self._fields()}
+        return {"version": GROUPS_VERSION, **steps, "window": place.window, "taken": place.taken, **self.fields}
 
     def check(self, found: Any) -> tuple[int, int, int, int | None]:
         """Return (window, taken, step, epoch of the order or None) of the field `groups`.
@@ -35,7 +35,7 @@ class GroupIdentity:
         """
         if not isinstance(found, Mapping):
             raise StateError("the state's groups are not an object", place="groups", found=shown(found))
-        fields = self._fields()
+        fields = self.fields
         known = {"version", *_NUMBERS, *_STEPS, *fields}
         if unknown := [name for name in found if name not in known]:
             raise StateError("the state has an unknown field", place=f"groups.{unknown[0]}")
@@ -76,7 +76,9 @@ class GroupIdentity:
                 )
         return window, taken, step or 0, epoch
 
-    def _fields(self) -> dict[str, Any]:
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return this as JSON has it, without `epoch_steps`."""
         rule = self.rule
         return {
             "kind": rule.kind,

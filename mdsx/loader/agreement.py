@@ -1,0 +1,67 @@
+"""What the ranks of a run must agree on, or they lose and repeat samples: as one hash, and compared where that is free.
+
+Rules:
+- Nothing here waits for another rank. Where torch.distributed is initialised, the ranks have a store in common: the
+  first of them leaves there what it found, and each other one compares it with its own.
+- Only loaders that were made alike are compared, the nth of a rank with the nth of the others: what they found may
+  differ if the dataset was replaced, or if parts were appended, while the job started.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import xxhash
+
+from mdsx.errors import UsageError, shown
+
+_FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases")
+"""What follows from the data; everything else is given."""
+_HINTS = {
+    "fingerprint": "the dataset was replaced, or parts were appended, while the job started: start it again, and open "
+    "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
+    "positions": "the index was replaced while the job started: start it again, or give batching= a window",
+}
+_begun = Counter[str]()  # how many loaders of this process were made alike
+
+
+class Store(Protocol):
+    """A `torch.distributed.Store`."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
+
+
+def digest(found: Mapping[str, Any]) -> str:
+    """Return a hash of JSON values, 16 digits, equal on all ranks that agree."""
+    hashed: str = xxhash.xxh3_64_hexdigest(_text(found).encode())
+    return hashed
+
+
+def compare(store: Store, source: object, agreed: Mapping[str, Any]) -> None:
+    """Raise UsageError if another rank found anything else for the nth loader that was made with the same arguments,
+    those in `agreed`, and of the same `source`."""
+    given = {name: value for name, value in agreed.items() if name not in _FOUND}
+    text = _text({name: value for name, value in agreed.items() if name in _FOUND})
+    name = digest({"source": source, **given})
+    _begun[name] += 1
+    try:
+        other = json.loads(store.compare_set(f"mdsx/{name}/{_begun[name]}", "", text))
+    except RuntimeError:  # not every store can do this
+        return
+    here = json.loads(text)
+    for place in _FOUND:
+        if here.get(place) != other.get(place):
+            raise UsageError(
+                "the ranks do not agree which samples come: they would lose and repeat some",
+                place=place,
+                found=shown(here.get(place)),
+                expected=f"{shown(other.get(place))}, as the first rank found",
+                hint=_HINTS.get(place, "give all ranks the same data"),
+            )
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True)
