@@ -73,8 +73,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of the tools. Some take a minute: at the end, other test processes would wait for them."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/tools/"))
+    """Begin with the tests of the tools: some take a minute, and at the end other test processes would wait for them.
+
+    And with those of PyTorch, which fork most: a fork costs by the size of the process, which grows.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/tools/", "tests/torch/")))
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
-"""What pytest prints at the end: the processor seconds of each test module, and how many tests it left out.
+"""Which tests are slow; and what pytest prints at the end: the seconds of each module, and how many tests it left out.
 
-The seconds include those of the processes that tests start. A fixture of the whole session, such as a server, is a line
-of its own: its seconds count when it ends.
+The seconds are the processor's, and include those of the processes that tests start. A fixture of the whole session,
+such as a server, is a line of its own: its seconds count when it ends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Summary(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests `slow` as their `slow_if` says: before pytest chooses by marks."""
+    for item in items:
+        for mark in item.iter_markers("slow_if"):
+            assert isinstance(item, pytest.Function)
+            if eval(mark.args[0], vars(item.module), {"id": item.callspec.id, **item.callspec.params}):
+                item.add_marker("slow")
 
 
 class Summary:

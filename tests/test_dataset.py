@@ -121,6 +121,7 @@ def test_take_returns_columns(dataset: mdsx.Dataset) -> None:
     assert columns["text"] == ["text 9 é", "text 2 é", "text 400 é"]
 
 
+@pytest.mark.slow_if("id == 's3 zstd'")
 def test_a_dataset_works_across_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
     check(dataset[3], 3)  # opens a shard, which must not be pickled
     check(pickle.loads(pickle.dumps(dataset))[77], 77)
@@ -228,6 +229,7 @@ def test_a_changed_row_raises_after_many_reads(tmp_path: Path) -> None:
             found[[5]]
 
 
+@pytest.mark.slow_if("not single")
 @pytest.mark.parametrize("single", [True, False])
 def test_a_damaged_cache_never_returns_wrong_samples(s3_url: str, tmp_path: Path, single: bool) -> None:
     """A row that changes in a cached file is found, and the shard is downloaded again."""

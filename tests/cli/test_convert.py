@@ -227,6 +227,7 @@ class Job:
         return content(self.out)
 
 
+@pytest.mark.slow_if("processes == '2'")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, processes: str) -> None:
     job = Job(large, tmp_path / "out", processes)
@@ -241,6 +242,7 @@ def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path:
     assert job.finish() == job.expected
 
 
+@pytest.mark.slow
 def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path: Path, often: Often) -> None:
     """The kill may come while the worker receives a task or sends a result."""
     job, rng, kills = Job(large, tmp_path / "out", "2"), random.Random(1), 0
@@ -261,6 +263,7 @@ def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path:
         shutil.rmtree(job.out)
 
 
+@pytest.mark.slow_if("processes == '2'")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_same_command_continues_after_a_full_disk(run: Run, tars: Path, processes: str) -> None:
     """A quota of 2 kB for each file replaces the full disk."""

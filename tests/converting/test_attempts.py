@@ -139,6 +139,7 @@ class Two:
         self.first, self.second = Attempt(self.folder, first), Attempt(other, second)
 
 
+@pytest.mark.slow_if("not resumed")
 @pytest.mark.parametrize("resumed", [False, True])
 def test_an_attempt_that_was_taken_for_dead_changes_nothing(
     resumed: bool, tmp_path: Path, unfinished: Path, right: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
@@ -160,6 +161,7 @@ def test_an_attempt_that_was_taken_for_dead_changes_nothing(
     assert len(two.first.requests) < 40  # all of them were tried
 
 
+@pytest.mark.slow_if("resumed")
 @pytest.mark.parametrize("resumed", [False, True])
 def test_two_attempts_at_once_never_make_a_wrong_dataset(
     resumed: bool, tmp_path: Path, unfinished: Path, right: dict[str, bytes], monkeypatch: pytest.MonkeyPatch

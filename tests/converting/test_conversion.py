@@ -576,6 +576,7 @@ def test_a_rerun_does_not_read_finished_tars(large: Path, monkeypatch: pytest.Mo
 # --- S3
 
 
+@pytest.mark.slow_if("processes == 2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_from_s3_to_s3(four: Path, s3_url: str, processes: int) -> None:
     storage = open_storage(f"{s3_url}/tars")

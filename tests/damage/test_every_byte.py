@@ -80,6 +80,7 @@ def lost(finding: ShardRepair, first: int) -> set[int]:
     return {first + number for start, stop in finding.lost for number in range(start, stop)}
 
 
+@pytest.mark.slow
 def test_every_changed_byte_of_a_shard_is_found(dataset: Path, often: Often) -> None:
     examined = Examined(dataset)
     plain = plain_shards(dataset) if examined.index.compression is None else None
@@ -147,6 +148,7 @@ def test_every_changed_byte_or_length_of_the_index_is_found(dataset: Path, often
                 parse_index(one)
 
 
+@pytest.mark.slow_if("id == 'zstd'")
 def test_the_command_finds_the_same_damage(dataset: Path, tmp_path: Path, often: Often) -> None:
     """For some of these changes, the command exits with status 1 and a line that names the file."""
     rng, root = random.Random(5), tmp_path / "x"

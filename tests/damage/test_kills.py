@@ -33,6 +33,7 @@ def job(url: Path | str) -> partial[Repair]:
     return partial(mdsx.repair, str(url), drop_damaged=True, threads=1)
 
 
+@pytest.mark.slow_if("(compression, index) != ('zstd', 'damaged')")
 @pytest.mark.parametrize("index", ["sound", "damaged"])
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_a_kill_before_any_disk_change_loses_nothing(

@@ -31,6 +31,7 @@ def written(folder: Path, batches: Iterator[Any]) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob(f"{done.folder}/*.mdsx"))]
 
 
+@pytest.mark.slow_if("(rows, slice_size) not in {(1, 10_000), (64, 1), (SAMPLES, 2**24)}")
 @pytest.mark.parametrize("slice_size", [1, 10_000, 2**24])
 @pytest.mark.parametrize("rows", [1, 64, SAMPLES])
 def test_equal_samples_make_equal_bytes_whatever_the_batches(

@@ -287,6 +287,7 @@ print(seconds, 1024 * int(most[1]))
 """
 
 
+@pytest.mark.slow
 def test_the_most_shards_open_within_1_gb(tmp_path: Path) -> None:
     """In a process of its own, with all its imports. It takes seconds on an idle machine: see tools/bench."""
     (tmp_path / "index.json").write_bytes(most_shards())

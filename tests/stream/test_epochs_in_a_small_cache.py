@@ -75,6 +75,7 @@ PARTS = [(0.5, 0.52), (0.75, 0.27), (0.9, 0.12)]
 """How much of the dataset the cache may hold, and the most that is downloaded of it."""
 
 
+@pytest.mark.slow_if("not joined")
 @pytest.mark.parametrize(
     ("ranks", "lanes", "joined", "first"), [(1, 8, False, 0), (4, 8, False, 1), (1, 1, False, 1), (1, 8, True, 2)]
 )

@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import mdsx
 from tests.fork_server import call_all
 from tests.storage.cache.watch import Watch
@@ -14,6 +16,7 @@ from tests.stream.job import read, text
 N = 600
 
 
+@pytest.mark.slow
 def test_two_jobs_of_six_processes_share_a_small_cache(s3_url: str, tmp_path: Path) -> None:
     urls = [f"{s3_url}/one", f"{s3_url}/two"]
     largest = 0

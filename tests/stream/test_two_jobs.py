@@ -38,6 +38,7 @@ def job(url: str, cache: Path, limit: int, seed: int) -> list[RankReader]:
     return found
 
 
+@pytest.mark.slow_if("part == 0.6")
 @pytest.mark.parametrize(("seeds", "part"), [((3, 3), 0.6), ((3, 4), 0.8)])
 def test_jobs_apart_download_each_shard_once(
     url: str, tmp_path: Path, downloads: list[int], seeds: tuple[int, int], part: float

@@ -35,6 +35,13 @@ def test_works_in_a_child(server):
 def test_is_slow():
     pass
 
+@pytest.mark.slow_if("number > LAST and id != 'last'")
+@pytest.mark.parametrize("number", [1, 2, 3, pytest.param(4, id="last")])
+def test_is_slow_with_some_numbers(number):
+    pass
+
+LAST = 2
+
 @pytest.mark.engines
 @pytest.mark.parametrize("number", range(3))
 def test_needs_engines(number):
@@ -98,8 +105,8 @@ def test_the_tests_end_with_their_seconds_and_what_was_left_out(tmp_path: Path, 
     assert seconds.keys() == {"test_it.py", "fixture server", "imports and collection"}
     assert min(seconds.values()) > 0
     assert lines[-2].endswith("in all; above 10: none")
-    assert lines[-1] == "left to `python3 -m tools check --all`: 4 tests"
-    assert end.startswith("1 passed")
+    assert lines[-1] == "left to `python3 -m tools check --all`: 5 tests"
+    assert end.startswith("4 passed")
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])

@@ -21,6 +21,7 @@ from tools.watch import CacheWatch
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.slow
 def test_over_a_thousand_real_documents_are_packed(tmp_path: Path) -> None:
     names, count, size = pack(tmp_path, 1500)
     assert count > 1000

@@ -143,6 +143,7 @@ def test_a_merge_reads_each_part_once(tmp_path: Path) -> None:
         assert figures.requests["LIST"] <= 10
 
 
+@pytest.mark.slow
 def test_each_client_opens_with_one_request() -> None:
     ((name, text),) = clients.sections(0.03)
     assert name == "clients"

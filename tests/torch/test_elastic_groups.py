@@ -199,6 +199,7 @@ def setups(draw: Any, datasets: Data) -> Setup:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draws=st.data())
 def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> None:

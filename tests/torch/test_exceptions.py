@@ -115,6 +115,7 @@ def ids(batch: dict[str, Any]) -> list[int]:
     return [int(number) for number in batch["id"]]
 
 
+@pytest.mark.slow_if("workers == 2 and id not in {'transform-CorruptError-2', 'collate_fn-SystemExit-2'}")
 @pytest.mark.parametrize(
     ("where", "kind", "workers"),
     [
@@ -166,6 +167,7 @@ def test_unpicklable_exception_keeps_type_message_and_traceback(local_url: str, 
         assert shown in text
 
 
+@pytest.mark.slow_if("not persistent")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_iteration_continues_after_a_killed_worker(local_url: str, tmp_path: Path, persistent: bool) -> None:
     """The kernel kills a worker in the same way when memory is short."""

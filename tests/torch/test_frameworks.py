@@ -38,6 +38,7 @@ def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_lightning_resumes_a_checkpoint_at_an_epochs_end(local_url: str, tmp_path: Path) -> None:
     """The trainer does not load the loader's state from such a checkpoint: it sets the loader's epoch."""
     fork_server.call(lightning, local_url, tmp_path, (50, 1), (30, 2), timeout=TIMEOUT)

@@ -97,6 +97,7 @@ def test_packed_rows_have_the_values_of_their_samples(url: str) -> None:
 WORLDS = [(1, 6), (2, 2), (3, 4)]
 
 
+@pytest.mark.slow_if("id not in {'4-pack', '1-split'}")
 @pytest.mark.parametrize("kind", [PACK, SPLIT], ids=["pack", "split"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_any_world_size_resumes_any_other_in_mid_window(url: str, kind: mdsx.Pack, steps: int) -> None:

@@ -171,6 +171,7 @@ def test_values_that_are_no_state_raise(urls: list[str], target: Target, state: 
         target(dataset(urls, False), state)
 
 
+@pytest.mark.slow_if("id in {'worker2', 'worker3'}")
 @pytest.mark.parametrize(
     "worker",
     [[[1]], 3, {"id": 0, "count": 2, "origin": -(10**15), "global_batch": 8}, {"id": 0, "count": 2, "origin": 3}],

@@ -165,6 +165,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow_if("method == 'spawn' or workers == 2")
 @pytest.mark.parametrize(("workers", "method"), WAYS, ids=str)
 def test_iteration_continues_after_ctrl_c(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
@@ -192,6 +193,7 @@ def test_iteration_continues_after_ctrl_c(
         assert "Exception ignored" not in run.errors
 
 
+@pytest.mark.slow_if("workers == 2")
 @pytest.mark.parametrize(("workers", "method"), WAYS[:2], ids=str)
 def test_ctrl_c_ends_the_process_during_a_stalled_download(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str

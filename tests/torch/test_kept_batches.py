@@ -92,6 +92,7 @@ def test_kept_batches_of_two_epochs_do_not_change(url: str, options: dict[str, A
     assert visible(kept) == visible(epochs(loader(url, 0, **plain), 2))
 
 
+@pytest.mark.slow_if("not persistent")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_leaving_an_epoch_never_shares_a_slot(url: str, persistent: bool) -> None:
     """Keep some batches to the end, some for a while, some not. Workers are busy whenever an epoch is left."""
@@ -161,6 +162,7 @@ def test_a_transform_gets_the_views(url: str) -> None:
         assert next(iter(StreamingDataLoader(data, 2, num_workers=workers))) == ["memoryview"] * 2
 
 
+@pytest.mark.slow_if("place == 's3'")
 @pytest.mark.parametrize(("place", "workers"), [("in place", 0), ("in place", 2), ("zstd", 0), ("s3", 2)])
 def test_views_outlive_their_dataset_and_its_cached_shards(
     place: str, workers: int, tmp_path: Path, request: pytest.FixtureRequest
@@ -208,6 +210,7 @@ def damage(url: str, shard: int, samples: list[int]) -> str:
     return path.name
 
 
+@pytest.mark.slow_if("id in {'options1-shuffle1', 'options3-shuffle3', 'options5-False'}")
 @pytest.mark.parametrize(
     ("options", "shuffle"),
     [(options, mdsx.Shuffle(1, 100)) for options in WAYS] + [(options, False) for options in WAYS[::2]],
@@ -252,6 +255,7 @@ def test_damage_raises_at_its_batch_under_pytorchs_loader(tmp_path: Path, size: 
         assert reading.state_dict()["position"] == before * (size or 1)
 
 
+@pytest.mark.slow_if("id in {'options2', 'options3'}")
 @pytest.mark.parametrize("options", WAYS)
 def test_damaged_sample_is_never_returned(tmp_path: Path, options: dict[str, Any], often: Often) -> None:
     """`next()` raises at the first batch of the shard if the whole shard is refused, else at the sample's own batch."""

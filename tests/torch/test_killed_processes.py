@@ -105,6 +105,7 @@ def consumed(out: Path, before: int | None = None) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow_if("before[0] == 4")
 @pytest.mark.parametrize(
     ("before", "after"),
     [((2, 8, 2), (3, 5, 1)), ((4, 3, 0), (1, 20, 2))],
@@ -123,6 +124,7 @@ def test_killed_job_resumes_on_another_world_size_exactly_once(
     assert all(found["epoch"] == 1 for found in states(tmp_path / "second"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_on_three_clouds_resumes_exactly_once(
     s3: S3Server, gs: GoogleServer, az: AzureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_killed_run_on_three_clouds_resumes_exactly_once(
     assert Counter(read) == Counter(range(900))
 
 
+@pytest.mark.slow
 def test_a_killed_run_over_four_formats_resumes_exactly_once(s3: S3Server, tmp_path: Path) -> None:
     """It mixes our shards, MDS shards with and without hashes, Parquet files and indexed tars, which are all on S3. One
     cache, smaller than each of them, holds what is read of them."""
@@ -180,6 +183,7 @@ def train_in_mesh(url: str, cache: Path, out: Path, batch: int) -> None:
     train(url, cache, out, batch, 0, None, (mesh, ("pp", "tp")))
 
 
+@pytest.mark.slow
 def test_killed_replicas_resume_with_another_replication(tmp_path: Path) -> None:
     """Eight processes in two groups of four, then four in two groups of two."""
     url, cache, first, second = (tmp_path / name for name in ("data", "cache", "first", "second"))

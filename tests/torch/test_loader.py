@@ -62,6 +62,7 @@ def test_a_batch_is_a_dict_of_tensors_and_lists(local_url: str) -> None:
     assert batch["maybe"][2].tolist() == [2.0, 2.0]
 
 
+@pytest.mark.slow_if("workers == 3 and rank == 0")
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_batches_follow_the_order_for_any_number_of_workers(local_url: str, workers: int, rank: int) -> None:
@@ -78,6 +79,7 @@ def test_persistent_workers_continue_from_epoch_to_epoch(local_url: str) -> None
         assert ids(loader) == expected(data, epoch, 64)
 
 
+@pytest.mark.slow
 def test_batches_from_s3_through_a_small_cache_are_equal(remote_url: str, tmp_path: Any) -> None:
     data = StreamingDataset(remote_url, seed=5, cache=mdsx.Cache(tmp_path / "cache", limit=20_000))
     with pytest.warns(UserWarning, match="the cache may hold"):

@@ -8,6 +8,8 @@ import time
 import warnings
 from pathlib import Path
 
+import pytest
+
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.fork_server import call
@@ -36,6 +38,7 @@ def iterate(url: str, cache: str) -> tuple[int, int, int]:
     return before, most, seen
 
 
+@pytest.mark.slow
 def test_twenty_live_iterations_use_less_than_60_threads(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/data", 240)  # twice as much as a cache holds
     before, most, seen = call(iterate, f"{s3_url}/data", str(tmp_path))

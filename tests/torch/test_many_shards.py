@@ -45,6 +45,7 @@ def read(shards: int, cache: Path, *urls: str) -> list[int]:
     return call(read_all, FILES, str(cache), list(urls), timeout=200 + shards / 2)
 
 
+@pytest.mark.slow_if("place != 'plain'")
 @pytest.mark.parametrize("place", ["plain", "zstd", "s3"])
 def test_more_shards_than_files_may_be_open(
     written: Path, tmp_path: Path, shards: int, place: str, request: pytest.FixtureRequest
@@ -57,6 +58,7 @@ def test_more_shards_than_files_may_be_open(
     assert read(shards, tmp_path / "cache", url) == [shards * PER_SHARD] * 5
 
 
+@pytest.mark.slow_if("place == 'zstd'")
 @pytest.mark.parametrize("place", ["plain", "zstd"])
 def test_a_mixture_shares_the_processs_open_files(written: Path, tmp_path: Path, shards: int, place: str) -> None:
     parts = [str(written / place / f"part-{part:05}") for part in range(PARTS)]

@@ -147,6 +147,7 @@ ONCE_BY_WORKERS = pytest.mark.parametrize(
 )  # fmt: skip
 
 
+@pytest.mark.slow_if("id not in {'None-whole_shards', 'zstd-by_range'}")
 @ONCE_BY_WORKERS
 def test_transient_faults_are_invisible(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
     """Each shard has another fault, in one of its first two requests."""
@@ -182,6 +183,7 @@ def test_random_faults_together_are_invisible(proxy: Proxy, url: str, tmp_path: 
         assert sorted(way(url, tmp_path / str(turn))) == WAYS[way]
 
 
+@pytest.mark.slow_if("id in {'None-by_workers', 'zstd-two_epochs', 'zstd-whole_shards', 'zstd-by_range'}")
 @ONCE_BY_WORKERS
 def test_permanent_faults_raise_naming_shard_and_cause(
     proxy: Proxy, url: str, tmp_path: Path, way: Way, monkeypatch: pytest.MonkeyPatch, often: Often
@@ -246,6 +248,7 @@ def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, t
         [checked(dataset[number]) for number in range(1, PER_SHARD)]
 
 
+@pytest.mark.slow_if("workers == 2")
 @pytest.mark.parametrize(("url", "workers"), [(None, 2), ("zstd", 0)], indirect=["url"])
 def test_run_continues_after_expired_credentials_are_renewed(
     proxy: Proxy, url: str, tmp_path: Path, workers: int

@@ -141,6 +141,7 @@ def test_any_resume_continues_the_same_run(urls: dict[str, str], stops: Any, lan
         assert (state["epoch"], state["position"]) == (epoch + 1, 0)
 
 
+@pytest.mark.slow_if("workers == 2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_reweighting_starts_a_phase_that_resumes_exactly(urls: dict[str, str], workers: int) -> None:
     def changed(found: list[StreamingDataLoader]) -> list[list[Seen]]:
@@ -263,6 +264,7 @@ def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:
         loaders(swapped, 1, 50)[0].load_state_dict(loader.state_dict())
 
 
+@pytest.mark.slow
 def test_a_mixture_streams_from_s3_through_one_small_cache(s3_url: str, tmp_path: Path) -> None:
     urls = {}
     for name, size in SIZES.items():

@@ -133,6 +133,7 @@ def test_damaged_samples_of_a_local_dataset_are_skipped(
     check_log(caplog, len(BAD), "CorruptError")
 
 
+@pytest.mark.slow_if("limit == '1GB'")
 @pytest.mark.parametrize(("limit", "plain", "workers"), [("1GB", True, 0), ("6KB", False, 0), ("1GB", True, 2)])
 def test_damaged_samples_of_a_cached_dataset_are_skipped(
     sound: Path, damaged: Path, s3: S3Server, s3_url: str, tmp_path: Path, limit: str, plain: bool, workers: int

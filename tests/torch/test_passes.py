@@ -217,6 +217,7 @@ NOT_PERSISTENT = (
 )
 
 
+@pytest.mark.slow_if("way == 'workers'")
 @pytest.mark.parametrize(
     ("way", "case"),
     [
@@ -337,6 +338,7 @@ def test_a_lost_worker_affects_only_the_awaited_batch(make: Make, epochs: list[l
 # --- an outage of a real server
 
 
+@pytest.mark.slow_if("way == 'workers'")
 @pytest.mark.parametrize("way", ["a thread", "workers"])
 def test_the_loop_retries_the_failed_batch_after_an_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -418,6 +420,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_pass_and_resume_continues_it(
     local_url: str, tmp_path: Path, epochs: list[list[list[int]]]
 ) -> None:
@@ -527,6 +530,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow_if("way in {'workers', 'persistent workers'} and how == 'copy'")
 @pytest.mark.parametrize(
     ("way", "how"),
     [

@@ -76,6 +76,7 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
 # --- resuming: workers do not report their position, so the batches are counted
 
 
+@pytest.mark.slow_if("options.get('num_workers') in {2, 3}")
 @pytest.mark.parametrize(
     "options",
     [

@@ -113,6 +113,7 @@ EACH_WAY = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow_if("id == 's3-1'")
 @EACH_WAY
 def test_a_dataset_never_reads_a_shard_replaced_before(place: Place, tmp_path: Path, at_once: int) -> None:
     place.replace(2)
@@ -164,6 +165,7 @@ def test_a_large_sample_overwritten_in_place_raises(tmp_path: Path) -> None:
         data[1]
 
 
+@pytest.mark.slow_if("workers == 2 and id != 's3-3-1GB-2'")
 @pytest.mark.parametrize(
     ("place", "moment", "limit", "workers"),
     [

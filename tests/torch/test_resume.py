@@ -49,6 +49,7 @@ def test_any_world_size_resumes_any_other(local_url: str, before: tuple[int, int
     assert {loader.epoch for loader in resumed} == {1}
 
 
+@pytest.mark.slow
 def test_resuming_twice_with_other_workers_crosses_an_epoch(local_url: str) -> None:
     first = loaders(local_url, 2, 16, workers=2)
     read = steps(first, 5)

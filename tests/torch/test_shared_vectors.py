@@ -15,6 +15,7 @@ from mdsx.storage.cache import ShardNames
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
+@pytest.mark.slow_if("start == 60")
 @pytest.mark.parametrize("start", [0, 60])
 def test_forked_workers_share_the_vectors_over_all_shards(
     s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int

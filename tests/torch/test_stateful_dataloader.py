@@ -59,6 +59,7 @@ def uninterrupted(url: str, epoch: int = 0, drop_last: bool = True) -> list[list
     return ids(loader)
 
 
+@pytest.mark.slow_if("workers == 1 or (workers == 3 and taken == 1)")
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("taken", [0, 1, 7])
 def test_resume_continues_at_the_saved_position(local_url: str, workers: int, taken: int) -> None:
@@ -101,6 +102,7 @@ def test_another_number_of_workers_raises(local_url: str, before: int, after: in
         iter(other)
 
 
+@pytest.mark.slow_if("workers == 1 or (workers == 2 and (batch, world) != (5, 2))")
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize(("batch", "world"), [(4, 1), (20, 1), (5, 2), (10, 2)])
 def test_another_batch_or_world_size_resumes_or_raises(local_url: str, workers: int, batch: int, world: int) -> None:
@@ -133,6 +135,7 @@ def test_state_of_several_workers_fits_no_other_loader(local_url: str) -> None:
 WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (3, True)])
 
 
+@pytest.mark.slow_if("workers in {1, 2}")
 @WAYS
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_state_at_the_last_batch_resumes_next_epoch(
@@ -150,6 +153,7 @@ def test_state_at_the_last_batch_resumes_next_epoch(
         assert ids(resumed) == uninterrupted(local_url, epoch, drop_last)
 
 
+@pytest.mark.slow_if("workers in {1, 2}")
 @WAYS
 def test_state_after_the_epoch_resumes_the_next(local_url: str, workers: int, persistent: bool) -> None:
     _, loader = stateful(local_url, workers, persistent)
@@ -162,6 +166,7 @@ def test_state_after_the_epoch_resumes_the_next(local_url: str, workers: int, pe
         assert ids(resumed) == uninterrupted(local_url, epoch)
 
 
+@pytest.mark.slow_if("workers in {1, 2}")
 @WAYS
 def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent: bool) -> None:
     data, loader = stateful(local_url, workers, persistent, drop_last=False)
@@ -180,6 +185,7 @@ def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent:
     assert ids(itertools.islice(iter(resumed), 1)) == uninterrupted(local_url, 1)[6:7]
 
 
+@pytest.mark.slow
 def test_resume_is_exact_for_every_start_method(local_url: str) -> None:
     """Workers are forked in the other tests."""
     _, loader = stateful(local_url, 1, context="forkserver")
@@ -195,6 +201,7 @@ def bad_picture(sample: dict[str, Any]) -> Any:
     return {"id": sample["id"]}
 
 
+@pytest.mark.slow_if("workers == 1")
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_state_resumes_at_a_failed_batch(local_url: str, workers: int) -> None:
     _, loader = stateful(local_url, workers, transform=bad_picture)

@@ -87,6 +87,7 @@ class Environment:
         os.environ.update(self._values)
 
 
+@pytest.mark.slow_if("id == 'pickled'")
 @pytest.mark.parametrize("workers", WORKERS, ids=KINDS)
 def test_totals_of_a_cold_epoch_are_exact(
     workers: dict[str, Any], remote_url: str, tmp_path: Path, proxy: Proxy

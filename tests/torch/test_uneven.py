@@ -98,6 +98,7 @@ def test_uneven_ranks_work_under_a_plain_dataloader(url: str) -> None:
             data.set_epoch(0)
 
 
+@pytest.mark.slow_if("workers == 2 and transform is not None")
 @pytest.mark.parametrize("transform", [None, rich, as_tuple])
 @pytest.mark.parametrize(("count", "workers"), [(1, 0), (17, 0), (32, 0), (17, 2)])
 def test_with_repeat_every_batch_has_samples_and_a_mask(url: str, count: int, transform: Any, workers: int) -> None:

@@ -36,6 +36,7 @@ def expected(local_url: str) -> list[list[list[int]]]:
     return [ids(whole) for _ in range(3)]
 
 
+@pytest.mark.slow_if("id not in {'4 workers-persistent workers', '1 worker-a thread'}")
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize(
     ("way", "other"),

@@ -35,6 +35,7 @@ class Bucket:
             return None
 
 
+@pytest.mark.slow_if("cloud == 'az_url'")
 @pytest.mark.parametrize("cloud", ["gs_url", "az_url"])
 def test_a_resume_after_a_random_kill_is_exact(
     cloud: str, request: pytest.FixtureRequest, tmp_path: Path, often: Often

@@ -89,6 +89,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Contents:
     return contents(top)
 
 
+@pytest.mark.slow_if("id == 'resumes-Input/output error-once'")
 @pytest.mark.parametrize("stays", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("reason", REASONS, ids=os.strerror)
 def test_a_resume_continues_after_any_failed_operation(

@@ -55,6 +55,7 @@ def undisturbed(compression: str | None, tmp_path_factory: pytest.TempPathFactor
     return run
 
 
+@pytest.mark.slow_if("compression == 'zstd'")
 def test_a_kill_before_any_disk_change_loses_nothing(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_kill_before_any_disk_change_loses_nothing(
         assert contents(root) == undisturbed(COUNT), f"killed before change {point}"
 
 
+@pytest.mark.slow_if("compression == 'zstd'")
 def test_a_resume_after_a_random_kill_is_exact(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path, often: Often
 ) -> None:
@@ -113,6 +115,7 @@ def phase(root: Path, undisturbed: Contents) -> str:
     return PHASES[1] if any(name.startswith("shard.") for name in names) else PHASES[0]
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_finished_job_resumes_leaves_nothing(tmp_path: Path) -> None:
     """The first was killed after its index was durable, so that the second only removes `_mdsx/`."""
     write(tmp_path / "undisturbed", 30)
@@ -128,6 +131,7 @@ def test_a_kill_while_a_finished_job_resumes_leaves_nothing(tmp_path: Path) -> N
     assert point > 5
 
 
+@pytest.mark.slow_if("compression is None")
 def test_killed_parts_and_merges_resume_exactly(compression: str | None, tmp_path: Path, often: Often) -> None:
     """A killed merge leaves no index or a whole one, even if the parts' writers were killed before."""
     rng, deaths, runs, expected = random.Random(compression), Counter[str](), itertools.count(), tmp_path / "expected"
@@ -160,6 +164,7 @@ def write_part(root: Path, number: int, compression: str | None) -> None:
     write(root / f"part-{number:05d}", 100 + number, compression=compression)
 
 
+@pytest.mark.slow_if("compression == 'zstd'")
 def test_a_resume_fills_the_short_last_shard(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:

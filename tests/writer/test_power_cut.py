@@ -62,6 +62,7 @@ def top(tmp_path: Path) -> Path:
     return tmp_path / "top"
 
 
+@pytest.mark.slow_if("compression is None")
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_a_resume_continues_after_any_power_cut(compression: str | None, top: Path, often: Often) -> None:
     work = partial(job, compression=compression)
@@ -76,6 +77,7 @@ def test_a_merge_continues_after_any_power_cut(top: Path, often: Often) -> None:
     resume_from_cuts(parts_and_merge, notes, contents(top), top.parent, often(12, long=400))
 
 
+@pytest.mark.slow_if("id == 'dataset'")
 @pytest.mark.parametrize("work", [partial(job, count=FEW), parts_and_merge], ids=["dataset", "parts"])
 def test_a_power_cut_after_a_kill_loses_nothing(work: Job, top: Path, often: Often) -> None:
     """A resume first makes durable what a dead process only made visible."""

@@ -36,6 +36,7 @@ def test_objects_equal_local_files(s3_url: str, tmp_path: Path, compression: str
     assert objects(f"{s3_url}/deep/down") == contents(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_resume_after_a_random_kill_is_exact(s3: S3Server, tmp_path: Path, often: Often) -> None:
     """During any request, with multipart uploads, while an observer watches from outside."""
     rng, deaths, runs = random.Random(1), Counter[str](), itertools.count()

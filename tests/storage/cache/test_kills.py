@@ -84,6 +84,7 @@ def wait_for_progress(readers: list[Reader]) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_readers_survive_random_kills_of_others(tmp_path: Path, often: Often) -> None:
     """Two jobs, four processes each; half of the dead die at one of the places above, half at any instant."""
     directory, chance, kills = tmp_path / "cache", random.Random(5), often(12, long=200)

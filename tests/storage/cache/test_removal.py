@@ -208,6 +208,7 @@ def remove(directory: Path, chance: random.Random) -> object:
             return contents_of(directory, time.time())
 
 
+@pytest.mark.slow
 def test_readers_are_exact_while_others_remove_and_die(tmp_path: Path, often: Often) -> None:
     directory, limit, chance = tmp_path / "cache", 6 * reading.SIZE, random.Random(3)
     read_all(directory, limit, "a", shards=6)
