@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from mdsx.errors import ForbiddenError, MdsxError, UsageError, hide
 from mdsx.process import at_fork, exhausted
-from mdsx.storage.remote import limits
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body, safe
 from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError
@@ -67,6 +67,7 @@ class Identity:
         try:
             self._credential = self._credential or _credential(self._client_id, file)
             found = self._credential.get_token(_SCOPE)
+            token, expiry = parse.token(found.token), float(found.expires_on)
         except UsageError:
             raise
         except Exception as error:  # azure-core's, msal's, and those of their libraries
@@ -77,8 +78,8 @@ class Identity:
             raise exhausted(error, file) or ForbiddenError(f"no credentials: {text}", file=file, hint=_HINT) from safe(
                 error
             )
-        hide(found.token)
-        self._token, self._expiry, self._made = found.token, float(found.expires_on), now
+        hide(token)
+        self._token, self._expiry, self._made = token, expiry, now
         self._renewal = max(self._expiry - _EARLY, min(now + _AGAIN, self._expiry))
 
     def leave_parent(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from mdsx.errors import ForbiddenError, TransportError, UsageError, hide
 from mdsx.process import at_fork, exhausted
 from mdsx.storage.options import RemoteOptions, secret
-from mdsx.storage.remote import limits
+from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.http import pool
 from mdsx.storage.retry import TransientError
@@ -115,14 +115,14 @@ class Credentials:
             if self._google is None:
                 self._google = _found(self._path)
             self._google.refresh(_request)
+            text, expiry = parse.token(self._google.token), self._google.expiry
+            expires = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
         except Exception as error:  # google-auth's, and what a broken file leads to
             self._google = None
             raise _translated(error, file) from None  # its own errors may hold what a server said of tokens
-        text, expiry = self._google.token, self._google.expiry
         hide(text)
-        expires = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
         self._token = _Token(text, time.time(), expires - EARLY, expires)
-        return str(text)
+        return text
 
 
 def shared_credentials(path: str | None) -> Credentials:

@@ -23,8 +23,8 @@ WRITE_SECONDS = 600
 """Seconds of waiting for the whole answer to a write: S3 sends spaces while it assembles a large object."""
 FRAMING = 64 * 1024
 """Bytes of chunk sizes and trailers without a byte of the body."""
-FRAMING_FACTOR = 16
-"""Bytes of chunk sizes for each byte of a body."""
+FRAMING_SHARE = 8
+"""Bytes of a body for each further byte of chunk sizes: a body of tiny chunks takes minutes of processor time."""
 
 OBJECT = 2 * 2**30
 """Bytes of an object, or of a range, that is read at once. Downloads have no such limit: they hold no bytes."""

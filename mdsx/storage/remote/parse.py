@@ -117,6 +117,13 @@ def json(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
         raise ValueError(f"this is not the JSON expected: {error}") from None
 
 
+def token(text: object) -> str:
+    """Return a token, which requests send in a header."""
+    if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
+        raise ValueError("the token is empty, or has characters that no header may have")
+    return text
+
+
 def web_url(base: str, text: str) -> str:
     """Return the URL that `text`, a header or a part of one, says; it may be relative to `base`."""
     url = urljoin(base, text)

@@ -274,16 +274,11 @@ def _sent(session: Any, request: Any) -> Any:
     if streams and not refused:
         return answer
     body = Body(answer.raw, _asking.file)
-    data = body.start() if refused else body.whole()
     if refused:
+        data = _said(body)
         answer.raw.close()
-    try:
-        if data:
-            parse.check_xml(data)
-    except ValueError:
-        if not refused:
-            raise
-        data = b""  # the page of a proxy, which the status says too
+    elif data := body.whole():
+        parse.check_xml(data)
     return AWSResponse(answer.url, answer.status_code, answer.headers, _Document(data))
 
 
@@ -301,6 +296,15 @@ def _configured() -> Iterator[None]:
         if (too_many := exhausted(error, "S3")) is not None:
             raise too_many from safe(error)
         raise TransportError(f"S3 is not configured: {error}", hint=_CREDENTIALS_HINT) from safe(error)
+
+
+def _said(body: Body) -> bytes:
+    """Return what an answer says of an error; nothing if that is no XML, as from a proxy: its status remains."""
+    with suppress(TransientError, TransportError, ValueError):
+        data = body.start()
+        parse.check_xml(data)
+        return data
+    return b""
 
 
 # --- errors

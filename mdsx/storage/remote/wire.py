@@ -72,7 +72,7 @@ class _Reader(io.BufferedReader):
 
     def __init__(self, wire: _Wire) -> None:
         super().__init__(wire)
-        self._framing = limits.HEAD
+        self._framing = float(limits.HEAD)  # bytes of lines that may still come
 
     def body(self, method: str) -> None:
         wire: Any = self.raw
@@ -80,7 +80,7 @@ class _Reader(io.BufferedReader):
         self._framing = limits.FRAMING
 
     def readline(self, size: int | None = -1) -> bytes:
-        most = self._framing + 1
+        most = int(self._framing) + 1
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._framing -= len(line)
         if self._framing < 0:
@@ -94,7 +94,7 @@ class _Reader(io.BufferedReader):
         return self._payload(super().read1(size))
 
     def _payload(self, data: bytes) -> bytes:
-        self._framing = min(self._framing + limits.FRAMING_FACTOR * len(data), limits.FRAMING)
+        self._framing = min(self._framing + len(data) / limits.FRAMING_SHARE, limits.FRAMING)
         return data
 
 

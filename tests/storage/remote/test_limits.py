@@ -241,7 +241,7 @@ ROWS = [
     "| the status and the headers of an answer, with interim answers | {HEAD_SECONDS} s in all, {HEAD:kib} |",
     "| {LEAST:kib} of a body, or the rest of it | {TRICKLE} s |",
     "| the whole answer to a write | {WRITE_SECONDS} s |",
-    "| chunk sizes and trailers | {FRAMING:kib} more than {FRAMING_FACTOR} times the bytes of the body |",
+    "| chunk sizes and trailers | {FRAMING:kib}, and an {FRAMING_SHARE}th of the body |",
     "| an object or a range that is read at once | {OBJECT:kib}; ",
     "| a page of a listing, and any other answer in XML or JSON | {DOCUMENT:kib} |",
     "| an answer with a token | {TOKEN:kib} |",
