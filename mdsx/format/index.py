@@ -19,7 +19,7 @@ from mdsx.errors import CorruptError
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, within
-from mdsx.format.lengths import estimated_mean
+from mdsx.format.lengths import constant_length, estimated_mean
 from mdsx.format.protocol import Reading, Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
@@ -172,7 +172,7 @@ class Index(WholeShards):
 
     def mean_length(self, column: int) -> Fraction | None:
         asked = self.schema.columns[column]
-        if (stored := self.lengths.get(asked.name)) is not None:
+        if (stored := self.lengths.get(asked.name)) is not None and constant_length(asked.type) is None:
             return Fraction(stored, max(self.samples, 1))
         ends = self.rows_offset + self.counts * self.schema.row_size
         heaps = self.raw_sizes - -(-ends // 64) * 64

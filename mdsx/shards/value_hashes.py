@@ -52,7 +52,8 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     if values.dtype.kind != "f":
         wide = values if values.dtype.kind == "u" else values.astype(np.int64)
         return wide.astype(np.uint64)
-    wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     return np.where(np.isnan(wide), _NAN, wide.view(np.uint64))
 
 

@@ -22,9 +22,12 @@ from tests.vectors import (
     either,
     good,
     group_epochs,
+    lengths,
     mixtures,
+    more,
     phases,
     runs,
+    states,
 )
 from tests.vectors.vector import Bad, Either, Good
 
@@ -129,6 +132,10 @@ def main() -> None:
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
     (HERE / "runs-v1.json").write_text(runs.text(), encoding="utf-8")
+    (HERE / "lengths-v1.json").write_text(lengths.text(), encoding="utf-8")
+    (HERE / "windows-v1.json").write_text(lengths.windows_text(), encoding="utf-8")
+    (HERE / "more-v1.json").write_text(more.text(), encoding="utf-8")
+    (HERE / "states-v1.json").write_text(states.text(), encoding="utf-8")
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")

@@ -1,0 +1,83 @@
+"""The vectors of `lengths-v1.json`, and of `windows-v1.json`."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
+from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, ShardView, filenames, length_rule, parse_type
+from mdsx.format.lengths import lengths_of_rows
+from mdsx.order import default_window
+from tests.format.by_the_book import shard
+from tests.vectors import lengths
+
+FOLDER = Path(lengths.__file__).parent
+VECTORS: dict[str, Any] = json.loads((FOLDER / "lengths-v1.json").read_text())
+WINDOWS: dict[str, Any] = json.loads((FOLDER / "windows-v1.json").read_text())
+IDENTITY = LengthIdentity("c344224789ad69dcc5e596e908f5ceeb", "text", "bytes")
+
+
+def test_the_files_are_those_of_the_reference() -> None:
+    assert lengths.text() == (FOLDER / "lengths-v1.json").read_text()
+    assert lengths.windows_text() == (FOLDER / "windows-v1.json").read_text()
+
+
+def test_each_column_has_its_file() -> None:
+    for vector in VECTORS["file_name"]:
+        assert filenames.lengths(vector["column"]) == vector["value"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["lengths"], ids=lambda vector: f"{vector['type']} {vector['bytes']}")
+def test_lengths_follow_from_the_rows(vector: dict[str, Any]) -> None:
+    values = [given if given is None else bytes.fromhex(given) for given in vector["bytes"]]
+    view = ShardView.parse(shard({"a": vector["type"]}, [{"a": value} for value in values]))
+    if vector["value"] is None:
+        with pytest.raises((CorruptError, UsageError)):
+            lengths_of_rows(view.schema, view.rows, len(view.heap), 0, file=None)
+    else:
+        assert lengths_of_rows(view.schema, view.rows, len(view.heap), 0, file=None).tolist() == vector["value"]
+
+
+def test_other_columns_give_no_lengths() -> None:
+    assert [length_rule(parse_type(vector["type"])) for vector in VECTORS["no_rule"]] == [None] * len(
+        VECTORS["no_rule"]
+    )
+
+
+def read(data: bytes) -> list[list[int]]:
+    """Return the lengths of each shard, checked as a reader does."""
+    trailer, found, start = LengthTrailer.parse(data[20:], file="x"), [], 0
+    trailer.check(IDENTITY, [2, 3], file="x")
+    for number, count in enumerate((2, 3)):
+        part = np.frombuffer(data, STORED_LENGTH, count, start)
+        if IDENTITY.hash(number, part) != trailer.hashes[number]:
+            raise CorruptError("damaged")
+        found.append(part.tolist())
+        start += 4 * count
+    return found
+
+
+@pytest.mark.parametrize("vector", VECTORS["files"], ids=lambda vector: vector["about"])
+def test_a_file_of_lengths_is_read_or_refused(vector: dict[str, Any]) -> None:
+    data, expected = bytes.fromhex(vector["hex"]), vector["value"]
+    if expected in ("corrupt", "unsupported"):
+        with pytest.raises(FormatError) as caught:
+            read(data)
+        assert type(caught.value) is (CorruptError if expected == "corrupt" else UnsupportedError)
+    elif expected != "either":
+        assert read(data) == expected
+
+
+def test_default_windows_follow_the_vectors() -> None:
+    for vector in WINDOWS["default_window"]:
+        known = [each for each in vector["components"] if each is not None]
+        sums = [Fraction(each["sum"]) if "sum" in each else Fraction(each["heap"], each["item"]) for each in known]
+        mean = Fraction(sum(sums), samples) if (samples := sum(each["samples"] for each in known)) else None
+        found = default_window(vector["capacity"], mean if len(known) == len(vector["components"]) else None)
+        assert found == vector["value"]
