@@ -18,6 +18,7 @@ from tests.vectors import (
     bad_frames,
     bad_indexes,
     bad_shards,
+    datasets,
     disagree,
     either,
     good,
@@ -71,7 +72,7 @@ Vector = Good | Bad | Either
 
 def vectors() -> list[Vector]:
     refused = [*bad_shards.vectors(), *bad_frames.vectors(), *bad_indexes.vectors()]
-    return [*good.vectors(), *refused, *either.vectors()]
+    return [*good.vectors(), *datasets.vectors(), *refused, *either.vectors()]
 
 
 def manifest(made: Sequence[Vector]) -> str:
@@ -132,6 +133,7 @@ def main() -> None:
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
     (HERE / "runs-v1.json").write_text(runs.text(), encoding="utf-8")
+    (HERE / "datasets-v1.json").write_text(datasets.text(), encoding="utf-8")
     (HERE / "lengths-v1.json").write_text(lengths.text(), encoding="utf-8")
     (HERE / "windows-v1.json").write_text(lengths.windows_text(), encoding="utf-8")
     (HERE / "more-v1.json").write_text(more.text(), encoding="utf-8")
