@@ -66,7 +66,7 @@ def _appended() -> list[Good]:
         Good(f"good/appended/index-{before['fingerprint']}.json", "The snapshot from before that.", _sealed(before)),
         Good("good/appended/shard.00000.mdsx", "", old),
         Good(
-            "good/appended/part-00003/index.json", "The part, of which the sum of lengths was computed.", _sealed(part)
+            "good/appended/part-00003/index.json", "The part, without a sum of lengths: it was computed.", _sealed(part)
         ),
         Good("good/appended/part-00003/shard.00000.mdsx", "", new),
         Good("good/appended/_lengths/text.u32", "The lengths of the whole.", lengths),
