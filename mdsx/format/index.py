@@ -43,7 +43,7 @@ MAX_SHARDS = 2**22
 """The most shards of a dataset: enough for a petabyte in shards of 256 MiB, few enough to open in seconds."""
 MAX_METADATA_SIZE = 2**20
 
-_CHUNK = 2**16  # shards that are hashed at once
+_CHUNK = 2**16  # shards that are hashed or added up at once
 _RECORD = np.dtype([("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
 
 
@@ -174,9 +174,12 @@ class Index(WholeShards):
         asked = self.schema.columns[column]
         if (stored := self.lengths.get(asked.name)) is not None and constant_length(asked.type) is None:
             return Fraction(stored, max(self.samples, 1))
-        ends = self.rows_offset + self.counts * self.schema.row_size
-        heaps = self.raw_sizes - -(-ends // 64) * 64
-        return estimated_mean(asked.type, self.samples, exact_sum(heaps))
+        heaps = 0
+        for first in range(0, len(self.counts), _CHUNK):
+            some = slice(first, first + _CHUNK)
+            ends = self.rows_offset + self.counts[some] * self.schema.row_size
+            heaps += exact_sum(self.raw_sizes[some] - (ends + 63 & -64))
+        return estimated_mean(asked.type, self.samples, heaps)
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         return self.by_range(shard, file=file).rows() if self.schema.variable else None

@@ -91,7 +91,7 @@ class GroupIdentity:
 
 
 def with_window(rule: Grouping, found: Any) -> Grouping:
-    """Return the rule with the window of a state: the default may be another one since lengths are known."""
+    """Return the rule with the window of a state: the default may be another one since, of a later version or index."""
     window = found.get("positions") if isinstance(found, Mapping) else None
     return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule
 

@@ -207,3 +207,30 @@ def test_ranks_that_opened_other_states_get_an_error(tmp_path: Path, pinned: boo
         assert "the ranks do not agree" in "".join(found)
         assert "snapshot=" in "".join(found)
         assert sum(len(each) == 16 for each in found) == 1
+
+
+def test_a_refused_snapshot_is_read_from_an_index_with_its_fingerprint_alone(s3_url: str, proxy: Proxy) -> None:
+    url = f"{s3_url}/data"
+    write(url, 0, 100)
+    first = mdsx.Dataset(url).fingerprint
+    rule = proxy.add(status(403, "AccessDenied"), key="*/index-*.json")
+    assert len(mdsx.Dataset(url, snapshot=first)) == 100
+    assert rule.hits == 1  # it is final: neither a retry nor another way
+    proxy.clear()
+    write(f"{url}/part-00001", 100, 110)
+    mdsx.append(url, "part-00001")
+    proxy.add(status(403, "AccessDenied"), key="*/index-*.json")
+    with pytest.raises(mdsx.ForbiddenError):
+        mdsx.Dataset(url, snapshot=first)
+
+
+def test_a_refused_file_of_lengths_is_asked_for_once(s3_url: str, proxy: Proxy, tmp_path: Path) -> None:
+    for code, name in ((403, "AccessDenied"), (404, "NoSuchKey")):
+        url = f"{s3_url}/{code}"
+        write(url, 0, 100, lengths=True)
+        proxy.clear()
+        rule = proxy.add(status(code, name), key="*_lengths/*")
+        pack = mdsx.Pack(64, length="tokens")
+        loader = mdsx.Loader(mdsx.Dataset(url, cache=tmp_path / name), 4, seed=7, batching=pack, drop_last=False)
+        assert len([*loader]) == loader.plan(0).steps
+        assert rule.hits == 1
