@@ -112,6 +112,20 @@ def test_the_name_of_a_selection_of_selections_follows_the_vectors() -> None:
         assert expected == vector["value"]
 
 
+def test_selections_of_selections_follow_the_vectors() -> None:
+    for vector in MORE["selection"]:
+        stored = np.array([9, 0, vector["samples"] - 9])
+        subset: Subset = AllSamples(stored)
+        for step in vector["steps"]:
+            if "seed" in step:
+                subset = select_fraction(subset, stored, step["start"], step["stop"], int(step["seed"]))
+            else:
+                subset = select_between(subset, stored, step["start"], step["stop"])
+        firsts = np.cumsum(stored) - stored
+        parts = [firsts[k] + subset.samples(k, np.arange(count)) for k, count in enumerate(subset.counts.tolist())]
+        assert np.concatenate(parts).tolist() == vector["value"]
+
+
 def test_the_ranges_of_names_follow_the_vectors() -> None:
     for vector in MORE["name_ranges"]:
         assert [list(found) for found in runs_of(vector["names"])] == vector["value"]

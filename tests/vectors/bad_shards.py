@@ -206,6 +206,13 @@ def _schemas() -> list[Bad]:
         bad(
             "type-unknown-zero", "A leading zero after an unknown base.", typed("int4[02]"), "without leading zeros", 24
         ),
+        bad(
+            "type-unknown-9-dimensions",
+            "An unknown base with 9 dimensions.",
+            typed("int4[1,1,1,1,1,1,1,1,1]"),
+            "more than 8",
+            24,
+        ),
         bad("type-unknown-span", "An unknown base with 2^31 items.", typed("int4[2147483648]"), "span 2^31", 24),
         bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "wrong row size", 2**31),
     ]

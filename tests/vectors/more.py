@@ -83,6 +83,11 @@ _SELECTIONS: list[tuple[int, list[list[Any]]]] = [
     (1300, [[0, 600], [0.0, 0.5, 7]]),
     (1300, [[0.0, 0.5, 7], [0.0, 0.25, 8]]),
 ]
+_SELECTED: list[dict[str, Any]] = [
+    {"samples": 40, "steps": [[5, 30], [0.0, 0.5, 7]]},
+    {"samples": 40, "steps": [[0.0, 0.5, 7], [2, 9]]},
+    {"samples": 40, "steps": [[0.0, 0.75, 7], [3, 20], [0.25, 1.0, 7], [0.5, 1.0, 2**64 - 1]]},
+]
 _NAMES = [
     ["shard.00000.mdsx", "shard.00001.mdsx", "shard.00002.mdsx"],
     ["shard.99999.mdsx", "shard.100000.mdsx", "shard.100002.mdsx"],
@@ -113,6 +118,7 @@ def text() -> str:
         "seed": [{"seed": str(s), "epoch": e, "position": q, "value": str(key(s, 8, e, q))} for s, e, q in _SEEDS],
         "split": [_split(**given) for given in _SPLITS],
         "selection_fingerprint": [_selection(size, steps) for size, steps in _SELECTIONS],
+        "selection": [{**given, "steps": _given(given["steps"]), "value": _selected(**given)} for given in _SELECTED],
         "name_ranges": [{"names": names, "value": _ranges(names)} for names in _NAMES],
         "epochs": list(map(_epoch, _GROUPS)),
     }
@@ -197,9 +203,23 @@ def _selection(size: int, steps: list[list[Any]]) -> dict[str, Any]:
             texts.append(f"{start}:{stop}")
     line = " ".join(texts)
     value = xxhash.xxh3_128_hexdigest(f"{_DATASET}\n{line}".encode()) if line else _DATASET
+    return {"fingerprint": _DATASET, "samples": size, "steps": _given(steps), "text": line, "value": value}
+
+
+def _given(steps: list[list[Any]]) -> list[dict[str, Any]]:
     names = ("start", "stop", "seed")
-    given = [{name: str(x) if name == "seed" else x for name, x in zip(names, step, strict=False)} for step in steps]
-    return {"fingerprint": _DATASET, "samples": size, "steps": given, "text": line, "value": value}
+    return [{name: str(x) if name == "seed" else x for name, x in zip(names, step, strict=False)} for step in steps]
+
+
+def _selected(samples: int, steps: list[list[Any]]) -> list[int]:
+    chosen = list(range(samples))
+    for start, stop, *seed in steps:
+        if seed:  # by the numbers in the dataset
+            low, high = Fraction(start), Fraction(stop)
+            chosen = [number for number in chosen if reference.in_selection(number, seed[0], low, high)]
+        else:
+            chosen = chosen[start:stop]
+    return chosen
 
 
 def _ranges(names: list[str]) -> list[list[Any]]:
