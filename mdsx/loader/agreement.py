@@ -3,8 +3,9 @@
 Rules:
 - Nothing here waits for another rank. Where torch.distributed is initialised, the ranks have a store in common: the
   first of them leaves there what it found, and each other one compares it with its own.
-- Only loaders that were made alike are compared, the nth of a rank with the nth of the others: what they found may
-  differ if the dataset was replaced, or if parts were appended, while the job started.
+- Only loaders that were made alike are compared, the nth of a rank with the nth of the others, when each begins, and
+  begins after a state was loaded. What they found may differ if the dataset was replaced, or if parts were appended,
+  while the job started; where they begin, if they loaded different states.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import xxhash
 
 from mdsx.errors import UsageError, shown
 
-_FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases")
-"""What follows from the data; everything else is given."""
+_FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases", "begin")
+"""What follows from the data and the state; everything else is given."""
 _HINTS = {
     "fingerprint": "the dataset was replaced, or parts were appended, while the job started: start it again, and open "
     "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
+    "begin": "load the same state on all ranks",
     "positions": "the index was replaced while the job started: start it again, or give batching= a window",
 }
 _begun = Counter[str]()  # how many loaders of this process were made alike
@@ -40,12 +42,12 @@ def digest(found: Mapping[str, Any]) -> str:
     return hashed
 
 
-def compare(store: Store, source: object, agreed: Mapping[str, Any]) -> None:
+def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: int, begin: object) -> None:
     """Raise UsageError if another rank found anything else for the nth loader that was made with the same arguments,
-    those in `agreed`, and of the same `source`."""
+    those in `agreed`, and of the same `source`; or if it begins elsewhere than at `begin` after as many `loads`."""
     given = {name: value for name, value in agreed.items() if name not in _FOUND}
-    text = _text({name: value for name, value in agreed.items() if name in _FOUND})
-    name = digest({"source": source, **given})
+    text = _text({name: value for name, value in agreed.items() if name in _FOUND} | {"begin": begin})
+    name = digest({"source": source, "loads": loads, **given})
     _begun[name] += 1
     try:
         other = json.loads(store.compare_set(f"mdsx/{name}/{_begun[name]}", "", text))
@@ -64,4 +66,4 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any]) -> None:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(values, sort_keys=True, default=int)  # NumPy's integers

@@ -94,7 +94,7 @@ class BatchLoader:
             and any(column.name == VALID for column in data.view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
-        self._order_hash, self._compared = "", False
+        self._order_hash, self._compared, self._loads = "", False, 0
         self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends when its user drops it
         if (known := self._data.known_steps(batch_size, drop_last)) is not None:
@@ -192,6 +192,7 @@ class BatchLoader:
         epoch, position, phases = data.check(state)
         data.use_phases(phases)  # first, as it may refuse them
         self._run.load(epoch, position)
+        self._compared, self._loads = False, self._loads + 1
         self._close_if_left()
         if data is not self._data:
             data.log_snapshot(self._data)
@@ -252,8 +253,9 @@ class BatchLoader:
         run.set_epoch(before.epoch)
         return run
 
-    def _agree(self, batching: Steps) -> None:
-        """Note what all ranks must agree on; compare it with another rank's, once. Raise UsageError."""
+    def _agree(self, batching: Steps, epoch: int, place: Place) -> None:
+        """Note what all ranks must agree on; compare it with another rank's, once after each state that was loaded.
+        Raise UsageError."""
         data = self._data
         agreed = data.agreed(batching, self.batch_size, self.drop_last)
         if (hashed := digest(agreed)) != self._order_hash:
@@ -261,7 +263,7 @@ class BatchLoader:
             rank, ranks = data.ranks
             _log.info("rank %d of %d: order hash %s of %s", rank, ranks, hashed, agreed)
         if not self._compared and (store := data.store) is not None:
-            compare(store, data.source, agreed)
+            compare(store, data.source, agreed, loads=self._loads, begin=[epoch, place])
         self._compared = True
 
     def _check_tail(self, batching: Steps) -> None:
@@ -403,7 +405,7 @@ class _Epoch(Iteration):
             self._data = loader._data
             self.batching = self._data.steps(loader.batch_size, loader.drop_last, loader._meter.counters)
         self.batching = batching = loader._data.steps_now(self.batching, loader._meter.counters)
-        loader._agree(batching)
+        loader._agree(batching, epoch, place)
         if loader._progress and self._warns:
             self._line = loader._status(batching, epoch)
         self._prepared = loader._open(batching, epoch, place)

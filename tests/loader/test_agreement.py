@@ -151,7 +151,7 @@ def test_the_hash_is_logged_and_changes_with_all_that_decides_the_order(
         first = hashed()
     assert re.fullmatch("[0-9a-f]{16}", first)
     assert f"rank 1 of 2: order hash {first}" in caplog.text
-    assert first == hashed(rank=0)
+    assert first == hashed(rank=0) == hashed(seed=np.int64(7), world_size=np.int64(2))
     others: list[dict[str, Any]] = [
         {"batch_size": 3},
         {"seed": 8},
@@ -191,14 +191,53 @@ def joins(url: str, port: int, rank: int, snapshot: str | None) -> str:
         torch.distributed.destroy_process_group()
 
 
+def resumes(url: str, port: int, rank: int, layout: mdsx.Pack | None) -> str:
+    """Be a rank of a job whose first rank looks at a batch, and whose second rank then loads another state."""
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    try:
+        loader = mdsx.Loader(url, 2, seed=7, batching=layout)
+        states = [loader.state_dict()]
+        batches = iter(loader)
+        for _ in range(2 - rank):
+            next(batches)
+            states.append(loader.state_dict())
+        loader.load_state_dict(states[1])
+        next(iter(loader))
+        torch.distributed.barrier()
+        loader.load_state_dict(states[1 - rank])
+        try:
+            next(iter(loader))
+            return "agreed"
+        except mdsx.UsageError as error:
+            return str(error)
+        finally:
+            torch.distributed.barrier()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("layout", [None, mdsx.Pack(64, length="tokens", window=64)])
+def test_ranks_that_load_other_states_get_an_error(tmp_path: Path, layout: mdsx.Pack | None) -> None:
+    url, port = str(tmp_path / "data"), free_port()
+    write(url, 0, 100)
+    found = call_all(resumes, [(url, port, rank, layout) for rank in range(2)])
+    assert "agreed" in found
+    assert "begin: the ranks do not agree" in "".join(found)
+    assert "load the same state on all ranks" in "".join(found)
+
+
 @pytest.mark.parametrize("pinned", [True, False])
 def test_ranks_that_opened_other_states_get_an_error(tmp_path: Path, pinned: bool) -> None:
     url = str(tmp_path / "data")
     write(url, 0, 100)
     snapshot = mdsx.Dataset(url).fingerprint if pinned else None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     found = call_all(joins, [(url, port, rank, snapshot) for rank in range(2)])
     if pinned:
         assert found[0] == found[1]
