@@ -115,6 +115,12 @@ def vectors() -> list[Bad]:
             "frame 1: the frame is too large",
         ),
         bad(
+            "large-by-3",
+            "A frame of 2^20 + 2^16 + 3 bytes.",
+            _with(1, _largest(second, 1)),
+            "frame 1: the frame is too large",
+        ),
+        bad(
             "reserved-bit",
             "The reserved bit of a frame's header is set.",
             _with(1, patch(_FRAMES[1], 4, bytes([_FRAMES[1][4] | 8]))),
@@ -178,6 +184,20 @@ def good() -> bytes:
     """Return the shard without a fault."""
     assert compressed(_RAW) == _GOOD
     return _GOOD
+
+
+def _largest(raw: bytes, more: int = 0) -> bytes:
+    """Return a frame of 2^20 + 2^16 bytes, and of three more for each of `more`."""
+    empty = 2**20 + 2**16 - len(frame(raw, window=0x50))
+    assert empty % 3 == 0
+    return frame(raw, window=0x50, blocks_before=empty // 3 + more)
+
+
+def largest() -> bytes:
+    """Return it with a first frame of 2^20 + 2^16 bytes: it begins with empty blocks."""
+    first, second, third = pieces(_RAW)
+    frames = [_largest(first), frame(second), frame(third)]
+    return b"".join(frames) + seek_table([(len(made), size) for made, (_, size) in zip(frames, _SIZES, strict=True)])
 
 
 def other() -> bytes:

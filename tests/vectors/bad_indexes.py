@@ -198,6 +198,12 @@ def vectors() -> list[Bad]:
         ),
         bad("files-zero", "A run of 0 names.", _files(["a", "", 0, 2], ["b", "", 0, 0]), "numbers out of range"),
         bad("metadata-size", "Metadata of more than 1 MiB.", _top(metadata={"a": "x" * 2**20}), "it is too large"),
+        bad(
+            "metadata-size-by-1",
+            "Metadata of 2^20 + 1 bytes.",
+            _top(metadata={"a": "x" * (2**20 - 7)}),
+            "it is too large",
+        ),
         bad("schema-size", "Columns whose schema has more than 1 MiB.", _wide(), "more than 1 MiB"),
         bad("files-2-63", "first + count is 2^63.", _files(["shard.", ".mdsx", 2**63 - 2, 2]), "numbers out of range"),
         bad("files-form", "A run of three.", _files(["shard.", ".mdsx", 0]), "shards.files[0]: "),

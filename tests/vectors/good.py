@@ -222,6 +222,7 @@ def _others() -> list[tuple[str, str, bytes]]:
             "msgpack timestamps of 4, 8 and 12 bytes, each as ext 8, ext 16 and ext 32.",
             _msgpack_extensions(),
         ),
+        ("schema-largest", "A schema of 2^20 bytes, and no sample.", _largest_schema()),
         ("levels", "json and msgpack of 500 levels, as many as a reader must read, alone and in lists.", _levels()),
         ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),
     ]
@@ -264,6 +265,14 @@ def _msgpack_extensions() -> bytes:
     heads = ((b"\xc7", ">B"), (b"\xc8", ">H"), (b"\xc9", ">I"))
     made = [code + struct.pack(size, len(time)) + b"\xff" + time for code, size in heads for time in times]
     return by_the_book.shard({"msgpack": "msgpack"}, [{"msgpack": b"\x99" + b"".join(made)}])
+
+
+def _largest_schema() -> bytes:
+    names = [f"{number:0255}" for number in range(3731)]
+    size = len(json.dumps([{"name": name, "type": "int8"} for name in names], separators=(",", ":")))
+    last = "x" * (2**20 - size - len(',{"name":"","type":"int8"}'))
+    columns = dict.fromkeys([*names, last], "int8")
+    return reference.emptied(by_the_book.shard(columns, [dict.fromkeys(columns, b"\0")]))
 
 
 def _levels() -> bytes:
@@ -369,6 +378,11 @@ def _indexes() -> list[Good]:
             _text({'"metadata":{}': '"metadata":{"a":' + "[" * 499 + "]" * 499 + ',"b":1' + "0" * 3999 + "}"}),
         ),
         Good(
+            "good/index-metadata-largest.json",
+            "Metadata of 2^20 bytes.",
+            _text({'"metadata":{}': '"metadata":{"a":"' + "x" * (2**20 - 8) + '"}'}),
+        ),
+        Good(
             "good/index-minus-zero.json",
             "`-0` where an integer is 0.",
             _text({'".mdsx",0,1': '".mdsx",-0,1'}),
@@ -411,4 +425,6 @@ def vectors() -> list[Good]:
     frames = Good("good/frames.zst", about, bad_frames.good(), raw_size=bad_frames.RAW_SIZE)
     about = "Frames with a window of 8 MiB, of a single segment, and with a dictionary field of 0."
     other = Good("good/frames-headers.zst", about, bad_frames.other(), raw_size=bad_frames.RAW_SIZE)
-    return [*shards(), *_plain_dataset(), *_compressed_dataset(), frames, other, *_indexes()]
+    about = "A frame of 2^20 + 2^16 bytes, the largest."
+    largest = Good("good/frames-largest.zst", about, bad_frames.largest(), raw_size=bad_frames.RAW_SIZE)
+    return [*shards(), *_plain_dataset(), *_compressed_dataset(), frames, other, largest, *_indexes()]
