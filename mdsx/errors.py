@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import re
 from typing import Any, TypeVar
-from urllib.parse import quote
+
+from mdsx.secret import redacted
 
 __all__ = [
     "ChangedError",
@@ -39,31 +40,6 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
 ]
-
-
-_SECRETS = re.compile(
-    r"(?<=://)[^\s/@:]{0,2000}:[^\s@]{0,2000}@"  # user:password@, even if the password has slashes, as AWS's do
-    r"|(?<=://)(?<!az://)(?<!azure://)(?<!abfs://)(?<!abfss://)[^\s/@]*@"  # Azure has a container's name there
-    r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token|upload_id)"
-    r"=[^\s&#'\"]*",
-    re.IGNORECASE,
-)
-
-
-_hidden: set[str] = set()
-
-
-def hide(secret: str) -> None:
-    """Let no message of this process show `secret`, if it is long enough to be one."""
-    if len(secret) >= 6:
-        _hidden.update((secret, quote(secret, safe="")))
-
-
-def redacted(text: str) -> str:
-    """Return `text` with "***" in place of secrets: those in URLs (user, password, signature), and all of `hide`."""
-    for secret in sorted(_hidden, key=len, reverse=True):  # one may contain another
-        text = text.replace(secret, "***")
-    return _SECRETS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)
 
 
 def shown(value: object, limit: int = 200) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +15,7 @@ from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, Excerpt, Shards, View
-from mdsx.storage import StorageOptions
+from mdsx.storage import StorageOptions, sealed
 from mdsx.storage.cache import Cache, CacheLike
 
 
@@ -42,7 +42,10 @@ class Component:
     repeat: Weight | None = None
     samples: int | None = None
     columns: ColumnChoice | None = None
-    storage_options: StorageOptions | None = field(default=None, repr=False)
+    storage_options: StorageOptions | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage_options", sealed(self.storage_options))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mdsx.process import Engine, Workers
 from mdsx.progress import Progress, Totals
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.sizes import parse_size
-from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours
+from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
 from mdsx.tars import printable
 from mdsx.warn import warn
 from mdsx.writer import Options, Writer, join_parts
@@ -148,7 +148,7 @@ def convert(
         dict(rename),
         drop.split(";") if isinstance(drop, str) else list(drop),
         on_error == "skip",
-        source_options,
+        sealed(source_options),
     )
     storage = open_output(url, storage_options)
     return convert_source(
@@ -231,7 +231,7 @@ def convert_source(
     discard(storage, filenames.CONVERT_FOLDER)
     remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
-    work = PartWork(plan, source, storage_options, answered())
+    work = PartWork(plan, source, sealed(storage_options), answered())
     paths = [plan.out, *(file.url for file in plan.files[:1])]
     tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
     keep_skips(storage, tally)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from mdsx.errors import ForbiddenError, MdsxError, MissingError, TransportError, UsageError, shown
+from mdsx.secret import Secret
 
 _BUILDERS = {
     "arrow", "audiofolder", "csv", "fasta", "fastq", "imagefolder", "json", "niftifolder", "parquet", "pdffolder",
@@ -44,7 +45,7 @@ def load_saved(folder: str, *, outside: bool) -> Any:
 
 
 def load(
-    url: str, name: str | None, split: str | None, revision: str | None, token: str | None, *, streaming: bool,
+    url: str, name: str | None, split: str | None, revision: str | None, token: Secret | None, *, streaming: bool,
     outside: bool,
 ) -> Any:  # fmt: skip
     """Return a dataset, or the dict of its splits, from a folder or, at the commit `revision`, from the Hub."""
@@ -52,7 +53,7 @@ def load(
         if not outside:
             for card in ("README.md", ".huggingface.yaml"):
                 _check_card(url, card, revision, token)
-        builder = library().load_dataset_builder(url, name, revision=revision, token=token)
+        builder = library().load_dataset_builder(url, name, revision=revision, token=token.reveal() if token else None)
         if not outside:
             _check_builder(builder, url, revision)
         if streaming:
@@ -61,12 +62,12 @@ def load(
         return builder.as_dataset(split=split)
 
 
-def commit_of(url: str, revision: str | None, token: str | None) -> str:
+def commit_of(url: str, revision: str | None, token: Secret | None) -> str:
     """Return the commit of a dataset on the Hub, so that a conversion that continues reads the same one."""
     from huggingface_hub import HfApi
 
     with _Errors(url):
-        return str(HfApi(token=token).dataset_info(url, revision=revision).sha)
+        return str(HfApi(token=token.reveal() if token else None).dataset_info(url, revision=revision).sha)
 
 
 # --- what a dataset names
@@ -93,7 +94,7 @@ def _described(folder: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _check_card(url: str, name: str, revision: str | None, token: str | None) -> None:
+def _check_card(url: str, name: str, revision: str | None, token: Secret | None) -> None:
     """Raise UsageError if a dataset's description names data files that are not its own."""
     path = os.path.join(url, name) if revision is None else _of_the_hub(url, name, revision, token)
     if path is None or not os.path.isfile(path):
@@ -107,12 +108,16 @@ def _check_card(url: str, name: str, revision: str | None, token: str | None) ->
                 _check_name(pattern, f"{url}/{name}", f"configuration {config.get('config_name')!r}, {field}")
 
 
-def _of_the_hub(url: str, name: str, revision: str, token: str | None) -> str | None:
+def _of_the_hub(url: str, name: str, revision: str, token: Secret | None) -> str | None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        return str(HfApi(token=token).hf_hub_download(url, name, repo_type="dataset", revision=revision))
+        return str(
+            HfApi(token=token.reveal() if token else None).hf_hub_download(
+                url, name, repo_type="dataset", revision=revision
+            )
+        )
     except EntryNotFoundError:
         return None
 

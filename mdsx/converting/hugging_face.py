@@ -32,6 +32,7 @@ from mdsx.errors import (
     shown,
 )
 from mdsx.format import IMAGES, Encoder, Schema, parse_type
+from mdsx.secret import Secret, revealed
 
 UNIT = 2**25  # bytes, about; a constant, because a conversion continues only with the same units
 _BATCH, _ROWS = 2**22, 4096  # of a table; bytes are about
@@ -69,7 +70,8 @@ def open_hf(
     if saved:
         loaded = load_saved(url, outside=outside)
     else:
-        token = (asked.options or {}).get("token")
+        given = (asked.options or {}).get("token")
+        token = given and Secret(revealed(given))
         revision = None if folder else commit_of(url, revision, token)
         loaded = load(url, name, split, revision, token, streaming=streaming, outside=outside)
     dataset, split = _only_split(loaded, split, url)

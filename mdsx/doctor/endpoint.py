@@ -9,14 +9,14 @@ import os
 import socket
 import ssl
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
-from mdsx.errors import MdsxError, redacted
-from mdsx.storage.remote import RemoteStorage, bound, limits, parse, pool, speaks_tls
+from mdsx.errors import MdsxError
+from mdsx.secret import redacted
+from mdsx.storage.remote import Address, Proxy, RemoteStorage, bound, limits, parse, pool, proxy_for, speaks_tls
 
 _BODY = 4096  # bytes of an answer that are looked at
 _SKEWED, _OFF = 300, 60  # seconds by which a clock may be off
@@ -40,7 +40,7 @@ def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | No
         found, advice = _why(error, endpoint)
         return [*findings, problem("endpoint", redacted(f"{endpoint}: {found}"), advice)], None
     seconds = time.monotonic() - started
-    through = f", through the proxy {redacted(proxy)}" if (proxy := _proxy(url)) else ""
+    through = f", through the proxy {proxy.url}" if (proxy := _proxy(url)) else ""
     clock = check_clock(headers, time.time())
     if not storage.recognises(headers, body):
         what = headers.get("Server") or headers.get("Content-Type") or "a program without a name"
@@ -95,25 +95,22 @@ def _bucket_in_endpoint(endpoint: str, storage: RemoteStorage) -> Iterator[Findi
 def _asked(storage: RemoteStorage, url: str) -> tuple[Mapping[str, str], bytes]:
     import urllib3
 
-    connections: Any = pool(url)
+    there = Address.of(url)
+    connections: Any = pool(there.server)
     bundle = os.environ.get("AWS_CA_BUNDLE")
     if bundle and storage.url.startswith("s3://") and _proxy(url) is None:
         connections = bound(urllib3.PoolManager(ssl_context=ssl.create_default_context(cafile=bundle)))
     timeout = urllib3.Timeout(connect=limits.CONNECT, read=limits.CONNECT)
     options = {"redirect": False, "retries": False, "preload_content": False, "timeout": timeout}
-    response = connections.request("GET", url, **options)
+    response = connections.request("GET", there.reveal(), **options)
     try:
         return response.headers, response.read(_BODY, decode_content=False)
     finally:
         response.close()
 
 
-def _proxy(url: str) -> str | None:
-    parts = urlsplit(url)
-    proxies = urllib.request.getproxies()
-    if urllib.request.proxy_bypass(parts.hostname or ""):
-        return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+def _proxy(url: str) -> Proxy | None:
+    return proxy_for(Address.of(url).server)
 
 
 def _why(error: Exception, endpoint: str) -> tuple[str, str]:

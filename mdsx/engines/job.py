@@ -19,7 +19,7 @@ import xxhash
 from mdsx.arrow import slices
 from mdsx.errors import MdsxError
 from mdsx.format import filenames
-from mdsx.storage import StorageOptions, believe, open_storage
+from mdsx.storage import StorageOptions, believe, open_storage, sealed
 from mdsx.writer import Writer
 
 RUN = "run"
@@ -54,6 +54,9 @@ class Job:
     run: str
     storage_options: StorageOptions | None = None
     known: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage_options", sealed(self.storage_options))
 
     def write(self, part: int, batches: Iterable[Any], seen: Callable[[int], object] = lambda samples: None) -> Done:
         """Write the samples of a part, in a folder of this attempt's own, and return its result.

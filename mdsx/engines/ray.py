@@ -23,7 +23,7 @@ from mdsx.engines.ray_library import require_ray
 from mdsx.errors import UsageError
 from mdsx.shards import ColumnChoice
 from mdsx.sizes import parse_size
-from mdsx.storage import StorageOptions, open_storage
+from mdsx.storage import StorageOptions, open_storage, sealed
 from mdsx.storage.cache import CacheLike
 from mdsx.writer import Options
 
@@ -80,7 +80,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
             "compression": compression,
             "metadata": metadata,
             "mode": mode,
-            "storage_options": storage_options,
+            "storage_options": sealed(storage_options),
         }
         self._driver: Driver | None = None
         self._job: Job | None = None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import parse_size
+from mdsx.storage import sealed
 
 _STORAGE = "storage."
 _READ = ("cache", "columns", "index", "partition_size", "snapshot")
@@ -31,7 +32,7 @@ class ReadOptions:
     cache: str | None
     index: str | None
     snapshot: str | None
-    storage: tuple[tuple[str, str], ...] = field(repr=False)  # it may have secrets
+    storage: tuple[tuple[str, Any], ...]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -52,7 +53,7 @@ class WriteOptions:
     shard_size: str
     compression: str | None
     metadata: dict[str, Any] | None
-    storage: dict[str, str] = field(repr=False)
+    storage: dict[str, Any]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -65,7 +66,7 @@ class WriteOptions:
         return cls(url, columns, given.get("shard_size", "64MiB"), given.get("compression"), metadata, storage)
 
 
-def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tuple[str, dict[str, str], dict[str, str]]:
+def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tuple[str, dict[str, str], dict[str, Any]]:
     """Return the URL, our options, and those of the storage."""
     found = {name.lower(): value for name, value in options.items()}
     url = found.pop("path", "")
@@ -77,7 +78,7 @@ def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tup
         if name not in known:
             expected = f"{', '.join(known)}, or {_STORAGE} and an option of the storage"
             raise UsageError(f'format("mdsx") has no such option for a {call}', found=shown(name), expected=expected)
-    return url, found, {name.removeprefix(_STORAGE): value for name, value in storage.items()}
+    return url, found, dict(sealed({name.removeprefix(_STORAGE): value for name, value in storage.items()}) or {})
 
 
 def _names(text: str) -> tuple[tuple[str, str], ...]:

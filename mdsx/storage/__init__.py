@@ -12,7 +12,7 @@ from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, MissingBucketError, Piece, Storage, file_of
 from mdsx.storage.entries import describe, find_entries, is_visible
 from mdsx.storage.local import LocalStorage, map_whole
-from mdsx.storage.options import Options, StorageOptions, parsed
+from mdsx.storage.options import Options, StorageOptions, parsed, sealed
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -35,6 +35,7 @@ __all__ = [
     "open_storage",
     "remove",
     "remove_ours",
+    "sealed",
 ]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from mdsx.errors import UsageError, hide, shown
+from mdsx.errors import UsageError, shown
+from mdsx.secret import Secret, revealed
 
 StorageOptions = Mapping[str, Any]
 _SENT = {"token", "access_key_id", "sas_token"}  # in headers and URLs, as they are
 O = TypeVar("O", bound="Options")  # noqa: E741 - the one type here
-
-
-def secret() -> Any:
-    """Return the dataclass field of a value that no message may show."""
-    return field(default=None, metadata={"secret": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +28,6 @@ class Options:
     """
 
     connect_timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.metadata.get("secret") and (value := getattr(self, each.name)):
-                hide(value)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
 
     def __repr__(self) -> str:
         given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
@@ -76,6 +63,8 @@ def parsed(kind: type[O], given: StorageOptions | None, url: str) -> O:
 
 def _value(name: str, value: object, wanted: str, url: str) -> object:
     """Return `value` as the type `wanted`. An error does not show it: it may be a secret in the wrong place."""
+    if isinstance(value, Secret) and not wanted.startswith("Secret"):
+        value = value.reveal()
     if wanted.startswith("bool"):
         if isinstance(value, bool):
             return value
@@ -90,6 +79,12 @@ def _value(name: str, value: object, wanted: str, url: str) -> object:
         if not 0 <= number < math.inf:
             raise UsageError(f"{name} must be a number of seconds, at least 0", file=url)
         return number
+    if not wanted.startswith("Secret"):
+        return _text(name, value, url)
+    return Secret(_text(name, revealed(value) if isinstance(value, Secret) else value, url))
+
+
+def _text(name: str, value: object, url: str) -> str:
     if not isinstance(value, str) or not value:
         raise UsageError("the option must be a text", file=url, place=name, found=type(value).__name__)
     if value != value.strip() or not value.isprintable():
@@ -98,3 +93,17 @@ def _value(name: str, value: object, wanted: str, url: str) -> object:
     if name in _SENT and not value.isascii():
         raise UsageError("the option has characters that are not ASCII", file=url, place=name)
     return value
+
+
+_PLAIN = {"account", "anonymous", "client_id", "connect_timeout", "profile", "redirects", "region", "requester_pays"}
+"""Options that nobody needs to hide. An endpoint or an unknown name may have a secret in the wrong place."""
+
+
+def sealed(given: StorageOptions | None) -> StorageOptions | None:
+    """Return options, to keep them, with secrets in place of texts. `parsed` takes them."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        name: Secret(value, ()) if isinstance(value, str) and name not in _PLAIN else value
+        for name, value in given.items()
+    }

@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
-from mdsx.errors import MdsxError, redacted
+from mdsx.errors import MdsxError
 from mdsx.process import Counter, count
+from mdsx.secret import redacted
 
 TRIES = 8
 PATIENCE = 120.0  # seconds

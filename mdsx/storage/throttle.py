@@ -18,8 +18,8 @@ import threading
 import time
 from collections import deque
 
-from mdsx.errors import redacted
 from mdsx.process import at_fork
+from mdsx.secret import redacted
 
 _CUT = 0.7
 _RISE = 0.2  # requests a second, for each answer

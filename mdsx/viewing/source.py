@@ -19,7 +19,7 @@ from mdsx.dataset import Dataset
 from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.format import Reads
 from mdsx.shards import ColumnChoice, Shards, snapshots
-from mdsx.storage import StorageOptions
+from mdsx.storage import StorageOptions, sealed
 from mdsx.viewing.search import Match, scan
 from mdsx.viewing.tokens import Tokenizer
 from mdsx.viewing.trees import shortened, tree
@@ -43,6 +43,9 @@ class Opening:
     index: str | None = None
     snapshot: str | None = None
     tokenizer: Tokenizer | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage_options", sealed(self.storage_options))
 
 
 class Source:

@@ -12,7 +12,8 @@ import pytest
 
 from mdsx.doctor import Job, storage
 from mdsx.doctor.endpoint import check_clock, check_region, reach
-from mdsx.errors import TransportError, redacted
+from mdsx.errors import TransportError
+from mdsx.secret import redacted
 from mdsx.storage import open_storage
 from mdsx.storage.remote import limits
 from mdsx.storage.remote.storage import RemoteStorage
@@ -231,11 +232,7 @@ def test_silence_and_dead_proxies_are_told_apart(s3: S3Server, monkeypatch: pyte
     ("url", "endpoint", "problem"),
     [
         ("gs://x", "http://nowhere.invalid", "the host nowhere.invalid is unknown -> correct the host's name"),
-        (
-            "gs://x",
-            "http://ann:hush@127.0.0.1:9",
-            "http://***@127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check",
-        ),
+        ("gs://x", "http://127.0.0.1:9", "http://127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check"),
         ("s3://x", "no-url", "not configured"),
     ],
 )

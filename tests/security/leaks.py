@@ -72,16 +72,18 @@ def provoke(where: str, bucket: str, output: str) -> None:
         run("info", url)
         run("convert", "tar", url, f"{folder}/out")
 
+    server = os.environ["AWS_ENDPOINT_URL"]
     for endpoint in (
         "http://user:PLANTED-endpoint@127.0.0.1:9",  # no server listens
         "http://user:PLANTED-endpoint@127.0.0.1:9/?X-Amz-Signature=PLANTED-signature",
         "user:PLANTED-endpoint@host",
         "http://user:PLANTED-endpoint@[host",
-        os.environ["AWS_ENDPOINT_URL"].replace("://", "://user:PLANTED-endpoint@"),
+        server.replace("://", "://user:PLANTED-endpoint@"),
     ):
         os.environ["AWS_ENDPOINT_URL"] = endpoint
         tell(lambda: mdsx.Dataset(f"s3://{name}/none"))
         run("info", f"s3://{name}/none")
+    os.environ["AWS_ENDPOINT_URL"] = server
     os.environ["AWS_SECRET_ACCESS_KEY"] = "PLANTED-password-that-is-wrong"
     os.environ["AWS_SESSION_TOKEN"] = "PLANTED-token"
     tell(lambda: mdsx.Dataset(f"s3://{name}/ds"))

@@ -44,12 +44,28 @@ _ALLOWED = {
     ("process/limits.py", "ctypes"),  # limits the arenas of the C library
     ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
     ("storage/__init__.py", "importlib.import_module"),  # the storage of a scheme, from a table
-    ("storage/remote/az.py", "xml.etree.ElementTree"),  # listings, unless they have a document type
-    ("doctor/endpoint.py", "urllib.request"),  # says which proxy is used
     ("doctor/endpoint.py", "socket"),  # looks the host up
     ("doctor/machine.py", "subprocess"),  # tries a file lock against another process
-    ("storage/remote/http.py", "urllib.request"),  # the proxies of the environment
+    ("storage/remote/trust.py", "urllib.request"),  # the proxies of the environment
+    ("converting/hf_loading.py", "yaml"),  # only safe_load, of a dataset's description
     ("storage/remote/storage.py", "socket"),  # asks the configured endpoint whether it supports TLS
+    ("storage/remote/answer.py", "http.client"),  # its errors
+    ("storage/remote/answer.py", "http.client.HTTPException"),  # its errors
+    ("storage/remote/az_identity.py", "requests"),  # sends azure-identity's requests through bounded connections
+    (
+        "storage/remote/az_identity.py",
+        "requests.adapters",
+    ),  # sends azure-identity's requests through bounded connections
+    (
+        "storage/remote/az_identity.py",
+        "requests.adapters.HTTPAdapter",
+    ),  # sends azure-identity's requests through bounded connections
+    ("storage/remote/gs_credentials.py", "http.client"),  # its errors
+    ("storage/remote/gs_credentials.py", "http.client.HTTPException"),  # its errors
+    ("storage/remote/parse.py", "xml.etree.ElementTree"),  # listings and errors, without document types and with bounds
+    ("storage/remote/parse.py", "xml.parsers"),  # listings and errors, without document types and with bounds
+    ("storage/remote/parse.py", "xml.parsers.expat"),  # listings and errors, without document types and with bounds
+    ("storage/remote/wire.py", "http.client"),  # reads answers with bounds
     ("cli/view.py", "webbrowser"),  # opens the address of its own server
     ("viewing/server.py", "socket"),  # a port of this machine
     ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does

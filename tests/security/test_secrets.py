@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.errors import MdsxError, redacted
+from mdsx.errors import MdsxError
+from mdsx.secret import redacted
 from tests import fork_server
 from tests.security.leaks import SECRETS, provoke
 from tools.servers.s3 import S3Server

@@ -8,7 +8,7 @@ It answers as huggingface.co does, as far as `huggingface_hub` shows it:
 - `/api/datasets/REPO[/revision/REV]`: the commit (`sha`) of a branch.
 - `/api/datasets/REPO/tree/REV[/PATH]?recursive=true`: entries in pages, with a `Link` to the next.
 - `/datasets/REPO/resolve/REV/PATH`: a small file, by a relative redirect (307) to a cache; a large one (LFS), by a
-  redirect (302) to a signed URL on another host (`localhost`), which expires (403) and answers 400 if it gets a token.
+  redirect (302) to a signed URL on another port, which expires (403) and answers 400 if it gets a token.
 - An unknown repository is 401 without a token and 404 with one, as is a private one without access; a gated one is 401
   or 403; a wrong token is 401. The header X-Error-Code distinguishes a missing revision, file and repository.
 
@@ -65,6 +65,8 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self, directory: str | Path, *, large: int = 1024, page: int = 1000) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
+        self.links = ThreadingHTTPServer(("127.0.0.1", 0), lambda request, client, _: _Request(request, client, self))
+        self.links.daemon_threads = True
         self.directory = Path(directory)
         self.repositories: dict[str, Repository] = {}
         self.large = large  # bytes from which on a file is stored in LFS
@@ -76,14 +78,18 @@ class Hub(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="hub")
-        self._thread.start()
+        servers = (super().serve_forever, self.links.serve_forever)
+        self._serving = [threading.Thread(target=serve, args=(0.01,), name="hub") for serve in servers]
+        for thread in self._serving:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+        for server in (self, self.links):
+            server.shutdown()
+            server.server_close()
+        for thread in self._serving:
+            thread.join()
 
     @property
     def endpoint(self) -> str:
@@ -199,8 +205,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         expires = str(time.time() + self.server.link_seconds)
         signed = urlencode({"Expires": expires, "Signature": self.server.signature(f"/signed/{place}", expires)})
-        port = self.headers["Host"].rpartition(":")[2]
-        headers["Location"] = f"http://localhost:{port}/signed/{place}?{signed}"
+        headers["Location"] = f"http://127.0.0.1:{self.server.links.server_port}/signed/{place}?{signed}"
         headers |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha(file)}"'}
         self._send(302, headers, b"Found. Redirecting")
 

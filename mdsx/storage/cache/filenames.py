@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
-from mdsx.errors import redacted
+from mdsx.secret import redacted
 
 MARK = "mdsx-cache"
 LOCK = "lock"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 
-from mdsx.errors import TransportError, TruncatedError, redacted
+from mdsx.errors import TransportError, TruncatedError
 from mdsx.process import exhausted
+from mdsx.secret import redacted
 from mdsx.storage.remote import limits
 from mdsx.storage.remote.wire import ExcessError, SlowError
 from mdsx.storage.retry import TransientError
@@ -138,27 +138,16 @@ def _translated(error: Exception, file: str, hint: str) -> Exception:
     return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
 
 
-class _Redaction(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redacted(record.getMessage()), None
-        return True
-
-
-_redaction = _Redaction()
-
-
-def keep_secrets(*names: str) -> None:
-    """Let these loggers, of other packages, show no secrets: they log the URL and the headers of each request."""
-    for name in names:
-        logging.getLogger(name).addFilter(_redaction)
-
-
 def safe(error: BaseException) -> BaseException | None:
-    """Return `error` for use as a cause, which tracebacks print; None if it has a secret."""
+    """Return `error` for use as a cause, which tracebacks print; None if it has a secret.
+
+    It loses its frames: those of other libraries have headers in their variables.
+    """
     texts: list[str] = []
     chain: BaseException | None = error
     while chain is not None and len(texts) < 10:
         texts.append(f"{chain} {chain!r}")
+        chain.__traceback__ = None
         chain = chain.__cause__ or chain.__context__
     text = " ".join(texts)
     return error if redacted(text) == text else None

@@ -20,8 +20,9 @@ from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
-from mdsx.storage.remote.http import HttpStorage, shortened
+from mdsx.storage.remote.http import Headers, HttpStorage, shortened
 from mdsx.storage.remote.storage import Pages, bucket_and_prefix, split
+from mdsx.storage.remote.trust import Address
 from mdsx.storage.retry import TransientError, contact
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
@@ -152,8 +153,8 @@ class AzStorage(HttpStorage):
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
         return self._blob(key), {"If-Match": etag} if etag else {}
 
-    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
-        return self._account.authorised(method, url, headers, file)
+    def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
+        return self._account.authorised(method, address, headers, file)
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         inside = _CODE.search(text)

@@ -11,20 +11,23 @@ import binascii
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl
 
-from mdsx.errors import UsageError, hide
-from mdsx.storage.options import RemoteOptions, secret
+from mdsx.errors import UsageError
+from mdsx.secret import Secret, revealed
+from mdsx.storage.options import RemoteOptions
 from mdsx.storage.remote.az_identity import Identity, shared_identity
+from mdsx.storage.remote.http import Headers
 from mdsx.storage.remote.storage import split
+from mdsx.storage.remote.trust import Address, endpoint, is_azure, server_of
 
 _ACCOUNTS = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
 _KEYS = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_ACCOUNT_ACCESS_KEY")  # the last is MosaicML's
 _CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
 _SAS = "AZURE_STORAGE_SAS_TOKEN"
+_PUBLIC = {"accountname", "blobendpoint", "defaultendpointsprotocol", "endpointsuffix"}  # in a connection string
 _VERSION = "2021-12-02"  # of the protocol
 _SIGNED = (
     "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
@@ -37,10 +40,10 @@ class AzOptions(RemoteOptions):
     """`token` is a bearer token of Entra ID. `client_id` is that of a user-assigned managed identity."""
 
     account: str | None = None
-    account_key: str | None = secret()
-    sas_token: str | None = secret()
-    token: str | None = secret()
-    connection_string: str | None = secret()
+    account_key: Secret | None = None
+    sas_token: Secret | None = None
+    token: Secret | None = None
+    connection_string: Secret | None = None
     client_id: str | None = None
 
 
@@ -51,42 +54,42 @@ class Account:
     name: str
     endpoint: str
     uses: str = "no credentials"
-    key: bytes = b""
-    sas: str = ""
-    token: str = ""
+    key: Secret | None = None
+    sas: Secret | None = None
+    token: Secret | None = None
     identity: Identity | None = None
 
-    def authorised(self, method: str, url: str, headers: Mapping[str, str], file: str) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers of a request, with credentials."""
+    def authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
+        """Return the address and the headers of a request, with credentials."""
         headers = {**headers, "x-ms-version": _VERSION}
         if self.key:
             headers["x-ms-date"] = formatdate(usegmt=True)
-            headers["Authorization"] = f"SharedKey {self.name}:{self._signature(method, url, headers)}"
-        elif self.sas:
-            url = f"{url}{'&' if '?' in url else '?'}{self.sas}"
+            headers["Authorization"] = Secret(f"SharedKey {self.name}:{self._signature(method, address, headers)}", ())
         elif token := self.identity.token(file) if self.identity else self.token:
-            headers["Authorization"] = f"Bearer {token}"
-        return url, headers
+            headers["Authorization"] = Secret.bearer(token)
+        return address.with_secret(self.sas), headers
 
-    def _signature(self, method: str, url: str, headers: Mapping[str, str]) -> str:
+    def _signature(self, method: str, address: Address, headers: Headers) -> str:
         """Return the signature of a request: "Authorize with Shared Key" in the documentation of Azure Storage."""
-        parts = urlsplit(url)
-        lower = {name.lower(): value for name, value in headers.items()}
+        lower = {name.lower(): revealed(value) for name, value in headers.items()}
         lines = [
             method,
             *("" if (name, lower.get(name)) == ("content-length", "0") else lower.get(name, "") for name in _SIGNED),
         ]
         lines += sorted(f"{name}:{value}" for name, value in lower.items() if name.startswith("x-ms-"))
-        lines += [f"/{self.name}{parts.path}"]
-        lines += sorted(f"{name.lower()}:{value}" for name, value in parse_qsl(parts.query, keep_blank_values=True))
-        return base64.b64encode(hmac.digest(self.key, "\n".join(lines).encode(), hashlib.sha256)).decode()
+        lines += [f"/{self.name}{address.path}"]
+        lines += sorted(f"{name.lower()}:{value}" for name, value in parse_qsl(address.query, keep_blank_values=True))
+        signed = "\n".join(lines).encode()
+        return base64.b64encode(
+            hmac.digest(base64.b64decode(revealed(self.key or "")), signed, hashlib.sha256)
+        ).decode()
 
 
-def find_account(options: AzOptions, name: str, endpoint: str, url: str) -> Account:
-    """Return the account of `url`, which may have its `name` and `endpoint`. Raise UsageError if it is unknown."""
-    given = _Connection.of(options.connection_string or "", "the option connection_string")
-    found = _Connection.of(os.environ.get(_CONNECTION, ""), _CONNECTION)
-    named = _first(_ACCOUNTS)
+def find_account(options: AzOptions, name: str, there: str, url: str) -> Account:
+    """Return the account of `url`, which may have its `name` and its endpoint, `there`. Raise UsageError if unknown."""
+    given = _Connection.of(options.connection_string, "the option connection_string")
+    found = _Connection.of(_first((_CONNECTION,)), _CONNECTION)
+    named = revealed(_first(_ACCOUNTS) or "")
     known = [each for each in (options.account, name, given.name) if each]
     if len(set(known)) > 1:
         raise UsageError("the URL and the options name different accounts", file=url, found=", ".join(known))
@@ -97,27 +100,24 @@ def find_account(options: AzOptions, name: str, endpoint: str, url: str) -> Acco
     if found.name != account:
         found = _Connection()
     ours = named in ("", account)
-    place = (
-        options.endpoint or endpoint or given.endpoint or found.endpoint or f"https://{account}.blob.core.windows.net"
-    )
-    parts = split(place)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
-        form = "https://ACCOUNT.blob.core.windows.net"
-        raise UsageError("the endpoint is not a URL, or has credentials", file=url, expected=form)
-    place = place.rstrip("/")
+    configured = options.endpoint or given.endpoint or found.endpoint
+    place = options.endpoint or there or configured or f"https://{account}.blob.core.windows.net"
+    place = endpoint(place, file=url, form="https://ACCOUNT.blob.core.windows.net")
+    if place == there and not options.anonymous:
+        _check_host(there, configured, url)
     if options.anonymous:
         return Account(account, place)
     if key := options.account_key or given.key:
-        return Account(account, place, "the account key of the options", key=_decoded(key, url))
+        return Account(account, place, "the account key of the options", key=_checked(key, url))
     if sas := options.sas_token or given.sas:
-        return Account(account, place, "the SAS token of the options", sas=_hidden(sas))
+        return Account(account, place, "the SAS token of the options", sas=_signature(sas))
     if options.token:
         return Account(account, place, "the option token", token=options.token)
     if not options.client_id:
-        if key := found.key or (_first(_KEYS) if ours else ""):
-            return Account(account, place, "the account key of the environment", key=_decoded(key, url))
-        if sas := found.sas or (os.environ.get(_SAS, "") if ours else ""):
-            return Account(account, place, "the SAS token of the environment", sas=_hidden(sas))
+        if key := found.key or (_first(_KEYS) if ours else None):
+            return Account(account, place, "the account key of the environment", key=_checked(key, url))
+        if sas := found.sas or (_first((_SAS,)) if ours else None):
+            return Account(account, place, "the SAS token of the environment", sas=_signature(sas))
     return Account(
         account, place, "the credentials that azure-identity found", identity=shared_identity(options.client_id)
     )
@@ -129,22 +129,27 @@ class _Connection:
 
     name: str = ""
     endpoint: str = ""
-    key: str = ""
-    sas: str = ""
+    key: Secret | None = None
+    sas: Secret | None = None
 
     @classmethod
-    def of(cls, text: str, place: str) -> _Connection:
-        pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
-        values = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        key, sas = values.get("accountkey", ""), values.get("sharedaccesssignature", "")
-        hide(key)
-        endpoint, name = values.get("blobendpoint", ""), values.get("accountname", "")
+    def of(cls, text: Secret | None, place: str) -> _Connection:
+        values = _values(text or Secret(""))
+        found = {name: values[name].reveal() for name in _PUBLIC & values.keys()}
+        endpoint, name = found.get("blobendpoint", ""), found.get("accountname", "")
         if text and not (name or endpoint):
             form = "AccountName=...;AccountKey=..., or BlobEndpoint=...;SharedAccessSignature=..."
             raise UsageError("this is not a connection string", place=place, expected=form)
-        if not endpoint and (suffix := values.get("endpointsuffix")):
-            endpoint = f"{values.get('defaultendpointsprotocol', 'https')}://{name}.blob.{suffix}"
-        return cls(name or _account_in(endpoint) or _host(endpoint), endpoint, key, sas)
+        if not endpoint and (suffix := found.get("endpointsuffix")):
+            endpoint = f"{found.get('defaultendpointsprotocol', 'https')}://{name}.blob.{suffix}"
+        key, sas = values.get("accountkey"), values.get("sharedaccesssignature")
+        return cls(name or _account_in(endpoint) or _host(endpoint), endpoint, key or None, sas or None)
+
+
+def _values(text: Secret) -> dict[str, Secret]:
+    """Return the values of a connection string, by their names in lower case."""
+    pairs = (pair.partition("=") for pair in text.reveal().split(";"))
+    return {name.strip().lower(): Secret(value.strip(), ()) for name, _, value in pairs}
 
 
 def _account_in(endpoint: str | None) -> str:
@@ -159,21 +164,31 @@ def _host(endpoint: str | None) -> str:
     return split(endpoint or "").hostname or ""
 
 
-def _first(names: tuple[str, ...]) -> str:
-    return next(filter(None, map(os.environ.get, names)), "")
+def _check_host(there: str, configured: str, url: str) -> None:
+    """Raise UsageError if only the URL says that a host is one of Azure: it would get the user's credentials."""
+    server = server_of(there)
+    if is_azure(server.host) or (configured and server == server_of(configured)):
+        return
+    message = "the URL names a host that is not known as one of Azure, and would get the credentials"
+    hint = f"if you trust it, give the option endpoint={there!r}; or the option anonymous"
+    raise UsageError(message, file=url, found=server.host, hint=hint)
 
 
-def _decoded(key: str, url: str) -> bytes:
-    hide(key)
+def _first(names: tuple[str, ...]) -> Secret | None:
+    """Return the first of these variables of the environment that is set."""
+    names = tuple(name for name in names if os.environ.get(name))
+    return Secret(os.environ[names[0]], ()) if names else None
+
+
+def _checked(key: Secret, url: str) -> Secret:
     try:
-        return base64.b64decode(key, validate=True)
+        base64.b64decode(key.reveal(), validate=True)
     except binascii.Error:
         raise UsageError("the account key is not base64, as Azure's are", file=url) from None
+    return Secret(key.reveal())
 
 
-def _hidden(sas: str) -> str:
-    """Return a SAS token as a query, after hiding its signature."""
-    sas = sas.removeprefix("?")
-    for text in (sas, *parse_qs(sas).get("sig", ())):
-        hide(text)
-    return sas
+def _signature(sas: Secret) -> Secret:
+    """Return a SAS token as a query."""
+    query = Secret(sas.reveal().removeprefix("?"))
+    return Secret(query.reveal(), (query.reveal(), *parse_qs(query.reveal()).get("sig", ())))

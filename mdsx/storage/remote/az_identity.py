@@ -11,13 +11,16 @@ import io
 import os
 import threading
 import time
+from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
 
-from mdsx.errors import ForbiddenError, MdsxError, UsageError, hide
+from mdsx.errors import ForbiddenError, MdsxError, UsageError
 from mdsx.process import at_fork, exhausted
+from mdsx.secret import Secret
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body, safe
+from mdsx.storage.remote.logs import keep_secrets
 from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError
 
@@ -38,14 +41,14 @@ class Identity:
     def __init__(self, client_id: str | None) -> None:
         self._client_id = client_id
         self._credential: Any = None
-        self._token = ""
+        self._token = Secret("")
         self._renewal = 0.0  # when to ask for another token, as in time.time()
         self._expiry = 0.0
         self._made = 0.0
         self._lock = threading.Lock()
         _alive.add(self)
 
-    def token(self, file: str) -> str:
+    def token(self, file: str) -> Secret:
         """Return a token that is valid now. One thread renews it; others wait only if it has expired."""
         now = time.time()
         if now >= self._renewal and self._lock.acquire(blocking=now >= self._expiry):
@@ -78,7 +81,6 @@ class Identity:
             raise exhausted(error, file) or ForbiddenError(f"no credentials: {text}", file=file, hint=_HINT) from safe(
                 error
             )
-        hide(token)
         self._token, self._expiry, self._made = token, expiry, now
         self._renewal = max(self._expiry - _EARLY, min(now + _AGAIN, self._expiry))
 
@@ -97,8 +99,8 @@ _of_the_parent: list[Any] = []
 
 def shared_identity(client_id: str | None) -> Identity:
     """Return this process's identity for `client_id` and the current environment."""
-    environment = ((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES))
-    configuration = (client_id, *sorted(environment))
+    environment = ((name, Secret(value, ())) for name, value in os.environ.items() if name.startswith(_VARIABLES))
+    configuration = (client_id, *sorted(environment, key=itemgetter(0)))
     with _lock:
         return _identities.setdefault(configuration, Identity(client_id))
 
@@ -116,7 +118,9 @@ def _credential(client_id: str | None, file: str) -> Any:
     options: dict[str, Any] = {"transport": _transport()}
     if client_id:
         options["managed_identity_client_id"] = client_id
-    return DefaultAzureCredential(**options)
+    credential = DefaultAzureCredential(**options)
+    keep_secrets()
+    return credential
 
 
 def _transport() -> Any:

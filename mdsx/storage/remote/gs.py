@@ -15,15 +15,17 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.errors import ForbiddenError, MissingError, TransportError
 from mdsx.pieces import Pieces
+from mdsx.secret import Secret
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
 from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
-from mdsx.storage.remote.http import HttpStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import Pages, bucket_and_prefix, split
+from mdsx.storage.remote.http import Headers, HttpStorage, asked_pause, shortened
+from mdsx.storage.remote.storage import Pages, bucket_and_prefix
+from mdsx.storage.remote.trust import Address, endpoint, followed
 from mdsx.storage.retry import TransientError, Tries, tried
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size, which must be a multiple of 256 KiB
@@ -78,9 +80,7 @@ class GsStorage(HttpStorage):
         emulator = "" if options.endpoint else os.environ.get("STORAGE_EMULATOR_HOST", "")
         if emulator and "://" not in emulator:  # Google's library for Go takes it so
             emulator = f"http://{emulator}"
-        self._server = (options.endpoint or emulator or _GOOGLE).rstrip("/")
-        if split(self._server).scheme not in ("http", "https"):
-            raise UsageError("the endpoint is not a URL", file=shown, expected=f"one like {_GOOGLE}")
+        self._server = endpoint(options.endpoint or emulator or _GOOGLE, file=shown, form=f"one like {_GOOGLE}")
         self._anonymous = options.anonymous or bool(emulator and not options.token and not options.credentials)
         self._payer = {"userProject": options.requester_pays} if options.requester_pays else {}
         self._held: Credentials | None = None
@@ -104,11 +104,10 @@ class GsStorage(HttpStorage):
         """Upload in a session, which the server forgets after a week if it stays unfinished."""
         file, total = self._file(key), len(data)
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
-        _, started = self._ask(file, "POST", self._uploading("resumable", key, etag), headers=announced)
-        try:
-            session = parse.web_url(self._server, started.get("Location") or "")
-        except ValueError:
-            raise TransportError("the server began no upload: it names no URL", file=file, hint=self.way_out) from None
+        begin = self._address(self._uploading("resumable", key, etag), file)
+        _, started = self._ask(file, "POST", begin, headers=announced)
+        hosts = ("*.googleapis.com",) if self._server == _GOOGLE else ()
+        session = followed(begin, started.get("Location") or ":", hosts, file=file, what="sends the upload")
         kept, known, stored, tries = 0, True, False, Tries(self._limit)
         while not stored:
             stop = min(kept + MULTIPART, total)
@@ -195,10 +194,11 @@ class GsStorage(HttpStorage):
     def _etag(self, headers: Mapping[str, str]) -> str:
         return headers.get("X-Goog-Generation", "")
 
-    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
-        if self._anonymous or not url.startswith(f"{self._server}/"):  # the URL of a session needs no credentials
-            return url, headers
-        return url, {**headers, "Authorization": f"Bearer {self._options.token or self._credentials.token(file)}"}
+    def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
+        if self._anonymous:
+            return address, headers
+        token = self._options.token or self._credentials.token(file)
+        return address, {**headers, "Authorization": Secret.bearer(token)}
 
     @property
     def _credentials(self) -> Credentials:
@@ -206,14 +206,14 @@ class GsStorage(HttpStorage):
             self._held = shared_credentials(self._options.credentials)
         return self._held
 
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
+    def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
         """Retry with another token if the server refuses one that it may have taken before."""
-        response = super()._sent(method, url, headers, file=file, body=body)
-        if response.status == 401 and "Authorization" in headers and not self._options.token:
-            sent = headers["Authorization"].removeprefix("Bearer ")
-            if self._credentials.refused(sent):
-                response.close()
-                raise TransientError(ForbiddenError, "the access token was refused", file=file, hint=WAY_OUT)
+        response = super()._sent(method, address, headers, file=file, body=body)
+        sent = headers.get("Authorization")
+        refused = sent if response.status == 401 and not self._options.token else None
+        if isinstance(refused, Secret) and self._credentials.refused(refused):
+            response.close()
+            raise TransientError(ForbiddenError, "the access token was refused", file=file, hint=WAY_OUT)
         return response
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:

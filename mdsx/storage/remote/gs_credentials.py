@@ -18,12 +18,14 @@ from http.client import HTTPException
 from math import inf
 from typing import Any
 
-from mdsx.errors import ForbiddenError, TransportError, UsageError, hide
+from mdsx.errors import ForbiddenError, TransportError, UsageError
 from mdsx.process import at_fork, exhausted
-from mdsx.storage.options import RemoteOptions, secret
+from mdsx.secret import Secret
+from mdsx.storage.options import RemoteOptions
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.http import pool
+from mdsx.storage.remote.trust import Address
 from mdsx.storage.retry import TransientError
 
 EARLY = 225.0  # seconds before its end when a token is renewed: Google's servers have a new one 300 seconds before
@@ -42,7 +44,7 @@ WAY_OUT = (
 class GsOptions(RemoteOptions):
     """`credentials` is the path of a JSON file, `requester_pays` the project that is billed."""
 
-    token: str | None = secret()
+    token: Secret | None = None
     credentials: str | None = None
     requester_pays: str | None = None
 
@@ -51,7 +53,7 @@ class GsOptions(RemoteOptions):
 class _Token:
     """A token. In seconds since 1970: since when this process has it, when to renew it, when it expires."""
 
-    text: str
+    text: Secret
     since: float
     renew: float
     expires: float
@@ -66,7 +68,7 @@ class Credentials:
         self._google: Any = None
         self._token: _Token | None = None
 
-    def token(self, file: str) -> str:
+    def token(self, file: str) -> Secret:
         """Return an access token. Raise ForbiddenError, UsageError or TransientError; each names `file`."""
         token, now = self._token, time.time()
         if token is None or now >= token.expires:
@@ -92,11 +94,14 @@ class Credentials:
         account = getattr(google, "account", "")
         return f"user account {account}" if account else "the credentials that google-auth finds"
 
-    def refused(self, text: str) -> bool:
-        """Drop a token that the server refused, and the credentials; return whether another one may help."""
+    def refused(self, sent: Secret) -> bool:
+        """Drop a token that the server refused, and the credentials; return whether another one may help.
+
+        `sent`: the header with it.
+        """
         with self._lock:
             token = self._token
-            if token is None or token.text != text:
+            if token is None or Secret.bearer(token.text) != sent:
                 return True
             self._google = self._token = None
             return time.time() - token.since > YOUNG
@@ -106,7 +111,7 @@ class Credentials:
         self._lock = threading.Lock()
         self._google = None
 
-    def _renewed(self, file: str) -> str:
+    def _renewed(self, file: str) -> Secret:
         try:
             from google.auth.exceptions import GoogleAuthError  # noqa: F401
         except ImportError:
@@ -120,14 +125,15 @@ class Credentials:
         except Exception as error:  # google-auth's, and what a broken file leads to
             self._google = None
             raise _translated(error, file) from None  # its own errors may hold what a server said of tokens
-        hide(text)
         self._token = _Token(text, time.time(), expires - EARLY, expires)
         return text
 
 
 def shared_credentials(path: str | None) -> Credentials:
     """Return this process's credentials of the JSON file at `path`, or those of the current environment."""
-    variables = tuple(item for item in sorted(os.environ.items()) if item[0].startswith(_VARIABLES))
+    variables = tuple(
+        (name, Secret(os.environ[name], ())) for name in sorted(os.environ) if name.startswith(_VARIABLES)
+    )
     with _lock:
         return _credentials.setdefault((path, variables), Credentials(path))
 
@@ -157,9 +163,10 @@ def _request(
     options: dict[str, Any] = {"timeout": Timeout(connect=timeout or limits.CONNECT, read=timeout or limits.SILENCE)}
     options |= {"retries": False, "redirect": False, "preload_content": False, "decode_content": False}
     try:
-        answer = pool(url).request(method, url, body=body, headers=headers, **options)
+        there = Address.of(url)
+        answer = pool(there.server).request(method, there.reveal(), body=body, headers=headers, **options)
         return _Answer(answer.status, answer.headers, Body(answer, url).whole(limits.TOKEN))
-    except (HTTPError, OSError, HTTPException, TransientError) as error:
+    except (HTTPError, OSError, HTTPException, TransientError, ValueError) as error:
         raise GoogleTransportError(error, retryable=True) from error
 
 

@@ -9,26 +9,28 @@ from __future__ import annotations
 import os
 import ssl
 import threading
-import urllib.request
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.pieces import Pieces
 from mdsx.process import at_fork
+from mdsx.secret import Secret, revealed
 from mdsx.storage.base import Choose
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import Answer, Body, errors, keep_secrets
-from mdsx.storage.remote.storage import RemoteStorage, covering, ranged, split
+from mdsx.storage.remote.answer import Answer, Body, errors
+from mdsx.storage.remote.logs import keep_secrets
+from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
+from mdsx.storage.remote.trust import Address, Proxy, Server, proxy_for, server_of
 from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError, tried
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+Headers = Mapping[str, str | Secret]
 REDIRECTS = (301, 302, 303, 307, 308)
 _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
@@ -36,7 +38,7 @@ _SHOWN = 500  # characters of it in an error
 _PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
 _LIMITED = {429, 503}
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
-_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class HttpStorage(RemoteStorage):
@@ -46,24 +48,27 @@ class HttpStorage(RemoteStorage):
         self,
         file: str,
         method: str,
-        url: str,
+        url: str | Address,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         body: Pieces | None = None,
         accepted: Collection[int] = (200, 201, 202, 204, 206),
     ) -> Any:
         """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
-        target, sent = self._authorised(method, url, {"Accept-Encoding": "identity", **(headers or {})}, file)
+        address = self._address(url, file)
+        sent: Headers = {"Accept-Encoding": "identity", **(headers or {})}
+        if self._trusted().trusts(address.server):
+            address, sent = self._authorised(method, address, sent, file)
 
         def ask() -> Any:
-            response = self._sent(method, target, sent, file=file, body=body)
+            response = self._sent(method, address, sent, file=file, body=body)
             if response.status not in accepted:
-                raise self._error(response.status, said(response), response.headers, file)
+                raise self._error(response.status, address.redacted(said(response)), response.headers, file)
             return response
 
         return self._asked(file, ask)
 
-    def _ask(self, file: str, method: str, url: str, **options: Any) -> tuple[bytes, Mapping[str, str]]:
+    def _ask(self, file: str, method: str, url: str | Address, **options: Any) -> tuple[bytes, Mapping[str, str]]:
         """Return the whole body of an answer and its headers, after retries."""
 
         def ask() -> tuple[bytes, Mapping[str, str]]:
@@ -86,11 +91,21 @@ class HttpStorage(RemoteStorage):
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
         """Return the URL and the headers to read an object, under the condition that it has `etag`."""
 
-    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers with credentials. Raise ForbiddenError if there are none."""
-        return url, headers
+    def _trusted(self) -> Server:
+        """Return the only server that gets credentials."""
+        return server_of(self._endpoint())
 
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
+    def _address(self, url: str | Address, file: str) -> Address:
+        try:
+            return url if isinstance(url, Address) else Address.of(url)
+        except ValueError:
+            raise TransportError("the endpoint is not a URL", file=file, hint=self.way_out) from None
+
+    def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
+        """Return the address and the headers with credentials. Raise ForbiddenError if there are none."""
+        return address, headers
+
+    def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
         """Return urllib3's open response to one request, without retries and redirects. Raise TransientError."""
         from urllib3 import Timeout
 
@@ -99,10 +114,10 @@ class HttpStorage(RemoteStorage):
             headers = {**headers, "Content-Length": str(len(body))}
             pieces = (part.joined() for part in body.cut(_PIECE))
         with errors(file, self.way_out):
-            return pool(url).request(
+            return pool(address.server).request(
                 method,
-                url,
-                headers=headers,
+                address.reveal(),
+                headers={name: revealed(value) for name, value in headers.items()},
                 body=pieces,
                 redirect=False,
                 retries=False,
@@ -182,13 +197,9 @@ _pools: dict[object, Any] = {}
 _of_the_parent: list[Any] = []
 
 
-def pool(url: str) -> Any:
-    """Return this process's pool of connections for `url`: urllib3's PoolManager, or its ProxyManager."""
-    parts = split(url)
-    proxy = None
-    if not urllib.request.proxy_bypass(parts.hostname or ""):
-        proxies = urllib.request.getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
+def pool(server: Server) -> Any:
+    """Return this process's pool of connections for `server`: urllib3's PoolManager, or its ProxyManager."""
+    proxy = proxy_for(server)
     configuration = (proxy, *(os.environ.get(name) for name in _VARIABLES))
     with _lock:
         if configuration not in _pools:
@@ -196,21 +207,15 @@ def pool(url: str) -> Any:
         return _pools[configuration]
 
 
-def _make_pool(proxy: str | None) -> Any:
+def _make_pool(proxy: Proxy | None) -> Any:
     import urllib3
 
-    keep_secrets("urllib3.connectionpool")
+    keep_secrets()
     options: dict[str, Any] = {"num_pools": _HOSTS, "maxsize": _CONNECTIONS, "block": False, "ssl_context": _context()}
     if proxy is None:
         return bound(urllib3.PoolManager(**options))
-    try:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        auth = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
-        headers = urllib3.make_headers(proxy_basic_auth=auth) if auth else None
-        return bound(urllib3.ProxyManager(parts.geturl(), proxy_headers=headers, **options))
-    except (ValueError, urllib3.exceptions.HTTPError):  # not shown: it may have a password
-        message = "the proxy of the environment is not the URL of an HTTP proxy"
-        raise TransportError(message, place="HTTP_PROXY or HTTPS_PROXY", expected="http://host:port") from None
+    headers = {"Proxy-Authorization": proxy.login.reveal()} if proxy.login else None
+    return bound(urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options))
 
 
 def _context() -> ssl.SSLContext:

@@ -12,34 +12,41 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.process import Owner
+from mdsx.secret import Secret
 from mdsx.storage.base import Entry, MissingBucketError, check_key
-from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
+from mdsx.storage.options import RemoteOptions, StorageOptions, parsed
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
-from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import Pages, covering, ranged, split
+from mdsx.storage.remote.http import REDIRECTS, Headers, ReadOnlyStorage, asked_pause, shortened
+from mdsx.storage.remote.storage import Pages, covering, ranged
+from mdsx.storage.remote.trust import Address, endpoint, followed, named_hosts
 from mdsx.storage.retry import TransientError
 
 _PAGE = 1000  # files in an answer to a listing
+_HUB = "https://huggingface.co"
+_HOSTS = ("huggingface.co", "*.huggingface.co", "*.hf.co")  # where the Hub keeps large files
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class HubOptions(RemoteOptions):
-    """`token`: instead of HF_TOKEN and of the one that `hf auth login` stored."""
+    """`token`: instead of HF_TOKEN and of the one that `hf auth login` stored.
 
-    token: str | None = secret()
+    `redirects`: other hosts at which a Hub of one's own keeps large files, separated by commas.
+    """
+
+    token: Secret | None = None
+    redirects: str | None = None
 
 
 class _Lfs(msgspec.Struct):
@@ -61,9 +68,9 @@ class _Revision(msgspec.Struct):
 
 
 class _Link(NamedTuple):
-    """Where a file is: at `url`, or at its own address if that is None."""
+    """Where a file is: at `address`, or at its own if that is None."""
 
-    url: str | None
+    address: Address | None
     etag: str
 
 
@@ -129,12 +136,12 @@ class HubStorage(ReadOnlyStorage):
     def _tree(self, folder: str) -> Iterator[Entry]:
         """Yield the files below a folder of the repository whose path begins with the storage's prefix."""
         commit = self._commit or self._pinned(self._ask(self.url, "GET", self._api("revision"))[0])
-        url: str | None = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
-        url = f"{url}?recursive=true&limit={_PAGE}"
+        url = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
+        at: Address | None = self._address(f"{url}?recursive=true&limit={_PAGE}", self.url)
         pages = Pages(self.url)
-        while url is not None:
+        while at is not None:
             try:
-                page, headers = self._ask(self.url, "GET", url)
+                page, headers = self._ask(self.url, "GET", at)
             except MissingError as error:
                 if "EntryNotFound" in error.message:  # no such folder
                     return
@@ -143,18 +150,17 @@ class HubStorage(ReadOnlyStorage):
             for item in items:
                 if item.type == "file" and item.path.startswith(self._prefix):
                     yield parse.entry(item.path[len(self._prefix) :], item.size, (item.lfs or item).oid, 0.0, self.url)
-            url = self._next(url, headers.get("Link") or "")
-            url = url and pages.following(url, len(items))
+            at = self._next(at, headers.get("Link") or "")
+            if at is not None:
+                pages.following(at.reveal(), len(items))
 
-    def _next(self, url: str, link: str) -> str | None:
-        """Return the URL of the next page, which an answer from `url` names in its header `link`, if there is one."""
+    def _next(self, at: Address, link: str) -> Address | None:
+        """Return the address of the next page, if an answer from `at` names one in its header `link`."""
         found = _NEXT.search(link)
-        if found is None:
-            return None
-        with suppress(ValueError):
-            if self._is_hub(following := parse.web_url(url, found[1])):
-                return following
-        raise TransportError("the next page of the listing is not at the Hub", file=self.url, hint=self.way_out)
+        following = found and followed(at, found[1], (), file=self.url, what="continues the listing")
+        if following and not self._trusted().trusts(following.server):
+            raise TransportError("the next page of the listing is not at the Hub", file=self.url, hint=self.way_out)
+        return following
 
     def _pinned(self, answer: bytes) -> str:
         self._note(self._decoded(answer, _Revision).sha)
@@ -190,35 +196,32 @@ class HubStorage(ReadOnlyStorage):
                     response, link = self._resolved(key, headers, file)
                     links.known[key] = link
         if response is None:
-            target = link.url or self._resolve_url(key)
+            target = link.address or self._resolve_url(key)
             try:
                 response = self._send(file, "GET", target, headers=headers)
             except ForbiddenError as error:
-                if link.url is None:
+                if link.address is None:
                     raise
                 links.known.pop(key, None)  # it has expired
                 raise TransientError(ForbiddenError, error.message, file=file) from None
         status, sent = response.status, response.headers
-        found = link.etag if link.url else _etag(sent) or link.etag
+        found = link.etag if link.address else _etag(sent) or link.etag
         return covering(response, file, start, stop, status=status, etag=found, wanted=etag, headers=sent)
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""
-        url = first = self._resolve_url(key)
+        at = first = self._address(self._resolve_url(key), file)
+        hosts = (*_HOSTS, *named_hosts(self._options.redirects))
         for _ in range(limits.HOPS):
-            response = self._send(file, "GET", url, headers=headers, accepted=(200, 206, *REDIRECTS))
+            response = self._send(file, "GET", at, headers=headers, accepted=(200, 206, *REDIRECTS))
             self._note(response.headers.get("X-Repo-Commit"))
             etag = _etag(response.headers)
             if response.status not in REDIRECTS:
-                return response, _Link(None if url == first else url, etag)
+                return response, _Link(None if at == first else at, etag)
             response.close()
-            try:
-                url = parse.web_url(url, response.headers.get("Location") or "")
-                there = self._is_hub(url)
-            except ValueError:
-                raise TransportError("the Hub redirects to what is not a URL", file=file) from None
-            if not there:
-                return None, _Link(url, etag)
+            at = followed(at, response.headers.get("Location") or ":", hosts, file=file)
+            if not self._trusted().trusts(at.server):
+                return None, _Link(at, etag)
         raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def _resolve_url(self, key: str) -> str:
@@ -231,19 +234,14 @@ class HubStorage(ReadOnlyStorage):
         return f"{self._endpoint()}/api/datasets/{self._repository}/{what}/{name}"
 
     def _endpoint(self) -> str:
-        return (self._options.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-
-    def _is_hub(self, url: str) -> bool:
-        return split(self._endpoint())[:2] == urlsplit(url)[:2]
+        return endpoint(self._options.endpoint or os.environ.get("HF_ENDPOINT") or _HUB, file=self.url, form=_HUB)
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
         return self._resolve_url(key), {}
 
-    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
+    def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
         token = None if self._options.anonymous else self._options.token or _stored_token()
-        if token and self._is_hub(url):
-            headers["Authorization"] = f"Bearer {token}"
-        return url, headers
+        return address, {**headers, "Authorization": Secret.bearer(token)} if token else headers
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         code = headers.get("X-Error-Code") or ""
@@ -267,17 +265,17 @@ class HubStorage(ReadOnlyStorage):
         return super()._error(status, said, headers, file)
 
 
-def _stored_token() -> str | None:
+def _stored_token() -> Secret | None:
     """Return the token that huggingface_hub would use: HF_TOKEN, or what `hf auth login` stored."""
     if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if token := os.environ.get(name, "").strip():
+        if token := Secret(os.environ.get(name, "").strip()):
             return token
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     path = Path(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")).expanduser()
     try:
-        return path.read_text(encoding="utf-8").strip() or None
+        return Secret(path.read_text(encoding="utf-8").strip()) or None
     except OSError:
         return None
 

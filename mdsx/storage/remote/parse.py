@@ -11,12 +11,12 @@ import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
-from urllib.parse import urljoin, urlsplit
 from xml.parsers import expat
 
 import msgspec
 
 from mdsx.errors import TransportError
+from mdsx.secret import Secret
 from mdsx.storage.base import Entry
 from mdsx.storage.remote import limits
 
@@ -117,18 +117,8 @@ def json(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
         raise ValueError(f"this is not the JSON expected: {error}") from None
 
 
-def token(text: object) -> str:
+def token(text: object) -> Secret:
     """Return a token, which requests send in a header."""
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
         raise ValueError("the token is empty, or has characters that no header may have")
-    return text
-
-
-def web_url(base: str, text: str) -> str:
-    """Return the URL that `text`, a header or a part of one, says; it may be relative to `base`."""
-    url = urljoin(base, text)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        raise ValueError("this is not the URL of a web server")
-    _ = parts.port  # raises ValueError for a wrong one
-    return url
+    return Secret(text)

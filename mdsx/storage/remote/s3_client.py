@@ -29,11 +29,14 @@ from mdsx.errors import (
     UsageError,
 )
 from mdsx.process import Owner, at_fork, exhausted
+from mdsx.secret import Secret, hide
 from mdsx.storage.base import MissingBucketError
-from mdsx.storage.options import RemoteOptions, secret
+from mdsx.storage.options import RemoteOptions
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import Body, excess, keep_secrets, safe
+from mdsx.storage.remote.answer import Body, excess, safe
 from mdsx.storage.remote.http import asked_pause
+from mdsx.storage.remote.logs import keep_secrets
+from mdsx.storage.remote.trust import endpoint
 from mdsx.storage.remote.wire import bounded
 from mdsx.storage.retry import TransientError
 
@@ -94,9 +97,9 @@ class S3Options(RemoteOptions):
     profile: str | None = None
     region: str | None = None
     requester_pays: bool = False
-    access_key_id: str | None = secret()
-    secret_access_key: str | None = secret()
-    token: str | None = secret()
+    access_key_id: Secret | None = None
+    secret_access_key: Secret | None = None
+    token: Secret | None = None
 
 
 # --- clients
@@ -152,14 +155,16 @@ at_fork(after_in_child=_forget_in_child)
 def _configuration() -> tuple[object, ...]:
     """Return everything that boto3's configuration depends on."""
     variables = [
-        (name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES) or name.upper() in _OTHERS
+        (name, Secret(os.environ[name], ()))
+        for name in sorted(os.environ)
+        if name.startswith(_VARIABLES) or name.upper() in _OTHERS
     ]
     files = []
     for variable, default in _FILES.items():
         with suppress(OSError):
             status = os.stat(os.path.expanduser(os.environ.get(variable) or default))
             files.append((variable, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(variables)), tuple(files), limits.SILENCE
+    return tuple(variables), tuple(files), limits.SILENCE
 
 
 def identity_of(options: S3Options) -> str:
@@ -188,9 +193,9 @@ def _session(options: S3Options) -> Any:
         botocore_session=session,
         profile_name=options.profile,
         region_name=options.region,
-        aws_access_key_id=options.access_key_id,
-        aws_secret_access_key=options.secret_access_key,
-        aws_session_token=options.token,
+        aws_access_key_id=options.access_key_id and options.access_key_id.reveal(),
+        aws_secret_access_key=options.secret_access_key and options.secret_access_key.reveal(),
+        aws_session_token=options.token and options.token.reveal(),
     )
 
 
@@ -210,7 +215,6 @@ def _make_client(options: S3Options) -> Any:
     from botocore import UNSIGNED
     from botocore.config import Config
 
-    keep_secrets("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
     config = Config(
         connect_timeout=limits.CONNECT,
         read_timeout=limits.SILENCE,
@@ -223,9 +227,27 @@ def _make_client(options: S3Options) -> Any:
         signature_version=UNSIGNED if options.anonymous else None,
     )
     with _configured():
-        client = _session(options).client("s3", endpoint_url=options.endpoint, config=config)
+        session = _session(options)
+        client = session.client("s3", endpoint_url=options.endpoint, config=config)
         _bound(client)
-        return client
+    endpoint(client.meta.endpoint_url, file="S3", form="http://localhost:9000")
+    client.meta.events.register("before-sign.s3", _Hiding(session.get_credentials()))
+    keep_secrets()
+    return client
+
+
+class _Hiding:
+    """Hides boto3's credentials, which may change, before they sign a request."""
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials, self._hidden = credentials, Secret("")
+
+    def __call__(self, **_: object) -> None:
+        frozen = self._credentials and self._credentials.get_frozen_credentials()
+        if frozen and (secret := Secret(frozen.secret_key)) != self._hidden:
+            for text in (frozen.access_key, frozen.token or ""):
+                hide(text)
+            self._hidden = secret
 
 
 def _bound(client: Any) -> None:

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
-from mdsx.errors import TransportError, UsageError, hide
+from mdsx.errors import TransportError, UsageError
 from mdsx.pieces import Pieces
+from mdsx.secret import Secret, revealed
 from mdsx.storage.base import Entry, check_key
-from mdsx.storage.options import Options, StorageOptions, parsed, secret
-from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage
+from mdsx.storage.options import Options, StorageOptions, parsed
+from mdsx.storage.remote import limits
+from mdsx.storage.remote.http import REDIRECTS, Headers, ReadOnlyStorage
 from mdsx.storage.remote.storage import split
+from mdsx.storage.remote.trust import Address, endpoint, followed, named_hosts
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 would quote all escapes again
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WebOptions(Options):
-    """`token` is sent as a bearer token, or `user` and `password` are, which the URL may have too."""
+    """`token` is sent as a bearer token, or `user` and `password` are, which the URL may have too.
 
-    token: str | None = secret()
+    `redirects`: other hosts to which the server may redirect, separated by commas.
+    """
+
+    token: Secret | None = None
     user: str | None = None
-    password: str | None = secret()
+    password: Secret | None = None
+    redirects: str | None = None
 
 
 class WebStorage(ReadOnlyStorage):
@@ -45,45 +49,36 @@ class WebStorage(ReadOnlyStorage):
             raise UsageError("this is not the URL of a file on a web server", hint=hint)
         self._server = f"{parts.scheme}://{host}"
         self._root = _NO_ESCAPE.sub("%25", parts.path.rstrip("/"))
-        self._query = f"?{parts.query}" if parts.query else ""
+        self._query = Secret.query(parts.query) if parts.query else None
         safe = f"{self._server}{unquote(self._root)}"
         self._options = parsed(WebOptions, given, safe)
         super().__init__(safe, host, "", self._options.connect_timeout)
-        user, password = self._options.user, self._options.password or ""
+        endpoint(self._server, file=safe, form="https://host/path")
+        self._redirects = named_hosts(self._options.redirects)
+        self._credentials: Secret | None = None
         if parts.username is not None:
-            user, password = unquote(parts.username), unquote(parts.password or "")
-            hide(password)
-        self._credentials = f"Bearer {self._options.token}" if self._options.token else ""
-        if user is not None:
-            self._credentials = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-        self._hide()
+            self._credentials = Secret.login(unquote(parts.username), unquote(parts.password or ""))
+        elif self._options.user is not None:
+            self._credentials = Secret.login(self._options.user, revealed(self._options.password or ""))
+        elif self._options.token:
+            self._credentials = Secret.bearer(self._options.token)
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        super().__setstate__(state)
-        self._hide()
+    def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
+        if self._credentials:
+            headers = {**headers, "Authorization": self._credentials}
+        return address.with_secret(self._query), headers
 
-    def _hide(self) -> None:
-        for text in (self._query.removeprefix("?"), self._credentials.partition(" ")[2]):
-            hide(text)
-
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
-        """Follow redirects, with credentials only to the same server, or from its http:// to its https://."""
+    def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
+        """Follow redirects to the same host and to those that the option names, as `trust` says."""
         for _ in range(limits.HOPS):
-            response = super()._sent(method, url, headers, file=file, body=body)
+            response = super()._sent(method, address, headers, file=file, body=body)
             location = response.headers.get("Location")
             if response.status not in REDIRECTS or not location:
                 return response
             response.close()
-            try:
-                target = parse.web_url(url, location)
-                trusted = _server(target) in (_server(url), _encrypted(_server(url)))
-            except ValueError:
-                raise TransportError(
-                    "the server redirects to what is not a URL", file=file, expected="http(s)://"
-                ) from None
-            if not trusted:
+            address = followed(address, location, self._redirects, file=file)
+            if not self._trusted().trusts(address.server):
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
-            url = target
         raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -106,17 +101,4 @@ class WebStorage(ReadOnlyStorage):
         headers = {}
         if etag and not etag.startswith("W/"):
             headers["If-Match" if etag.startswith('"') else "If-Unmodified-Since"] = etag
-        if self._credentials:
-            headers["Authorization"] = self._credentials
-        return f"{self._server}{self._root}/{quote(check_key(key))}{self._query}", headers
-
-
-def _server(url: str) -> tuple[str, str | None, int | None]:
-    """Return scheme, host and port. Raise ValueError if `url` is none."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-
-
-def _encrypted(server: tuple[str, str | None, int | None]) -> tuple[str, str | None, int | None]:
-    """Return the same server with https://, if it is http:// at its usual port."""
-    return ("https", server[1], 443) if server[::2] == ("http", 80) else server
+        return f"{self._server}{self._root}/{quote(check_key(key))}", headers

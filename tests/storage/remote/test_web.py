@@ -134,7 +134,7 @@ def test_a_server_that_hides_the_size_is_refused() -> None:
         open_storage(url).get("x")
 
 
-def test_credentials_follow_redirects_only_to_the_same_host() -> None:
+def test_redirects_go_to_named_hosts_without_credentials() -> None:
     seen: dict[str, str | None] = {}
 
     def reply(request: BaseHTTPRequestHandler) -> None:
@@ -152,7 +152,10 @@ def test_credentials_follow_redirects_only_to_the_same_host() -> None:
                 send(request, 200, DATA)
 
     with answering(reply) as url:
-        storage = open_storage(f"{url}/set", {"token": "TOKEN-of-mine"})
+        with pytest.raises(mdsx.TransportError, match=r"another host.*redirects='localhost'"):
+            open_storage(f"{url}/set", {"token": "TOKEN-of-mine"}).get("x")
+        assert not any(place.startswith("localhost") for place in seen)
+        storage = open_storage(f"{url}/set", {"token": "TOKEN-of-mine", "redirects": "*.example.org, localhost"})
         assert storage.get("x").data == DATA
         assert seen == {
             "127.0.0.1/set/x": "Bearer TOKEN-of-mine",
