@@ -307,7 +307,7 @@ def test_credentials_in_a_url_or_an_endpoint_are_never_shown(monkeypatch: pytest
     assert "secret" not in repr(storage)
     monkeypatch.setattr(retry, "pause", lambda failures: None)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://key:secret@127.0.0.1:9")
-    with pytest.raises(mdsx.UsageError, match="endpoint .* has credentials") as caught:
+    with pytest.raises(mdsx.UsageError, match=r"endpoint .* has credentials") as caught:
         open_storage("s3://bucket/set").get("shard")
     assert "secret" not in str(caught.value)
 
