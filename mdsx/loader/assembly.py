@@ -8,6 +8,7 @@ or made twice, do not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from mdsx.dataset import Sample
 from mdsx.errors import CorruptError
 from mdsx.format import ColumnType, Schema
-from mdsx.loader.collation import Listed, Uneven, emptied, with_mask
+from mdsx.loader.collation import Listed, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
 from mdsx.stream import (
     Batch,
@@ -64,12 +65,13 @@ def assemble(
     batch: Batch,
     transform: Transform | None,
     collate: Collate | None,
-    uneven: Uneven = "empty",
+    fill: int = 0,
 ) -> Any:
-    """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated."""
+    """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated. `fill`: how many
+    samples it has with repeated ones, and then a mask; or 0."""
     if transform is None and collate is None:
-        return _from_columns(kit, schema, batch, uneven)
-    return _from_samples(kit, batch, list(transformed(schema, batch, transform)), collate, uneven)
+        return _from_columns(kit, schema, batch, fill)
+    return _from_samples(kit, batch, list(transformed(schema, batch, transform)), collate, fill)
 
 
 def assemble_sound(
@@ -78,7 +80,7 @@ def assemble_sound(
     batch: Batch,
     transform: Transform | None,
     collate: Collate | None,
-    uneven: Uneven,
+    fill: int,
     stand_ins: Callable[[], Iterator[Batch]],
 ) -> Any:
     """As `assemble`, without the samples that fail; return a Short if there are any.
@@ -87,16 +89,16 @@ def assemble_sound(
     """
     failures, ours = list(batch.damaged), not batch.stand_in
     if transform is None and collate is None:
-        if failures and not len(batch.positions) and uneven == "repeat":
+        if failures and not len(batch.positions) and fill:
             batch, _ = _stand_in(schema, None, stand_ins(), failures)
-        made = _from_columns(kit, schema, batch, uneven)
+        made = _from_columns(kit, schema, batch, fill)
     else:
         samples = list[Any]()
         for result in _transformed_each(schema, batch, transform):
             (failures if isinstance(result, Failure) else samples).append(result)
         if failures and not samples:
             batch, samples = _stand_in(schema, transform, stand_ins(), failures)
-        made = _from_samples(kit, batch, samples, collate, uneven)
+        made = _from_samples(kit, batch, samples, collate, fill)
     return Short(made, skipped_lines(failures)) if failures and ours else made
 
 
@@ -193,24 +195,44 @@ def _stand_in(
     raise error
 
 
-def _from_columns(kit: Kit, schema: Schema, batch: Batch, uneven: Uneven) -> Any:
+def _from_columns(kit: Kit, schema: Schema, batch: Batch, fill: int) -> Any:
     """A batch of columns."""
-    made = presented(kit, schema, batch.columns)
+    count = len(batch.positions)
+    columns = {name: _filled(values, fill - count) for name, values in batch.columns.items()}
+    made = presented(kit, schema, columns)
     if batch.info is not None:
-        made[batch.info] = presented_info(kit, batch.columns[batch.info])
-    return _masked(kit, made, batch, len(batch.positions), uneven)
+        made[batch.info] = presented_info(kit, columns[batch.info])
+    return _masked(kit, made, batch, count, fill)
 
 
-def _from_samples(kit: Kit, batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
+def _filled(column: Any, more: int) -> Any:
+    """Return a column in storage form, or a list of samples, with copies of its first value `more` times."""
+    if more <= 0:
+        return column
+    if isinstance(column, np.ndarray):
+        return np.concatenate((column, np.repeat(column[:1], more, axis=0)))
+    return [*column, *(_again(column[0]) for _ in range(more))]
+
+
+def _again(value: Any) -> Any:
+    try:
+        return deepcopy(value)
+    except TypeError:  # memory views are read-only, and cannot be copied
+        return value if isinstance(value, memoryview) else copy(value)
+
+
+def _from_samples(kit: Kit, batch: Batch, samples: list[Any], collate: Collate | None, fill: int) -> Any:
     """Return a batch of `samples`, made from those of `batch`."""
-    made = _collated(batch, samples, collate or kit.collate, empty=batch.stand_in and uneven == "empty")
-    return _masked(kit, made, batch, len(samples), uneven)
+    filled = _filled(samples, fill - len(samples))
+    made = _collated(batch, filled, collate or kit.collate, empty=batch.stand_in and not fill)
+    return _masked(kit, made, batch, len(samples), fill)
 
 
-def _masked(kit: Kit, made: Any, batch: Batch, count: int, uneven: Uneven) -> Any:
-    if uneven != "repeat":
+def _masked(kit: Kit, made: Any, batch: Batch, count: int, fill: int) -> Any:
+    """Return a batch with the mask of its own samples, if it was filled up."""
+    if not fill:
         return made
-    return with_mask(made, kit.array(_BOOL, np.full(count, not batch.stand_in)))
+    return with_mask(made, kit.array(_BOOL, np.arange(fill) < (0 if batch.stand_in else count)))
 
 
 def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:

@@ -36,7 +36,8 @@ class LoaderOptions(RankOptions, total=False):
         info_column: The name of one more column, which says where each sample is from, as in StreamingDataset.
         collate_fn: From a list of samples to a batch. The default joins arrays and numbers to arrays, and the rest to
             lists.
-        uneven: What a rank without samples in the last batch gets: "empty" or "repeat", as in StreamingDataLoader.
+        uneven: What the ranks get of a last batch that they cannot divide evenly: "empty" or "repeat", as in
+            StreamingDataLoader.
         max_skipped: With on_error="skip": the share of samples that may fail, as in StreamingDataLoader.
         zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
             copies.

@@ -59,9 +59,13 @@ class BatchMaker:
         """Whether it takes columns as they are stored."""
         return self.packing is not None and self.transform is None
 
-    def assemble(self, batch: Batch) -> Any:
-        """Return `batch` as a training loop gets it."""
-        return assemble(self.kit, self.schema, batch, self.transform, self.collate, self.uneven)
+    def assemble(self, batch: Batch, fill: int = 0) -> Any:
+        """Return `batch` as a training loop gets it. `fill`: see `filled`."""
+        return assemble(self.kit, self.schema, batch, self.transform, self.collate, fill)
+
+    def filled(self, reader: RankReader, task: Task) -> int:
+        """Return how many samples every rank's batch of `task` has, some of them repeated; 0 if none is repeated."""
+        return -(-(task.stop - task.start) // reader.batching.world_size) if self.uneven == "repeat" else 0
 
     def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield for each task of a run what a loader gets: a batch, or Short."""
@@ -69,11 +73,12 @@ class BatchMaker:
             yield from map(self.presented_groups, self.packed(reader, run))
             return
         if self.on_error == "raise":
-            yield from map(self.assemble, reader.read_each(run))
+            for task, batch in zip(run, reader.read_each(run), strict=True):
+                yield self.assemble(batch, self.filled(reader, task))
             return
         for task, batch in zip(run, reader.read_each(run), strict=True):
-            stand_ins = partial(reader.stand_ins, task)
-            yield assemble_sound(self.kit, self.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
+            fill, stand_ins = self.filled(reader, task), partial(reader.stand_ins, task)
+            yield assemble_sound(self.kit, self.schema, batch, self.transform, self.collate, fill, stand_ins)
 
     def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
         """Yield the batch of groups of each task; before a batch's error, those before it."""

@@ -19,7 +19,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from mdsx.errors import UsageError
 from mdsx.torch.collation import collate
-from mdsx.torch.dividing import divider
+from mdsx.torch.dividing import Divider, divider
 from mdsx.warn import warn
 
 _GRACE = 1.0  # seconds
@@ -28,9 +28,9 @@ _GRACE = 1.0  # seconds
 class WorkerStarts:
     """Whether workers were started from a dataset, and whether they would start from the same place again."""
 
-    def __init__(self, *, seen: bool = False, divider: str | None = None) -> None:
+    def __init__(self, *, seen: bool = False, divider: Divider | None = None) -> None:
         self.seen = seen
-        self.divider = divider  # the framework that divides what these workers read
+        self.divider = divider  # of what these workers read
         self._iterator: ref[Any] | None = None  # the loader's, that started the last workers
         self._used = False
 

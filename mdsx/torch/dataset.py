@@ -24,7 +24,7 @@ from mdsx.storage.cache import CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
 from mdsx.torch.collation import TENSORS
 from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
-from mdsx.torch.dividing import divided_twice, divider, single_samples
+from mdsx.torch.dividing import divided_twice, divider, filled_up, single_samples
 from mdsx.warn import leave_warnings_to_others
 
 
@@ -282,13 +282,16 @@ class StreamingDataset(IterableDataset[Any]):
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
         rank, world_size = self._data.ranks
+        by = divider() or (self._starts.divider if get_worker_info() is not None else None)
         if world_size > 1:
-            if (
-                framework := divider() or (self._starts.divider if get_worker_info() is not None else None)
-            ) is not None:
-                raise divided_twice(framework, rank, world_size)
+            if by is not None:
+                raise divided_twice(by, rank, world_size)
             if self._batch_size is None and not self._data.ranks_given:
                 raise single_samples(rank, world_size)
+        elif by is not None and by.fills:
+            left = (self._data.course.epoch_samples - self._run.coming[1]) % by.fills
+            if left:
+                raise filled_up(by, left)
         if self._batch_size is not None:
             check_batched_once(self)
         batching = self._batching()

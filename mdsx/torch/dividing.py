@@ -7,6 +7,7 @@ Such a framework would train on half of the samples on two ranks, without an err
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from mdsx.errors import UsageError
 
@@ -18,27 +19,63 @@ _CLASSES = (  # module, class, name in messages
 _LOADER = "StreamingDataLoader, as it is: without prepare(), and in Trainer from get_train_dataloader()"
 
 
-def divider() -> str | None:
+class Divider(NamedTuple):
+    """A framework that divides what it reads among the ranks."""
+
+    framework: str
+    fills: int = 0  # if it fills up the last step with repeated samples: how many a step has
+
+
+def divider() -> Divider | None:
     """Return the framework on this thread's stack that divides what it reads among the ranks, if there is one."""
     known = {getattr(sys.modules.get(module), cls, None): name for module, cls, name in _CLASSES}
     known.pop(None, None)
     frame = sys._getframe(1) if known else None
     while frame is not None:
         if frame.f_code.co_varnames[:1] == ("self",) and "self" in frame.f_locals:
-            for cls in type(frame.f_locals["self"]).__mro__:
+            owner = frame.f_locals["self"]
+            for cls in type(owner).__mro__:
                 if cls in known:
-                    return known[cls]
+                    fills = cls.__name__ == "IterableDatasetShard" and not owner.drop_last
+                    ranks = 1 if fills and owner.split_batches else getattr(owner, "num_processes", 1)
+                    return Divider(known[cls], owner.batch_size * ranks if fills else 0)
         frame = frame.f_back
     return None
 
 
-def divided_twice(framework: str, rank: int, world_size: int) -> UsageError:
-    """Return the error of a dataset that `framework` divides again."""
+def gathers_tensors() -> bool:
+    """Whether the evaluation of Hugging Face's Trainer begins to iterate: it gathers the tensors of all ranks."""
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", ())
+    frame = sys._getframe(2)  # the caller's caller
+    return frame.f_code.co_name == "evaluation_loop" and isinstance(frame.f_locals.get("self"), trainer)
+
+
+def uneven_shares(ranks: int) -> UsageError:
+    """Return the error of an evaluation in Trainer whose ranks get batches of different sizes."""
     return UsageError(
-        f"{framework} divides what it reads among the ranks, but this dataset has only one rank's part: samples would "
-        "be lost",
+        f"Trainer gathers the tensors of all ranks, but the last batch cannot be divided evenly among {ranks} ranks",
+        hint='give the loader uneven="repeat" and use its mask, as docs/loaders.md shows, or give Trainer an '
+        "mdsx.Dataset as eval_dataset",
+    )
+
+
+def divided_twice(by: Divider, rank: int, world_size: int) -> UsageError:
+    """Return the error of a dataset that `by` divides again."""
+    return UsageError(
+        f"{by.framework} divides what it reads among the ranks, but this dataset has only one rank's part: samples "
+        "would be lost",
         found=f"rank {rank} of {world_size}",
         hint=f"give StreamingDataset rank=0, world_size=1; or use {_LOADER}",
+    )
+
+
+def filled_up(by: Divider, left: int) -> UsageError:
+    """Return the error of the last `left` samples, less than a step, to which `by` would add repeated ones."""
+    return UsageError(
+        f"{by.framework} would fill up the last step with repeated samples, and count them in an evaluation too",
+        found=f"{left} samples in the last step",
+        expected=f"{by.fills}",
+        hint="give the DataLoader drop_last=True, or leave dispatch_batches at its default, or use StreamingDataLoader",
     )
 
 

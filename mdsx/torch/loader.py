@@ -16,8 +16,9 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from mdsx.errors import UsageError, shown
 from mdsx.loader import BatchLoader, Collate, OnError, Uneven, rows_of
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
-from mdsx.stream import Layout, Place, Steps, Task
+from mdsx.stream import Batching, Layout, Place, Steps, Task
 from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.dividing import gathers_tensors, uneven_shares
 from mdsx.torch.workers import WorkerOptions, Workers
 
 
@@ -64,9 +65,10 @@ class StreamingDataLoader(BatchLoader):
             the ranks as a shorter batch.
         collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
             `transform`.
-        uneven: What a rank without samples in the last batch gets. "empty": a batch of 0 samples with the structure of
-            the others. "repeat": a sample of another rank, and in every batch a mask, bool [n], which is False for that
-            sample: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
+        uneven: What the ranks get of a last batch that they cannot divide evenly. "empty": shares of different sizes;
+            a rank without samples gets a batch of 0 samples with the structure of the others. "repeat": batches of one
+            size on all ranks, filled up with repeated samples, and in every batch a mask, bool [n], which is False for
+            these: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
         on_error: "skip" leaves out samples that are damaged, or for which `transform` raises. Each is logged (by the
             logger "mdsx") and counted in `stats().skipped`. Positions count it, so ranks keep equal numbers of
             batches. A batch with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are
@@ -153,6 +155,13 @@ class StreamingDataLoader(BatchLoader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.dataset._loaders.add(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        if gathers_tensors() and self._data.maker.uneven != "repeat" and isinstance(self._batching, Batching):
+            size, ranks = self._batching.last_size(self._run.coming[1]), self._batching.world_size
+            if size % ranks:
+                raise uneven_shares(ranks)
+        return super().__iter__()
 
     @property
     def sampler(self) -> StreamingDataLoader:

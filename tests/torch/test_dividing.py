@@ -5,6 +5,7 @@ tests/examples/test_frameworks.py runs the frameworks themselves, in several pro
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -85,6 +86,11 @@ def test_a_whole_that_is_divided_once_works(local_url: str) -> None:
         found += Counter(int(sample["id"]) for sample in shard)
     assert found.total() == N - N % 34
     assert set(found.values()) == {1}
+    even: Any = IterableDatasetShard(data, batch_size=17, num_processes=1)
+    assert sum(1 for _ in even) == N  # 59 * 17
+    filled: Any = IterableDatasetShard(data, batch_size=17, num_processes=2)
+    with pytest.raises(mdsx.UsageError, match=r"fill up the last step with repeated samples.*drop_last=True"):
+        next(iter(filled))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,29 @@ def test_dispatching_one_ranks_batches_is_refused(
             next(iter(dispatched))
     whole = StreamingDataset(local_url, columns=["id"], batch_size=8, rank=0, world_size=1, drop_last=False)
     assert numbers(DataLoaderDispatcher(whole, batch_size=None, **workers)) == Counter(range(N))
+
+
+class Trainer:
+    """As much of Hugging Face's as the loader sees. tests/examples/test_frameworks.py has the real one."""
+
+    def evaluation_loop(self, dataloader: Any) -> int:
+        return sum(len(batch["id"]) for batch in dataloader)
+
+
+def test_an_evaluation_of_trainer_needs_even_batches(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers.trainer", sys.modules[__name__])
+
+    def valid(**options: Any) -> StreamingDataLoader:
+        data = StreamingDataset(local_url, shuffle=False, rank=1, world_size=2)
+        return StreamingDataLoader(data, 16, **{"drop_last": False, **options})
+
+    with pytest.raises(
+        mdsx.UsageError, match=r'Trainer gathers the tensors of all ranks.*uneven="repeat".*mdsx.Dataset'
+    ):
+        Trainer().evaluation_loop(valid())
+    assert Trainer().evaluation_loop(valid(uneven="repeat")) == 502
+    assert Trainer().evaluation_loop(valid(drop_last=True)) == 496
+    assert sum(len(batch["id"]) for batch in valid()) == 502  # another loop may take the shares as they are
 
 
 def test_what_reads_by_number_is_refused(local_url: str) -> None:

@@ -62,7 +62,7 @@ def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     page = PAGE.partition("## Training loops")[0]  # those after it are parts of programs in examples/
     snippets = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 6  # each section has one or two
+    assert len(snippets) == 7  # each section has one or two
     code = "import mdsx\nimport torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
     code += f"url = {local_url!r}\n" + "\n".join(snippets)
     (tmp_path / "page.py").write_text(code)

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests import fork_server
 
 COUNTS = [1, 2, 3, 4, 5, 16, 17, 18, 31, 32]
 RANKS = 4
@@ -111,6 +112,57 @@ def test_with_repeat_every_batch_has_samples_and_a_mask(url: str, count: int, tr
             assert len(numbers) >= 1
             valid += numbers[mask].tolist()
     assert sorted(valid) == list(range(count))
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": rich}, {"collate_fn": listed, "transform": dict}], ids=str)
+@pytest.mark.parametrize(("count", "workers"), [(18, 0), (19, 0), (31, 0), (31, 1)])
+def test_with_repeat_all_ranks_have_equal_batches(url: str, count: int, options: dict[str, Any], workers: int) -> None:
+    """So a loop may gather tensors, and take those that the gathered mask selects."""
+    loaders = [loader(url, count, rank, **options, uneven="repeat", num_workers=workers) for rank in range(RANKS)]
+    found = []
+    for batches in zip(*loaders, strict=True):
+        assert len({len(batch["id"]) for batch in batches}) == 1
+        assert len({tuple(batch["valid"].shape) for batch in batches}) == 1
+        gathered = torch.cat([torch.as_tensor(batch["id"]) for batch in batches])
+        found += gathered[torch.cat([batch["valid"] for batch in batches])].tolist()
+    assert sorted(found) == list(range(count))
+
+
+@pytest.mark.parametrize("collate_fn", [None, listed])
+def test_with_repeat_skipped_samples_leave_batches_equal(url: str, collate_fn: Any) -> None:
+    def change(sample: dict[str, Any]) -> Any:
+        if sample["id"] in (1, 17, 18):  # 18 is all that a rank has
+            raise ValueError("bad")
+        return sample
+
+    options: dict[str, Any] = {"uneven": "repeat", "on_error": "skip", "collate_fn": collate_fn}
+    found = []
+    for batches in zip(*(loader(url, 20, rank, change, **options) for rank in range(RANKS)), strict=True):
+        assert len({len(batch["id"]) for batch in batches}) == 1
+        found += [int(n) for batch in batches for n, ok in zip(batch["id"], batch["valid"], strict=True) if ok]
+    assert sorted(found) == [number for number in range(20) if number not in (1, 17, 18)]
+
+
+def evaluate(url: str, rank: int, meeting: str) -> list[int]:
+    """Gather the samples of all ranks, batch by batch, as an evaluation does."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=3)
+    data = StreamingDataset(mdsx.Dataset(url).select(0, 29), shuffle=False)
+    found = []
+    for batch in StreamingDataLoader(data, 4, drop_last=False, uneven="repeat"):  # 12, 12 and 5 samples
+        parts = []
+        for name in ("id", "valid"):
+            parts.append([torch.empty_like(batch[name]) for _ in range(3)])
+            torch.distributed.all_gather(parts[-1], batch[name])
+        ids, mask = map(torch.cat, parts)
+        found += ids[mask].tolist()
+    torch.distributed.destroy_process_group()
+    return found
+
+
+def test_three_processes_that_gather_tensors_have_each_sample_once(url: str, tmp_path: Path) -> None:
+    calls = [(url, rank, str(tmp_path / "meeting")) for rank in range(3)]
+    found = fork_server.call_all(evaluate, calls)
+    assert [sorted(numbers) for numbers in found] == [list(range(29))] * 3
 
 
 class Opaque:
