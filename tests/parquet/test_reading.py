@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mdsx
+from mdsx.shards import View, lengths_of
 from mdsx.storage import open_storage
 from mdsx.storage.local import LocalStorage
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -171,6 +172,21 @@ def test_a_projection_fetches_only_its_chunks(files: Path, tmp_path: Path, count
     counting.requests.clear()
     list(mdsx.Dataset(files, columns=["id"], cache=tmp_path))
     assert not counting.requests  # all row groups are in the cache
+
+
+def test_a_mean_length_is_estimated_from_the_columns_own_bytes(tmp_path: Path) -> None:
+    means = []
+    for number, size in enumerate((1, 1000)):
+        tokens = [[each * k % 60_000 for k in range(50)] for each in range(200)]
+        ids = pa.array(range(200), pa.int32())
+        (tmp_path / str(number)).mkdir()
+        made = pa.table({"tokens": pa.array(tokens, pa.list_(pa.int32())), "text": ["x" * size] * 200, "id": ids})
+        pq.write_table(made, tmp_path / str(number) / "a.parquet", use_dictionary=False)
+        mdsx.index_parquet(tmp_path / str(number))
+        view = View([mdsx.Dataset(tmp_path / str(number)).excerpt])
+        assert lengths_of(view, "id").mean is None
+        means.append(lengths_of(view, "tokens").mean)
+    assert means[0] == means[1] == pytest.approx(50, rel=0.1)
 
 
 def test_an_index_reads_only_footers(files: Path, counting: Counting, tmp_path: Path) -> None:
