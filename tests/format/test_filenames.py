@@ -22,8 +22,10 @@ NOT_OURS = {PACKAGE / "converting", PACKAGE / "exporting", PACKAGE / "tars"}
 
 
 def literals(source: str) -> Iterator[tuple[str, int]]:
-    """Yield the strings of a module that may be file names: no docstrings, and nothing with spaces."""
-    for node in ast.walk(ast.parse(source)):
+    """Yield the strings of a module that may be file names: no docstrings, no names that it exports, no spaces."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not ast.unparse(node).startswith("__all__ = ")]
+    for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             for part in node.values:
                 if isinstance(part, ast.Constant):

@@ -378,7 +378,7 @@ CASES = [
     Case(
         "json: 90,000 braces", *value("json", b'{"":' * 20_000), CorruptError, "nested too deeply"
     ),
-    Case("json: a number of 90,000 digits", *value("json", b"9" * 90_000), CorruptError, "not JSON"),
+    Case("json: a number of 90,000 digits", *value("json", b"9" * 90_000), CorruptError, "too many digits"),
     Case("json: a number of 90,000 digits of a fraction", *value("json", b"0." + b"9" * 90_000)),
     Case("json: 1e999999999", *value("json", b"[1e999999999,-1e999999999]")),
     Case("json: 499 levels, to be printed", *value("json", b"[" * 499 + b"]" * 499)),

@@ -167,5 +167,5 @@ def test_other_values_of_verify_are_refused(url: str, tmp_path: Path) -> None:
     for wrong in ("none", "", None, True):
         with pytest.raises(mdsx.UsageError, match='"full" or "size"'):
             mdsx.Cache(tmp_path, verify=wrong)  # type: ignore[arg-type]
-    with pytest.raises(mdsx.UsageError, match=r"give cache= to the mdsx\.Dataset"):
+    with pytest.raises(mdsx.UsageError, match=r"two different caches.*give cache= in one place"):
         StreamingDataset(mdsx.Dataset(url, cache=tmp_path), cache=mdsx.Cache(tmp_path, verify="size"))
