@@ -26,6 +26,7 @@ _NUMBER = re.compile(rf"[0-9]{{1,{limits.DIGITS}}}")
 _CONTENT_RANGE = re.compile(
     rf"bytes ([0-9]{{1,{limits.DIGITS}}})-[0-9]{{1,{limits.DIGITS}}}/([0-9]{{1,{limits.DIGITS}}})"
 )
+_ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?(?:Z|\+00:?00)?")
 _ETAG = re.compile(rf"[\x20-\x7e]{{0,{limits.ETAG}}}")
 
 
@@ -54,13 +55,23 @@ def etag(text: str) -> str:
     return text
 
 
-def date(text: str) -> float:
-    """Return the seconds since 1970 of a date in a header."""
+def time(text: str) -> datetime:
+    """Return the time of a date in a header, or of one as listings have it (ISO 8601)."""
     try:
         if len(text) > limits.DATE:
             raise ValueError
-        return seconds(parsedate_to_datetime(text))
+        if found := _ISO.fullmatch(text):
+            return datetime.fromisoformat(f"{found[1]}{found[2] or '.0':0<7.7}+00:00")
+        return parsedate_to_datetime(text)
     except (TypeError, ValueError, ArithmeticError, LookupError):
+        raise ValueError("this is not a date") from None
+
+
+def date(text: str) -> float:
+    """Return the seconds since 1970 of such a date."""
+    try:
+        return seconds(time(text))
+    except ArithmeticError:
         raise ValueError("this is not a date") from None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -80,7 +79,6 @@ _SOURCES = {
     "sso": "AWS SSO",
     "custom-process": "a program named in ~/.aws/config",
 }
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _LONG = 12  # characters of a key whose last four may be shown
 _REFUSED = 300  # and greater: the status of an answer that is an error
 _CONNECTIONS = 64
@@ -199,16 +197,9 @@ def _session(options: S3Options) -> Any:
     )
 
 
-def _time(value: Any) -> Any:
-    """Return the time that a text says. botocore's own parser takes 40 µs: half of the time of a listing."""
-    from botocore.utils import parse_timestamp
-
-    if isinstance(value, str) and _TIME.fullmatch(value):
-        return datetime.fromisoformat(value.replace("Z", "+00:00"))
-    try:
-        return parse_timestamp(value)
-    except RuntimeError:  # a number of seconds beyond all years
-        raise ValueError("this is not a date") from None
+def _time(value: Any) -> datetime:
+    """Return the time that a text says. botocore's own parser guesses, and takes 40 µs: half the time of a listing."""
+    return parse.time(str(value))
 
 
 def _make_client(options: S3Options) -> Any:
