@@ -213,6 +213,7 @@ def _schemas() -> list[Bad]:
             "more than 8",
             24,
         ),
+        bad("type-span-items", "2^30 items of two bytes.", typed("uint16[*,1073741824]"), "span 2^31", 24),
         bad("type-unknown-span", "An unknown base with 2^31 items.", typed("int4[2147483648]"), "span 2^31", 24),
         bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "wrong row size", 2**31),
     ]

@@ -222,6 +222,14 @@ def _others() -> list[tuple[str, str, bytes]]:
             "msgpack timestamps of 4, 8 and 12 bytes, each as ext 8, ext 16 and ext 32.",
             _msgpack_extensions(),
         ),
+        (
+            "spans",
+            "Types that span 2^31 - 1 bytes, and one byte less: an unknown base counts a byte for each item.",
+            by_the_book.shard(
+                {"a": "int4[2147483647]", "b": "uint8[2147483647]?", "c": "uint16[*,1073741823]"},
+                [{"a": b"any", "b": None, "c": bytes(4)}],
+            ),
+        ),
         ("schema-largest", "A schema of 2^20 bytes, and no sample.", _largest_schema()),
         ("levels", "json and msgpack of 500 levels, as many as a reader must read, alone and in lists.", _levels()),
         ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),

@@ -21,6 +21,8 @@ from tests.order.reference_groups import Rule
 _MIXTURES: list[dict[str, Any]] = [
     # 2048 samples are read lane by lane, 2047 are not
     {"counts": [[2048], [1000, 1047]], "seed": 3, "lanes": 2, "shuffle_block": 64, "phases": [[0, [1, 1]]]},
+    # lanes of 1025 and 1024 samples, over several epochs of each
+    {"counts": [[2000, 49], [3]], "seed": 4, "lanes": 2, "shuffle_block": 64, "phases": [[0, [3, 1]]]},
     # more lanes than positions in a round: M is 1
     {"counts": [[7], [90, 5]], "seed": 9, "lanes": 300, "shuffle_block": 900, "phases": [[0, [1, 3]], [301, [1, 1]]]},
     # 129 * 2 > 256, so M is 1; phases of one position, and in the middle of a round of a lane
