@@ -108,6 +108,9 @@ def _convert(
         int | None, typer.Option(min=1, help="How many processes convert. Default: 1, or all CPUs of a cluster.")
     ] = None,
     engine: EngineOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the dataset at OUT, which stays until the new one is complete.")
+    ] = False,
     storage_option: StorageOption = None,
     source_option: SourceOption = None,
     as_json: Json = False,
@@ -129,6 +132,7 @@ def _convert(
             compression=compression,
             processes=processes,
             engine=engine,
+            overwrite=overwrite,
             storage_options=storage_options(storage_option),
             source_options=storage_options(source_option),
             watch=printer.watch,

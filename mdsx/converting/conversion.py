@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Literal, TypedDict, Unpack, get_args
 
-from mdsx.converting.pipeline import Advance, PartWork, is_finished
+from mdsx.converting.pipeline import Advance, PartWork, is_finished, metadata_of
 from mdsx.converting.plan import Plan, decode_plan, encode_plan
 from mdsx.converting.record import keep_skips, kept_skips, total
 from mdsx.converting.source import Asked, Source
-from mdsx.errors import MdsxError, MissingError, UsageError, shown
+from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Schema, filenames
 from mdsx.process import Engine, Workers
 from mdsx.progress import Progress, Totals
@@ -27,6 +27,7 @@ from mdsx.storage import Storage, StorageOptions, answered, discard, open_storag
 from mdsx.tars import printable
 from mdsx.warn import warn
 from mdsx.writer import Options, Writer, join_parts
+from mdsx.writer.runs import Overwriting
 
 Kind = Literal["hf", "jsonl", "mds", "megatron", "parquet", "tar", "tfrecord"]
 
@@ -96,6 +97,7 @@ def convert(
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     processes: int | None = None,
+    overwrite: bool = False,
     storage_options: StorageOptions | None = None,
     source_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
@@ -117,6 +119,8 @@ def convert(
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         processes: How many processes convert: 1 by default; with `engine`, as many as the cluster has CPUs.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a conversion that was
+            killed begins again.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         source_options: The same for the sources.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
@@ -160,6 +164,7 @@ def convert(
         workers=workers,
         storage_options=storage_options,
         watch=watch,
+        overwrite=overwrite,
     )
 
 
@@ -208,6 +213,7 @@ def convert_source(
     storage_options: StorageOptions | None,
     watch: Callable[[Progress], object],
     parts: int | None = None,
+    overwrite: bool = False,
 ) -> Conversion:
     """Convert `source` to the dataset in `storage`, in `parts` parts; see `convert`."""
     size = parse_size(shard_size, name="shard_size")
@@ -224,6 +230,8 @@ def convert_source(
         source, storage.url, columns, shard_size=size, compression=compression, on_error=on_error, parts=parts
     )
     if is_finished(plan.out, storage_options):
+        if overwrite:
+            return _overwrite(source, storage, plan, workers, storage_options, watch)
         return _finished_before(storage, plan, storage_options, watch)
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch)
@@ -238,6 +246,42 @@ def convert_source(
     if plan.parts > 1:
         join_parts(storage, plan.parts, None, overwrite=False)
     _remove_plan(storage)
+    return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
+
+
+def _overwrite(
+    source: Source,
+    storage: Storage,
+    plan: Plan,
+    workers: Workers,
+    options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+) -> Conversion:
+    """Replace the dataset in `storage`. After a kill, it begins again."""
+    run = Overwriting.begin(
+        plan.out,
+        plan.columns,
+        shard_size=plan.shard_size,
+        compression=plan.compression,
+        metadata=metadata_of(plan, source),
+        storage_options=options,
+    )
+    if run is None:
+        raise ChangedError("the dataset to overwrite was removed meanwhile", file=storage.url, hint="try again")
+    try:
+        plan = replace(plan, run=run.driver.job.run)
+        reporter = WatchReporter(plan, watch)
+        reporter.report()
+        work = PartWork(plan, source, options, answered())
+        paths = [plan.out, *(file.url for file in plan.files[:1])]
+        tallies = list(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
+        for part in range(plan.parts):
+            remove(storage, filenames.within(run.folder(part), filenames.convert_record(part)))
+        run.commit(run.done(part, tally.samples) for part, tally in enumerate(tallies))
+    finally:
+        run.abort()  # unless it is complete
+    tally = total(tallies)
+    keep_skips(storage, tally)
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
@@ -260,7 +304,7 @@ def _finished_before(
     index = read_index(storage)
     converted = index.metadata.get("converted")
     if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
-        hint = "give another output"
+        hint = "give another output, or replace it: overwrite=True (--overwrite)"
         raise UsageError("already holds a dataset, and not one of this conversion", file=storage.url, hint=hint)
     size, compression = plan.shard_size, plan.compression
     Writer(plan.out, plan.columns, shard_size=size, compression=compression, resume=True, storage_options=options)

@@ -49,6 +49,7 @@ def build(
     on_error: Literal["raise", "skip"] = "raise",
     shard_size: int | str = "64MiB",
     compression: str | None = None,
+    overwrite: bool = False,
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] | None = None,
 ) -> Conversion:
@@ -79,6 +80,8 @@ def build(
             columns; it reports each to `watch` and counts them.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a build that was killed
+            begins again.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped input or sample; its sizes are numbers
             of inputs. The default shows a line on a terminal, and logs one every 30 seconds elsewhere.
@@ -122,6 +125,7 @@ def build(
             storage_options=storage_options,
             watch=watch,
             parts=parts,
+            overwrite=overwrite,
         )
     finally:
         if shown_line is not None:

@@ -22,6 +22,7 @@ from mdsx.format import Encoder, Schema, filenames
 from mdsx.process import Report, deliver
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.writer import Writer
+from mdsx.writer.runs import RUN
 
 _REPORT_EVERY = 0.1  # seconds
 
@@ -51,7 +52,7 @@ class PartWork:
         believe(self.known)
         plan, source, options = self.plan, self.source, self.options
         url, units = plan.part_url(task), plan.part_units(task)
-        done = PartTallies(open_storage(plan.out, options), task)
+        done = PartTallies(open_storage(plan.records_url(task), options), task)
         finished = is_finished(url, options)
         if finished and len(done.tallies) < len(units):
             raise UsageError("holds another dataset", file=url, hint="give another output")
@@ -61,7 +62,7 @@ class PartWork:
             shard_size=plan.shard_size,
             compression=plan.compression,
             resume=True,
-            metadata={**source.metadata(plan.columns), "converted": {"from": plan.kind, "digest": plan.digest}},
+            metadata={RUN: plan.run} if plan.run else metadata_of(plan, source),
             storage_options=options,
         ) as out:
             if finished:
@@ -81,6 +82,11 @@ class PartWork:
                 hint = "the sources have changed: remove the output and convert them again"
                 raise UsageError("holds more samples than its sources", file=url, found=out.samples, hint=hint)
         return done.total(len(units))
+
+
+def metadata_of(plan: Plan, source: Source) -> dict[str, Any]:
+    """Return the metadata of the converted dataset."""
+    return {**source.metadata(plan.columns), "converted": {"from": plan.kind, "digest": plan.digest}}
 
 
 def is_finished(url: str, options: StorageOptions | None) -> bool:

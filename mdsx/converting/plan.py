@@ -24,7 +24,10 @@ MAX_PARTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One conversion. A single part is written to `out` itself; several are written to `part-NNNNN/` below it."""
+    """One conversion. A single part is written to `out` itself; several are written to `part-NNNNN/` below it.
+
+    `run`: of one that replaces a dataset; its parts are written to attempts' folders. "" for any other.
+    """
 
     out: str
     kind: str
@@ -36,6 +39,7 @@ class Plan:
     compression: str | None
     on_error: str
     parts: int
+    run: str = ""
 
     @classmethod
     def of(
@@ -60,7 +64,14 @@ class Plan:
         )
 
     def part_url(self, part: int) -> str:
-        return self.out if self.parts == 1 else f"{self.out.rstrip('/')}/{filenames.part(part)}"
+        if self.parts == 1 and not self.run:
+            return self.out
+        folder = filenames.attempt(part, self.run) if self.run else filenames.part(part)
+        return f"{self.out.rstrip('/')}/{folder}"
+
+    def records_url(self, part: int) -> str:
+        """Return where the record of a part is kept until it is finished."""
+        return self.part_url(part) if self.run else self.out
 
     def part_units(self, part: int) -> tuple[Unit, ...]:
         count = len(self.units)

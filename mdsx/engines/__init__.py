@@ -1,11 +1,9 @@
 """Datasets written and read by distributed engines: `mdsx.engines.ray` and `mdsx.engines.spark`.
 
-- `job.py`: what all tasks of a distributed write share, and one attempt at a task.
-- `commit.py`: the driver's part: it begins a job, and makes a dataset of the attempts that count.
 - `clean.py`: `mdsx.clean`, which removes what dead runs left.
 - `reading.py`: a dataset cut into pieces, for the tasks that read it.
 
-The rules of exactly once are in `commit.py`. Each engine is an extra, imported when it is used.
+The rules of exactly once are in `mdsx/writer/runs/commit.py`. Each engine is an extra, imported when it is used.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mdsx.engines import replaced, verdicts
-from mdsx.engines.attempts import attempts_at, folders_of, remove_files, runs_of
+from mdsx.engines import verdicts
 from mdsx.engines.verdicts import Ages, Leftover, Run
 from mdsx.errors import ChangedError, TransportError
 from mdsx.format import filenames
@@ -31,6 +30,7 @@ from mdsx.progress import Progress
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_age
 from mdsx.storage import Entry, Storage, StorageOptions, discard, open_storage, remove
+from mdsx.writer.runs import attempts_at, folders_of, remove_files, replaced, runs_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from mdsx.dataset import Dataset
 from mdsx.engines import ray_library
-from mdsx.engines.commit import Driver, Written, check_place
-from mdsx.engines.job import Done, Job
 from mdsx.engines.ray_blocks import batch_of, check_names, columns_of
 from mdsx.engines.ray_library import require_ray
 from mdsx.errors import UsageError
@@ -26,6 +24,7 @@ from mdsx.sizes import parse_size
 from mdsx.storage import StorageOptions, open_storage, sealed
 from mdsx.storage.cache import CacheLike
 from mdsx.writer import Options
+from mdsx.writer.runs import Done, Driver, Job, Written, check_place
 
 __all__ = ["Datasink", "read"]
 

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from mdsx.arrow import pa
-from mdsx.engines.commit import Driver, Written, aborting
-from mdsx.engines.job import Done, Job
 from mdsx.engines.spark_batches import small_batches
 from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
 from mdsx.storage import StorageOptions
 from mdsx.warn import warn
+from mdsx.writer.runs import Done, Driver, Job, Written, aborting
 
 __all__ = ["columns_of", "register", "write"]
 

@@ -5,7 +5,7 @@ begins in one process (`Source.writer`) and ends in another (`Writer.commit`, `W
 
 Rules of a write:
 - Spark lets one attempt of each partition return its message, whatever it retries or speculates (its commit
-  coordinator), and calls `commit` once, with these messages. `mdsx.engines.commit` has the rest.
+  coordinator), and calls `commit` once, with these messages. `mdsx.writer.runs` has the rest.
 - If `commit` raises an error, Spark calls `abort` with all messages. The index may be stored then, so `abort` removes
   nothing: a commit that can know has removed the attempts itself. If a task failed, at least one message is None.
 """
@@ -25,12 +25,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from mdsx.engines.commit import Driver
-from mdsx.engines.job import Done
 from mdsx.engines.spark_options import ReadOptions, WriteOptions
 from mdsx.engines.spark_scan import Scan
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
+from mdsx.writer.runs import Done, Driver
 
 
 class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of its own, without types here

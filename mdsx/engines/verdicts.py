@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mdsx.engines.attempts import Attempts, is_finished
 from mdsx.format import filenames
 from mdsx.storage import Entry
+from mdsx.writer.runs import Attempts, is_finished
 
 LEAST = 3600.0
 """Seconds without a sign of life before a run can be dead: its driver missed twelve."""

@@ -8,7 +8,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
 | `part-00000-0123456789abcdef/` | the same, written by one attempt at a task of a distributed engine |
-| `_runs/<run>.begun`, `.alive`, `.dead`, `.replaced` | a distributed write: see `RunSign` |
+| `_runs/<run>.begun`, `.alive`, `.overwrites`, `.dead`, `.replaced` | a distributed write: see `RunSign` |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
@@ -47,9 +47,10 @@ CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
 RUNS_FOLDER = "_runs/"
-RunSign = Literal["begun", "alive", "dead", "replaced", "clock"]
-"""What the record of a distributed write says: when it began; when its driver was last alive; that a clean takes it for
-dead; and which index it replaces. `clock`: of a clean, which learns the storage's time from it."""
+RunSign = Literal["begun", "alive", "overwrites", "dead", "replaced", "clock"]
+"""What the record of a distributed write says: when it began; when its driver was last alive; that it is no engine's,
+but a writer's with `overwrite=True`; that a clean takes it for dead; and which index it replaces. `clock`: of a clean,
+which learns the storage's time from it."""
 
 LENGTHS_FOLDER = "_lengths/"
 POINTERS_FOLDER = "_mdsx-tars/"
@@ -78,11 +79,11 @@ _RUN_SIGN = re.compile(rf"_runs/([0-9a-f]{{16}})\.({'|'.join(get_args(RunSign))}
 _KEPT_INDEX = re.compile(r"index-[0-9a-f]{32}\.json|index\.before-repair-[0-9a-f]+\.json")
 _RUN_MARK = re.compile(r"part-[0-9]{5,}-[0-9a-f]{16}/_mdsx/run\.([0-9a-f]{16})")
 _OF_DATASET = re.compile(
-    r"index\.json|_mdsx/(writer\.json|replaced\.json|journal\.[0-9]{5,}\.json|run\.[0-9a-f]{16})"
-    r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32"
+    r"index\.json|_mdsx/(writer\.json|journal\.[0-9]{5,}\.json|run\.[0-9a-f]{16})"
+    r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32|_convert/part\.[0-9]{5,}\.json"
 )
 _OF_WHOLE = re.compile(
-    r"_convert/(plan|skipped|part\.[0-9]{5,})\.json|_mdsx-(tars|parquet)\.json"
+    r"_convert/(plan|skipped)\.json|_mdsx-(tars|parquet)\.json"
     r"|_mdsx-tars/(passes\.json|[0-9a-f]{16}\.json|[0-9a-f]{16}-[0-9a-f]{16}\.mdsx)"
 )
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
@@ -186,6 +187,11 @@ def attempt_folder(key: str) -> str:
     """Return the folder of the attempt that `key` is in; "" if it is in none."""
     match = _ATTEMPT.fullmatch(key)
     return "" if match is None or part_number(key) is None else match[1]
+
+
+def attempt_token(folder: str) -> str:
+    """Return the token of an attempt's folder."""
+    return folder.rpartition("-")[2]
 
 
 def run_sign(token: str, sign: RunSign) -> str:

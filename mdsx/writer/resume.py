@@ -214,7 +214,8 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
     index = _index(storage)
     begun = folder.begun()
     if not resume and index is not None:
-        raise UsageError("there is a dataset already", file=storage.url, hint="write to another place, or remove it")
+        hint = "pass overwrite=True to replace it, or write to another place"
+        raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     if not resume and (begun or stored_shards(storage)):
         hint = "pass resume=True to continue it, or remove it"
         raise UsageError("there is an unfinished dataset already", file=storage.url, hint=hint)

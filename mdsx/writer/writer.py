@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from mdsx.arrow import ArrowData, encode_batch
 from mdsx.errors import ChangedError, UsageError, shown
@@ -42,6 +42,9 @@ from mdsx.shards import column_of, write_length_file
 from mdsx.storage import StorageOptions, open_storage
 from mdsx.writer.resume import Folder, Options, begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
+
+if TYPE_CHECKING:
+    from mdsx.writer.runs import Overwriting
 
 _STAGED_BYTES = 2**20
 _STAGED_SAMPLES = 1024
@@ -73,6 +76,9 @@ class Writer:
         metadata: A JSON object to keep in the index. If runs differ, that of the run that finishes is kept.
         resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
             of samples that are already stored, which the caller skips.
+        overwrite: Whether to replace a finished dataset. It stays as it is, and readers see it, until this one is
+            complete; if this one fails or is killed, it stays for good. Nothing is written if the folder has anything
+            that the dataset there does not name. See docs/writing.md.
         lengths: Columns by which jobs will pack samples, such as ["tokens"]: the lengths of all samples are also stored
             in a file of their own, which is read faster than the rows of all shards, and the index has their sum, from
             which the default window of `mdsx.Pack` follows. `mdsx.write_lengths` adds the file to a finished dataset.
@@ -94,6 +100,7 @@ class Writer:
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
         resume: bool = False,
+        overwrite: bool = False,
         lengths: Sequence[str] = (),
         storage_options: StorageOptions | None = None,
     ) -> None:
@@ -105,7 +112,16 @@ class Writer:
         self._lengths = tuple(lengths)
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
-        self._storage = open_storage(url, storage_options, write=True)
+        if overwrite and resume:
+            hint = "overwrite=True begins again; resume=True continues a dataset that was begun without it"
+            raise UsageError("resume and overwrite exclude each other", hint=hint)
+        self._overwriting: Overwriting | None = None
+        if overwrite:
+            self._overwriting = self._overwrite(url, columns, shard_size, compression, storage_options)
+        if self._overwriting is None:
+            self._storage = open_storage(url, storage_options, write=True)
+        else:
+            self._storage, self._metadata = self._overwriting.begin_part(0), self._overwriting.metadata
         self._folder = Folder(self._storage, self._options)
         found = begin(self._storage, self._folder, self._options, resume=resume)
         self._finished = isinstance(found, Index)
@@ -179,12 +195,33 @@ class Writer:
                 return
             if kind is None:
                 self._finish()
-            elif self._ready:
+            elif self._ready and self._overwriting is None:
                 with suppress(Exception):  # do not hide the one that leaves the `with`
                     self._flush()
         finally:
             self._ready, self._left = False, True
             self._uploads.close()
+            if self._overwriting is not None:
+                self._overwriting.abort()  # unless it is complete
+
+    def _overwrite(
+        self,
+        url: str | os.PathLike[str],
+        columns: Mapping[str, str],
+        shard_size: int | str,
+        compression: str | None,
+        options: StorageOptions | None,
+    ) -> Overwriting | None:
+        from mdsx.writer.runs import Overwriting  # its jobs write with a writer
+
+        return Overwriting.begin(
+            os.fspath(url),
+            columns,
+            shard_size=shard_size,
+            compression=compression,
+            metadata=self._metadata,
+            storage_options=options,
+        )
 
     def _refuse(self) -> NoReturn:
         if not self._entered or self._left:
@@ -260,6 +297,8 @@ class Writer:
             data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
         self._storage.put(filenames.INDEX, data)
         self._folder.remove()
+        if self._overwriting is not None:
+            self._overwriting.commit([self._overwriting.done(0, self._samples)])
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:
         """Raise ChangedError unless every shard is still there with its size: another writer may have changed them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Run
 from tests.engines.test_clean import dead, folders
-from tests.engines.test_commit import batches, begin
+from tests.writer.runs.test_commit import batches, begin
 
 
 def test_it_prints_what_is_removed_and_what_stays(run: Run, tmp_path: Path) -> None:

@@ -3,10 +3,13 @@ number of processes."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ import pytest
 
 import mdsx
 from mdsx import Conversion, Dataset, Progress, SampleError, UsageError
+from tests.conftest import Often
+from tests.writer.jobs import DieAt, killed, start_job
 
 COLUMNS = {"n": "int64", "text": "str"}
 
@@ -174,3 +179,57 @@ def test_a_function_that_others_cannot_import_is_refused(tmp_path: Path) -> None
 def test_more_processes_than_parts_are_pointed_out(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="only 2 of 3 processes can work.*give parts=3"):
         built(tmp_path / "out", processes=3, parts=2)
+
+
+# --- overwrite
+
+
+def folders(folder: Path) -> set[str]:
+    """Return the folders of the parts that the index names."""
+    index = json.loads((folder / "index.json").read_text())
+    return {name.partition("/")[0] for name, *_ in index["shards"]["files"]}
+
+
+def numbers(folder: Path) -> list[int]:
+    return [int(sample["n"]) for sample in Dataset(folder)]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_build_replaces_a_dataset(tmp_path: Path, parts: int) -> None:
+    folder = tmp_path / "built"
+    built(folder, parts=2)
+    for _ in range(2):  # also one of the same inputs
+        made = built(folder, failing, range(5, 20), parts=parts, on_error="skip", overwrite=True)
+        assert (made.samples, made.skipped, made.already) == (14, 1, False)
+        assert numbers(folder) == [number for number in range(5, 20) if number != 7]
+        folders = {path.name for path in folder.iterdir()}
+        assert folders == {"_convert", "index.json", *(path.name for path in folder.glob("part-*"))}
+        assert [path.name for path in (folder / "_convert").iterdir()] == ["skipped.json"]
+        assert len(list(folder.glob("part-*"))) == parts
+    assert Dataset(folder).fingerprint
+    with pytest.raises(UsageError, match="overwrite=True"):
+        built(folder)
+
+
+def test_a_build_that_fails_leaves_the_old_dataset(tmp_path: Path) -> None:
+    built(tmp_path / "built")
+    before = files(tmp_path / "built")
+    with pytest.raises(SampleError, match="seven"):
+        built(tmp_path / "built", failing, overwrite=True)
+    assert files(tmp_path / "built") == before
+    (tmp_path / "built" / "notes.txt").touch()
+    with pytest.raises(UsageError, match=r"notes.txt"):
+        built(tmp_path / "built", overwrite=True)
+
+
+def test_a_build_that_is_killed_leaves_the_old_dataset_or_the_new_one(tmp_path: Path, often: Often) -> None:
+    rng = random.Random(27)
+    for number in range(often(4, 60)):
+        folder = tmp_path / str(number)
+        built(folder, parts=2)
+        work = partial(built, folder, inputs=range(100, 150), parts=3, overwrite=True)
+        killed(start_job(work, hook=DieAt(rng.randrange(400))))
+        assert numbers(folder) in (list(range(40)), list(range(100, 150)))
+        built(folder, inputs=range(7), overwrite=True)
+        assert numbers(folder) == list(range(7))
+        assert {name.partition("/")[0] for name in files(folder)} == {"index.json", *folders(folder)}

@@ -17,16 +17,17 @@ import boto3
 import pytest
 
 import mdsx
-from mdsx.engines import replaced, verdicts
-from mdsx.engines.attempts import run_of
+from mdsx.engines import verdicts
 from mdsx.engines.clean import Cleaned
-from mdsx.engines.commit import Driver
-from mdsx.engines.job import Done, Job
-from mdsx.engines.record import Record
 from mdsx.format import filenames
 from mdsx.storage import open_storage
 from mdsx.storage.local import LocalStorage
-from tests.engines.test_commit import COLUMNS, SAMPLES, batches, begin, fails, keys, numbers
+from mdsx.writer.runs import replaced
+from mdsx.writer.runs.attempts import run_of
+from mdsx.writer.runs.commit import Driver
+from mdsx.writer.runs.job import Done, Job
+from mdsx.writer.runs.record import Record
+from tests.writer.runs.test_commit import COLUMNS, SAMPLES, batches, begin, fails, keys, numbers
 
 DAY = 86400.0
 

@@ -16,13 +16,13 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import mdsx
-from mdsx.engines import replaced
-from mdsx.engines.attempts import attempts_at
-from mdsx.engines.commit import Driver
-from mdsx.engines.job import Done
-from mdsx.engines.record import Record
+from mdsx.writer.runs import replaced
+from mdsx.writer.runs.attempts import attempts_at
+from mdsx.writer.runs.commit import Driver
+from mdsx.writer.runs.job import Done
+from mdsx.writer.runs.record import Record
 from tests.engines.test_clean import DAY, age, die
-from tests.engines.test_commit import COLUMNS, SAMPLES, batches, begin, fails, numbers
+from tests.writer.runs.test_commit import COLUMNS, SAMPLES, batches, begin, fails, numbers
 
 
 class _Killed(BaseException):

@@ -7,9 +7,9 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 
 import mdsx
-from mdsx.engines.commit import Driver
 from mdsx.format import filenames
 from mdsx.storage import open_storage
+from mdsx.writer.runs import Driver
 from tools.pages import table
 from tools.scale.made import COLUMNS, SAMPLES
 from tools.scale.measured import HEADS, measured

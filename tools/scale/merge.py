@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 import xxhash
 
 import mdsx
-from mdsx.engines.commit import Driver
-from mdsx.engines.job import Done
 from mdsx.format import filenames, parse_index
 from mdsx.storage import open_storage
+from mdsx.writer.runs import Done, Driver
 from tools.pages import table
 from tools.scale.made import COLUMNS, SAMPLES, folders, make
 from tools.scale.measured import HEADS, measured

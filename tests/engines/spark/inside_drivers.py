@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 import mdsx
-from mdsx.engines.commit import Written
 from mdsx.engines.spark import write
+from mdsx.writer.runs.commit import Written
 from tests.engines.spark.inside_faults import (
     WAIT,
     Watched,

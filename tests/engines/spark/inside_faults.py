@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 import mdsx
-from mdsx.engines.commit import Written
 from mdsx.engines.spark import write
 from mdsx.format import filenames
+from mdsx.writer.runs.commit import Written
 from tests.engines.test_clean import age
 from tools.servers.s3 import S3Server
 

@@ -4,6 +4,7 @@
 |---|---|
 | `<run>.begun` | the run has begun, and has neither a dataset nor ended; its time is the run's beginning |
 | `<run>.alive` | the driver renews it every five minutes; its time is the last sign of life |
+| `<run>.overwrites` | the run is that of a writer with `overwrite=True` |
 | `<run>.dead` | a clean takes the run for dead, and removes what it left |
 
 All times are the storage's, so the clocks of machines do not matter. Files of attempts are signs of life too: each
@@ -19,12 +20,13 @@ from __future__ import annotations
 import threading
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
-from mdsx.engines.job import RENEWED
 from mdsx.errors import ChangedError, MdsxError
 from mdsx.format import filenames
 from mdsx.storage import Storage, remove
+from mdsx.writer.runs.job import RENEWED
 
 State = Literal["running", "dead", "cleaned"]
 
@@ -32,15 +34,17 @@ State = Literal["running", "dead", "cleaned"]
 class Record:
     """The record of a run. The signs of life end with the object that began it; a copy gives none."""
 
-    def __init__(self, storage: Storage, run: str) -> None:
-        self._storage, self._run = storage, run
+    def __init__(self, storage: Storage, run: str, *, overwrites: bool = False) -> None:
+        self._storage, self._run, self._overwrites = storage, run, overwrites
         self._over = threading.Event()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Record, (self._storage, self._run)
+        return partial(Record, overwrites=self._overwrites), (self._storage, self._run)
 
     def begin(self) -> None:
         """Begin the record, and renew it in the background. Raise TransportError."""
+        if self._overwrites:
+            self._storage.put(filenames.run_sign(self._run, "overwrites"), b"")
         self._storage.put(filenames.run_sign(self._run, "begun"), b"")
         weakref.finalize(self, self._over.set)
         name, args = f"mdsx-run-{self._run}", (self._storage, self._run, self._over)
@@ -72,7 +76,7 @@ class Record:
     def remove(self) -> None:
         """Remove the record: the run has a dataset, or has removed its attempts."""
         self.stop()
-        for sign in _SIGNS:
+        for sign in (*_SIGNS, "overwrites") if self._overwrites else _SIGNS:
             remove(self._storage, filenames.run_sign(self._run, sign))
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from mdsx.engines.attempts import folders_of
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError
 from mdsx.format import Index, filenames, parse_index, parse_json
 from mdsx.storage import Entry, Storage
+from mdsx.writer.runs.attempts import folders_of
 
 _FORMAT, _VERSION = "mdsx-replaced", 1
 _UNKNOWN = "remove it, and what is left of the dataset that was replaced"

@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import pytest
 
 import mdsx
-from mdsx.engines import commit, job
-from mdsx.engines.commit import Driver, aborting
-from mdsx.engines.job import Done, Job
-from mdsx.engines.record import Record
 from mdsx.format import filenames
 from mdsx.storage import Entry, Storage
+from mdsx.writer.runs import commit, job
+from mdsx.writer.runs.commit import Driver, aborting
+from mdsx.writer.runs.job import Done, Job
+from mdsx.writer.runs.record import Record
 from tests.forks import forked
 
 COLUMNS = {"number": "int64", "text": "str"}

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mdsx.engines import job
-from mdsx.engines.job import Job
 from mdsx.writer import Writer
+from mdsx.writer.runs import job
+from mdsx.writer.runs.job import Job
 
 COLUMNS = {"number": "int64", "name": "str?", "picture": "bytes?", "items": "int32[*]"}
 SAMPLES = 500

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from mdsx.engines.job import RUN
 from mdsx.errors import MdsxError
 from mdsx.format import Index, filenames, parse_index
 from mdsx.storage import Entry, Storage, remove
+from mdsx.writer.runs.job import RUN
 
 THREADS = 16
 

@@ -20,7 +20,6 @@ from mdsx.arrow import slices
 from mdsx.errors import MdsxError
 from mdsx.format import filenames
 from mdsx.storage import StorageOptions, believe, open_storage, sealed
-from mdsx.writer import Writer
 
 RUN = "run"
 """The key, in the metadata of an attempt's index, of the run that it is of."""
@@ -66,6 +65,8 @@ class Job:
         Raises:
             SampleError: A value does not fit its column. The attempt's folder stays unfinished.
         """
+        from mdsx.writer.writer import Writer  # which makes such a run itself, to overwrite
+
         believe(self.known)
         batches = iter(batches)
         first = next((batch for batch in batches if len(batch)), None)

@@ -26,17 +26,17 @@ from typing import Any, Literal
 
 import xxhash
 
-from mdsx.engines import replaced
-from mdsx.engines.attempts import THREADS, Attempts, attempts_at, folders_of, remove_files, runs_of
-from mdsx.engines.job import Done, Job
-from mdsx.engines.record import Record, State
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.process import Owner
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_size
 from mdsx.storage import Piece, Storage, StorageOptions, answered, describe, open_storage, remove
-from mdsx.writer import Options
+from mdsx.writer.resume import Options
+from mdsx.writer.runs import replaced
+from mdsx.writer.runs.attempts import THREADS, Attempts, attempts_at, folders_of, remove_files, runs_of
+from mdsx.writer.runs.job import Done, Job
+from mdsx.writer.runs.record import Record, State
 
 _MODES = ("create", "replace")
 
@@ -88,9 +88,10 @@ class Driver:
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
         mode: Literal["create", "replace"] = "create",
+        overwrites: bool = False,
         storage_options: StorageOptions | None = None,
     ) -> Driver:
-        """Begin a run: check all arguments and the place before any task starts.
+        """Begin a run: check all arguments and the place before any task starts. `overwrites`: see `overwrite.py`.
 
         Raises:
             UsageError: An argument is invalid, or there is something at `url` already.
@@ -103,9 +104,14 @@ class Driver:
         found = check_place(storage, mode)
         run = secrets.token_hex(8)
         job = Job(storage.url, dict(columns), size, compression, run, storage_options, answered())
-        record = Record(storage, run)
+        record = Record(storage, run, overwrites=overwrites)
         record.begin()
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the run has neither a dataset nor ended, in the process that began it."""
+        return self._owner.here and self._state == "open"
 
     def commit(self, results: Iterable[Done]) -> Written:
         """Make a dataset of the attempts whose results are given, and end the run.
@@ -270,8 +276,8 @@ def check_place(storage: Storage, mode: str) -> Piece | None:
         hint = 'write to another place, or replace it: mode="replace", or "overwrite" of format("mdsx")'
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
-        if any(storage.list(prefix)):
-            hint = "finish or remove that dataset"
+        if any(found is None or entry.key != filenames.CONVERT_SKIPPED for entry in storage.list(prefix)):
+            hint = "finish that dataset, or remove it"
             raise UsageError("a writer or a conversion is or was at work here", file=storage.url, hint=hint)
     if found is None:
         _refuse_unnamed(storage)
