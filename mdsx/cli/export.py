@@ -43,6 +43,9 @@ FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a
 Processes = Annotated[
     int | None, typer.Option(min=1, help="How many files to make at once. Default: 1, or all CPUs of a cluster.")
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the export in OUT, which stays until all new files are complete.")
+]
 OutOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is written.")
 ]
@@ -61,6 +64,7 @@ def tar(
     file_samples: FileSamples = None,
     processes: Processes = None,
     engine: EngineOption = None,
+    overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -92,6 +96,7 @@ def parquet(
     file_samples: FileSamples = None,
     processes: Processes = None,
     engine: EngineOption = None,
+    overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -120,6 +125,7 @@ def jsonl(
     file_samples: FileSamples = None,
     processes: Processes = None,
     engine: EngineOption = None,
+    overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -152,6 +158,7 @@ def _run(kind: Literal["tar", "parquet", "jsonl"], given: dict[str, Any], **opti
             file_samples=given["file_samples"],
             processes=given["processes"],
             engine=given["engine"],
+            overwrite=given["overwrite"],
             out_options=storage_options(given["out_option"]),
             watch=printer.watch,
             **options,

@@ -21,6 +21,7 @@ from mdsx.exporting.json_lines import JsonLines, Nan
 from mdsx.exporting.kinds import Kind
 from mdsx.exporting.parquet_files import Parquets, arrow_schema_of
 from mdsx.exporting.record import Record, begin, cut, finish, make_record, withdraw
+from mdsx.exporting.replacing import Replacing
 from mdsx.exporting.tar_files import Tars
 from mdsx.process import Engine, Report, Workers
 from mdsx.progress import Progress, Totals
@@ -98,6 +99,7 @@ def export(
     drop: Sequence[str] = (),
     processes: int | None = None,
     engine: Engine | None = None,
+    overwrite: bool = False,
     storage_options: StorageOptions | None = None,
     out_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
@@ -121,6 +123,8 @@ def export(
         drop: Columns to leave out.
         processes: How many processes export: 1 by default; with `engine`, as many as the cluster has CPUs.
         engine: "ray" exports on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
+        overwrite: Whether to replace the export in `out`, which stays until all new files are complete. These have
+            other numbers. Nothing is written if the folder has anything else. After a kill, it begins again.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         out_options: The same for `out`.
         watch: Called with an `mdsx.Progress` now and then.
@@ -151,7 +155,8 @@ def export(
     by, cuts = _cuts(dataset, options.pop("file_size", "256MiB"), options.pop("file_samples", None))
     made = _kind(kind, dataset, dict(options))
     wanted = make_record(kind, dataset.fingerprint, chosen, {**made.options, **by}, cuts, made.suffix)
-    record, there = begin(storage, wanted)
+    replacing = Replacing.begin(storage, wanted) if overwrite else None
+    record, there = (replacing.record, set[str]()) if replacing else begin(storage, wanted)
     export = _Exporter(dataset, made, storage, tuple(record.files), tuple(cuts), answered())
     missing = [number for number, name in enumerate(record.files) if name not in there]
     reporter = _Reporter(export, watch)
@@ -162,11 +167,17 @@ def export(
         paths = [storage.url, dataset.url]
         workers.map(export, missing, reporter, name="mdsx-export", paths=paths)
     except MdsxError:
-        withdraw(storage, record)
+        if replacing is None:
+            withdraw(storage, record)
+        else:
+            replacing.withdraw()
         raise
     if already := record.finished and not missing:
         return reporter.result(record, already=already)
-    finish(storage, record)
+    if replacing is None:
+        finish(storage, record)
+    else:
+        replacing.finish()
     return reporter.result(record)
 
 

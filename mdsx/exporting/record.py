@@ -7,7 +7,7 @@ are complete, so those that exist are finished. Which samples a file has depends
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -49,7 +49,7 @@ class Record:
         for name in self.options:
             if self.options[name] != other.options.get(name):
                 return f"{name} {other.options.get(name)}, not {self.options[name]}"
-        return None if self.files == other.files else "other files"
+        return None if [*self.files.values()] == [*other.files.values()] else "other files"
 
 
 def make_record(
@@ -94,17 +94,17 @@ def begin(storage: Storage, wanted: Record) -> tuple[Record, set[str]]:
     try:
         known = _load(storage)
     except MissingError:
-        if (name := _something_in(storage)) is not None:
+        if (name := next(names_in(storage), None)) is not None:
             hint = "export to an empty folder"
             raise UsageError("the folder is not empty", file=storage.url, found=name, hint=hint) from None
         discard(storage, RECORD, own=RECORD.__eq__)
-        storage.put(RECORD, _encode(wanted))
+        storage.put(RECORD, encode_record(wanted))
         return wanted, set()
     if (difference := known.difference(replace(wanted, finished=known.finished))) is not None:
         raise UsageError(
             f"holds {'' if known.finished else 'an unfinished part of '}another export; this would be {difference}",
             file=storage.url,
-            hint="give another output, or remove what is there",
+            hint="give another output, or replace what is there: overwrite=True (--overwrite)",
         )
     discard(storage, own=lambda key: key == RECORD or key in known.files)
     return known, _finished(storage, known)
@@ -118,7 +118,7 @@ def withdraw(storage: Storage, record: Record) -> None:
 
 def finish(storage: Storage, record: Record) -> None:
     """Note that all files are there."""
-    storage.put(RECORD, _encode(replace(record, finished=True)))
+    storage.put(RECORD, encode_record(replace(record, finished=True)))
 
 
 def _finished(storage: Storage, record: Record) -> set[str]:
@@ -126,7 +126,11 @@ def _finished(storage: Storage, record: Record) -> set[str]:
 
 
 def _load(storage: Storage) -> Record:
-    data, file = storage.get(RECORD).data, file_of(storage, RECORD)
+    return decode_record(storage.get(RECORD).data, file_of(storage, RECORD))
+
+
+def decode_record(data: bytes, file: str) -> Record:
+    """Return a stored record. Raise CorruptError, or UsageError for that of another version."""
     try:
         found = msgspec.json.decode(data, type=Record)
     except msgspec.MsgspecError as error:
@@ -136,15 +140,16 @@ def _load(storage: Storage) -> Record:
     return found
 
 
-def _encode(record: Record) -> bytes:
+def encode_record(record: Record) -> bytes:
+    """Return a record as it is stored."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1)
 
 
-def _something_in(storage: Storage) -> str | None:
-    """Return the name of something in the folder, or None if it is empty."""
+def names_in(storage: Storage) -> Iterator[str]:
+    """Yield the names of what is in the folder; on a disk, those of folders too."""
     path = storage.path(RECORD)
     if path is None:
-        return next((entry.key for entry in storage.list()), None)
+        yield from (entry.key for entry in storage.list())
+        return
     with suppress(FileNotFoundError):
-        return next((name for name in sorted(os.listdir(path.parent)) if not filenames.is_temporary(name)), None)
-    return None
+        yield from (name for name in sorted(os.listdir(path.parent)) if not filenames.is_temporary(name))

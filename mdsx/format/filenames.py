@@ -7,7 +7,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.json` | the index, written last |
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
-| `part-00000-0123456789abcdef/` | the same, written by one attempt at a task of a distributed engine |
+| `part-00000-0123456789abcdef/` | the same, written by one attempt at a task, or by a writer that overwrites |
 | `_runs/<run>.begun`, `.alive`, `.overwrites`, `.dead`, `.replaced` | a distributed write: see `RunSign` |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |

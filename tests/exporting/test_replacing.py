@@ -1,0 +1,102 @@
+"""`overwrite=True`: the old export is whole until the new one is complete, and nothing of others is touched."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.storage import open_storage
+from tests.conftest import Often
+from tests.writer.jobs import DieAt, contents, killed, start_job
+
+
+def write(url: Path, first: int, stop: int) -> None:
+    with mdsx.Writer(url, {"id": "int64"}) as out:
+        for number in range(first, stop):
+            out.write({"id": number})
+
+
+@pytest.fixture
+def datasets(tmp_path: Path) -> tuple[Path, Path]:
+    write(tmp_path / "old", 0, 25)
+    write(tmp_path / "new", 100, 118)
+    return tmp_path / "old", tmp_path / "new"
+
+
+def exported(dataset: Path, out: Path | str, **options: Any) -> mdsx.Export:
+    return mdsx.export("jsonl", dataset, out, file_samples=5, **options)
+
+
+def ids(out: Path) -> list[int]:
+    """Return the numbers in the files that the record names."""
+    record = json.loads((out / "_mdsx-export.json").read_text())
+    assert record["finished"]
+    return [json.loads(line)["id"] for name in record["files"] for line in (out / name).read_text().splitlines()]
+
+
+def test_the_new_export_replaces_the_old_one(datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new, out = *datasets, tmp_path / "out"
+    exported(old, out, overwrite=True)  # nothing to replace
+    with pytest.raises(mdsx.UsageError, match="overwrite=True"):
+        exported(new, out)
+    found = exported(new, out, overwrite=True)
+    assert list(found.files) == [f"data-{number:05d}.jsonl" for number in range(5, 9)]
+    assert {path.name for path in out.iterdir()} == {"_mdsx-export.json", *found.files}
+    assert ids(out) == list(range(100, 118))
+    assert exported(new, out).already
+    exported(old, out, overwrite=True)
+    assert ids(out) == list(range(25))
+    assert len(list(out.iterdir())) == 6
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "data-00009.jsonl", "data-00000.jsonl.bak", "sub/data-00000.jsonl"])
+def test_what_the_record_does_not_name_is_refused(datasets: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    old, new, out = *datasets, tmp_path / "out"
+    exported(old, out)
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("mine")
+    before = contents(out)
+    with pytest.raises(mdsx.UsageError, match="does not name"):
+        exported(new, out, overwrite=True)
+    (out / "_mdsx-export.json").write_text("{")
+    with pytest.raises(mdsx.CorruptError):
+        exported(new, out, overwrite=True)
+    (out / "_mdsx-export.json").unlink()
+    with pytest.raises(mdsx.UsageError, match="not empty"):
+        exported(new, out, overwrite=True)
+    assert contents(out).items() == {key: data for key, data in before.items() if key != "_mdsx-export.json"}.items()
+
+
+def test_an_export_that_fails_leaves_the_old_one(datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new, out = *datasets, tmp_path / "out"
+    exported(old, out)
+    before = contents(out)
+    shard = next(new.glob("shard*"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(mdsx.CorruptError):
+        exported(new, out, overwrite=True)
+    assert contents(out) == before
+
+
+def test_a_kill_leaves_the_old_export_or_the_new_one(datasets: tuple[Path, Path], tmp_path: Path, often: Often) -> None:
+    (old, new), rng = datasets, random.Random(27)
+    for number in range(often(8, 80)):
+        out = tmp_path / str(number)
+        exported(old, out)
+        killed(start_job(partial(exported, new, out, overwrite=True), hook=DieAt(rng.randrange(80))))
+        assert ids(out) in (list(range(25)), list(range(100, 118)))
+        exported(new, out, overwrite=True)
+        assert ids(out) == list(range(100, 118))
+        assert len(list(out.iterdir())) == 1 + 4
+
+
+def test_an_object_store_replaces_too(datasets: tuple[Path, Path], s3_url: str) -> None:
+    for dataset in (*datasets, datasets[1]):
+        files = exported(dataset, s3_url, overwrite=True).files
+        assert {entry.key for entry in open_storage(s3_url).list()} == {"_mdsx-export.json", *files}
