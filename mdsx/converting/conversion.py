@@ -272,7 +272,7 @@ def _overwrite(
         plan = replace(plan, run=run.driver.job.run)
         reporter = WatchReporter(plan, watch)
         reporter.report()
-        work = PartWork(plan, source, options, answered())
+        work = PartWork(plan, source, sealed(options), answered())
         paths = [plan.out, *(file.url for file in plan.files[:1])]
         tallies = list(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
         for part in range(plan.parts):
