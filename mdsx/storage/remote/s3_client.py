@@ -7,14 +7,12 @@ credentials were refused is dropped, so that the next request reads them again. 
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from weakref import WeakSet
 
@@ -32,11 +30,11 @@ from mdsx.secret import Secret, hide
 from mdsx.storage.base import MissingBucketError
 from mdsx.storage.options import RemoteOptions
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import Body, excess, safe
+from mdsx.storage.remote.answer import excess, safe
 from mdsx.storage.remote.http import asked_pause
 from mdsx.storage.remote.logs import keep_secrets
+from mdsx.storage.remote.s3_answers import asking, bound_client
 from mdsx.storage.remote.trust import endpoint
-from mdsx.storage.remote.wire import bounded
 from mdsx.storage.retry import TransientError
 
 REGION = "x-amz-bucket-region"
@@ -80,7 +78,6 @@ _SOURCES = {
     "custom-process": "a program named in ~/.aws/config",
 }
 _LONG = 12  # characters of a key whose last four may be shown
-_REFUSED = 300  # and greater: the status of an answer that is an error
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
 _VARIABLES = ("AWS_", "BOTO_")
@@ -197,9 +194,11 @@ def _session(options: S3Options) -> Any:
     )
 
 
-def _time(value: Any) -> datetime:
+def _time(value: Any) -> Any:
     """Return the time that a text says. botocore's own parser guesses, and takes 40 µs: half the time of a listing."""
-    return parse.time(str(value))
+    from botocore.utils import parse_timestamp
+
+    return parse.time(value) if isinstance(value, str) else parse_timestamp(value)  # a number, of other services
 
 
 def _make_client(options: S3Options) -> Any:
@@ -220,7 +219,7 @@ def _make_client(options: S3Options) -> Any:
     with _configured():
         session = _session(options)
         client = session.client("s3", endpoint_url=options.endpoint, config=config)
-        _bound(client)
+        bound_client(client)
     endpoint(client.meta.endpoint_url, file="S3", form="http://localhost:9000")
     client.meta.events.register("before-sign.s3", _Hiding(session.get_credentials()))
     keep_secrets()
@@ -241,60 +240,6 @@ class _Hiding:
             self._hidden = secret
 
 
-def _bound(client: Any) -> None:
-    """Let the client's connections be bounded ones, and read all answers here that are not objects.
-
-    botocore has no other way to say so: "before-send" may answer in its place. Without its header Expect, it never
-    reads interim answers by itself, without an end.
-    """
-    from botocore.handlers import add_expect_header
-
-    session = client._endpoint.http_session
-    pools = session._pool_classes_by_scheme  # of the manager, and of those of proxies
-    pools.update({scheme: bounded(pool) for scheme, pool in pools.items()})
-    client.meta.events.unregister("before-call.s3", add_expect_header)
-    client.meta.events.register("before-send.s3", lambda request, **_: _sent(session, request))
-
-
-class _Document(io.BytesIO):
-    """A body that has been read, as botocore expects it."""
-
-    def stream(self) -> Iterator[bytes]:
-        yield self.read()
-
-
-class _Asking(threading.local):
-    """What this thread asks for, in how many requests."""
-
-    file = ""
-    requests = 0
-
-
-_asking = _Asking()
-
-
-def _sent(session: Any, request: Any) -> Any:
-    """Return the answer to a `request` of botocore: open if it is an object, else whole."""
-    from botocore.awsrequest import AWSResponse
-
-    _asking.requests += 1
-    if _asking.requests > limits.HOPS:  # botocore asks where the bucket is, for each redirect
-        message = "the endpoint redirects without an end"
-        raise TransportError(message, file=_asking.file, hint="check AWS_ENDPOINT_URL or the option endpoint")
-    streams, request.stream_output = request.stream_output, True
-    answer = session.send(request)
-    refused = answer.status_code >= _REFUSED
-    if streams and not refused:
-        return answer
-    body = Body(answer.raw, _asking.file)
-    if refused:
-        data = _said(body)
-        answer.raw.close()
-    elif data := body.whole():
-        parse.check_xml(data)
-    return AWSResponse(answer.url, answer.status_code, answer.headers, _Document(data))
-
-
 @contextmanager
 def _configured() -> Iterator[None]:
     """Raise TransportError in place of what boto3 raises if its configuration is wrong."""
@@ -311,15 +256,6 @@ def _configured() -> Iterator[None]:
         raise TransportError(f"S3 is not configured: {error}", hint=_CREDENTIALS_HINT) from safe(error)
 
 
-def _said(body: Body) -> bytes:
-    """Return what an answer says of an error; nothing if that is no XML, as from a proxy: its status remains."""
-    with suppress(TransientError, TransportError, ValueError):
-        data = body.start()
-        parse.check_xml(data)
-        return data
-    return b""
-
-
 # --- errors
 
 
@@ -330,7 +266,7 @@ def errors(file: str) -> Iterator[None]:
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
-    _asking.file, _asking.requests = file, 0
+    asking(file)
     try:
         yield
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
