@@ -157,6 +157,11 @@ class Mixture:
         return tuple(self._sizes)
 
     @property
+    def components(self) -> tuple[tuple[str, str], ...]:
+        """Return the name and the fingerprint of each component."""
+        return tuple((member.name, member.excerpt.fingerprint) for member in self._members)
+
+    @property
     def columns(self) -> Mapping[str, str]:
         """Return the columns' names and types."""
         return {column.name: str(column.type) for column in self._members[0].excerpt.schema.columns}

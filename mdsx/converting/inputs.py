@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from itertools import pairwise
 from multiprocessing.process import current_process
+from tempfile import SpooledTemporaryFile
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ _log = logging.getLogger("mdsx")
 
 _PARTS = 16
 _UNITS = 4096
+_HELD = 2**26  # bytes of an input's samples in memory, with on_error="skip"
 _LINE_EVERY = 30.0  # seconds
 
 Function = Callable[[Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
@@ -76,8 +78,10 @@ def build(
             function may be defined anywhere, and all nodes must have the modules that it imports.
         parts: In how many parts the dataset is written, which are merged at the end: no more processes than that can
             work. The default is 16, or as many as there are inputs.
-        on_error: "skip" leaves out inputs for which the function raises an exception, and samples that do not fit the
-            columns; it reports each to `watch` and counts them.
+        on_error: "skip" leaves out inputs for which the function raises an exception, with all their samples, and
+            single samples that do not fit the columns; it reports each to `watch` and counts them. It holds the
+            samples of one input until the function has made all of them: up to 64 MiB in memory, more in a temporary
+            file.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a build that was killed
@@ -104,7 +108,8 @@ def build(
         raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
         raise UsageError("inputs are a list of what the function is called with", found=shown(inputs))
-    source = Inputs(function, inputs if isinstance(inputs, Sequence) else list(inputs), columns)
+    inputs = inputs if isinstance(inputs, Sequence) else list(inputs)
+    source = Inputs(function, inputs, columns, whole=on_error == "skip")
     parts = min(parts or _PARTS, len(source.units))
     workers = Workers.of(processes, engine)
     if engine is None and (processes or 1) > 1:
@@ -146,15 +151,20 @@ def _check_pickled(function: Function) -> None:
 
 
 class Inputs(Source):
-    """What `function` makes of each input: the samples of a dataset with `columns`. A unit is a run of inputs."""
+    """What `function` makes of each input: the samples of a dataset with `columns`. A unit is a run of inputs.
+
+    `whole`: no sample of an input for which the function raises an exception is there.
+    """
 
     kind: ClassVar[str] = "build"
 
-    def __init__(self, function: Function, inputs: Sequence[Any], columns: Mapping[str, str]) -> None:
+    def __init__(
+        self, function: Function, inputs: Sequence[Any], columns: Mapping[str, str], *, whole: bool = False
+    ) -> None:
         count = len(inputs)
         if not count:
             raise UsageError("there is no input")
-        self._function, self._inputs = function, inputs
+        self._function, self._inputs, self._whole = function, inputs, whole
         self._columns = {column.name: str(column.type) for column in Schema.from_columns(columns).columns}
         self.files = [File("the list of inputs", count, "", _identity(inputs))]
         edges = [number * count // min(count, _UNITS) for number in range(min(count, _UNITS) + 1)]
@@ -169,23 +179,46 @@ class Inputs(Source):
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Found | Block | MdsxError, None, None]:
         for number in range(unit.start, unit.stop):
-            samples = _samples(self._function, self._inputs[number])
-            place = -1
-            with closing(samples):
-                try:
-                    for place, sample in enumerate(samples):
-                        yield Found(sample, (number, place))
-                except _ReturnedError as error:
-                    yield SampleError(str(error), place=self.place_of((number, place)), hint=error.hint)
-                except MdsxError as error:
+            with closing(self._of_input(number)) as made:
+                yield from self._held(made) if self._whole else made
+            count(1)
+
+    def _of_input(self, number: int) -> Generator[Found | MdsxError, None, None]:
+        """Yield the samples of an input; then an error if the function raised one."""
+        place = -1
+        with closing(_samples(self._function, self._inputs[number])) as samples:
+            try:
+                for place, sample in enumerate(samples):
+                    yield Found(sample, (number, place))
+            except _ReturnedError as error:
+                yield SampleError(str(error), place=self.place_of((number, place)), hint=error.hint)
+            except Exception as error:
+                if type(error).__module__ == MdsxError.__module__:
                     error.add_note(f"mdsx: the function raised it for {self.place_of((number, place))}")
                     yield error
-                except Exception as error:
-                    message = f"the function raised {type(error).__name__}: {error}"
-                    wrapped = SampleError(message, place=self.place_of((number, place)))
-                    wrapped.add_note("".join(traceback.format_exception(error)).rstrip())  # it reaches other processes
-                    yield wrapped
-            count(1)
+                    return
+                message = f"the function raised {type(error).__name__}: {error}"
+                wrapped = SampleError(message, place=self.place_of((number, place)))
+                wrapped.add_note("".join(traceback.format_exception(error)).rstrip())  # it reaches other processes
+                yield wrapped
+
+    def _held(self, made: Iterator[Found | MdsxError]) -> Generator[Found | MdsxError, None, None]:
+        """Yield the samples of an input after all are made; if there is an error, yield only that."""
+        count = 0
+        with SpooledTemporaryFile(max_size=_HELD) as held:
+            for item in made:
+                if isinstance(item, MdsxError):
+                    yield item
+                    return
+                try:
+                    _Pickler(held, protocol=5).dump(item)
+                except (pickle.PicklingError, TypeError, AttributeError) as error:
+                    yield SampleError(f"the sample cannot be pickled: {error}", place=self.place_of(item.place))
+                    return
+                count += 1
+            held.seek(0)
+            for _ in range(count):
+                yield pickle.load(held)
 
     def place_of(self, place: Any) -> str:
         number, sample = place
@@ -195,6 +228,13 @@ class Inputs(Source):
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         where = ", ".join(filter(None, (self.place_of(place), error.place)))
         return restated(error, file=None, place=where)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles memory views too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (bytes, (value.tobytes(),)) if isinstance(value, memoryview) else NotImplemented
 
 
 class _ReturnedError(Exception):
@@ -239,8 +279,12 @@ def _identity(inputs: Sequence[Any]) -> str:
 
 def _encoded(value: Any) -> bytes:
     try:
-        return msgspec.msgpack.encode(value, enc_hook=_plain)
-    except (OverflowError, UnicodeEncodeError):  # a larger integer, or a path that is not UTF-8
+        return msgspec.msgpack.encode(value, enc_hook=_plain, order="deterministic")  # sets have no order of their own
+    except (
+        OverflowError,
+        UnicodeEncodeError,
+        TypeError,
+    ):  # a larger integer, a path that is not UTF-8, keys of two types
         return pickle.dumps(value)
 
 

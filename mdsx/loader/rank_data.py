@@ -50,7 +50,6 @@ from mdsx.stream import (
     SampleInfo,
     Steps,
     Task,
-    no_groups,
     takes_generator,
     warn_of_small_cache,
     warn_of_spread,
@@ -203,6 +202,7 @@ class RankData:
             phases=self.phases,
             schedule=self.dataset.phases if isinstance(self.dataset, Mixture) else (),
             run=self.dataset.run if isinstance(self.dataset, Mixture) else None,
+            components=self.dataset.components if isinstance(self.dataset, Mixture) else (),
         )
 
     @property
@@ -261,9 +261,6 @@ class RankData:
         """Return (epoch, place, phases) of a state of this order. Raise StateError that names the field."""
         if self.groups is not None:
             return self.groups.check(self.identity, self.course, state)
-        if isinstance(state, Mapping) and "groups" in state:
-            no_groups(state["groups"])
-            state = {name: value for name, value in state.items() if name != "groups"}
         return self.identity.check(state)
 
     def agreed(self, batching: Steps, batch_size: int, drop_last: bool) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from mdsx.stream.background import batches_ahead, lists_ahead
 from mdsx.stream.batching import Batching, Place, Steps, Task, in_lists, run_sizes, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.group_source import GroupSource
-from mdsx.stream.group_state import no_groups
 from mdsx.stream.groups import GroupBatching, Plan, failed_in_planning
 from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
 from mdsx.stream.machine import Pace
@@ -63,7 +62,6 @@ __all__ = [
     "info_columns",
     "info_records",
     "lists_ahead",
-    "no_groups",
     "packed_samples",
     "place_of",
     "run_sizes",

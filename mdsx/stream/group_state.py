@@ -113,15 +113,3 @@ def window_at(windows: Windows, position: int, window: int, taken: int) -> int:
         expected=f"a multiple of {windows.size}",
         hint="give batching= the window that the run had, or none if it had none; or resume at the start of an epoch",
     )
-
-
-def no_groups(found: Any) -> None:
-    """Raise StateError if groups were taken from the window of a state: its position leaves out their samples."""
-    if isinstance(found, Mapping) and found.get("taken") == 0 and not found.get("step"):
-        return
-    raise StateError(
-        "the state is in the middle of a window of groups",
-        place="groups",
-        found=shown(found),
-        hint="give the loader the batching= and epoch_steps= that the run had",
-    )

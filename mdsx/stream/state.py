@@ -13,11 +13,19 @@ from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Phases, Weight, exact
 from mdsx.stream.batching import Batching, last_epoch
 
 _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
+_OF_MIXTURES = ("run", "components", "phases", "proportions")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
+_SNAPSHOT = (
+    "if parts were appended to a dataset since, open it as it was then, with mdsx.Dataset(url, snapshot={}): "
+    "`mdsx info URL` lists its snapshots"
+)
+_REWEIGHT = (
+    "construct the mixture with the proportions, or the schedule, that the run began with, resume, and change the "
+    "proportions from there on by reweight()"
+)
 _HINTS = {
-    "fingerprint": "the checkpoint belongs to another dataset, or a mixture with another schedule: resume with the one "
-    "that it was made with; if parts were appended to a dataset since, open it as it was then, with "
-    "mdsx.Dataset(url, snapshot=...): `mdsx info URL` lists its snapshots",
+    "fingerprint": "the checkpoint belongs to another dataset: resume with the one that it was made with; "
+    + _SNAPSHOT.format("..."),
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
 }
 
@@ -87,6 +95,7 @@ class OrderIdentity:
     phases: Phases = ()  # of a weighted mixture: its schedule, with what `reweight` changed
     schedule: Phases = ()
     run: int | None = None  # of a mixture in runs
+    components: Sequence[tuple[str, str]] = ()  # of a mixture: names and fingerprints
 
     def state(self, epoch: int, position: int, *, reached: int | None = None) -> dict[str, Any]:
         """Return the state of a run at (epoch, position): JSON-able, the same on every rank.
@@ -96,9 +105,13 @@ class OrderIdentity:
         state = {"epoch": epoch, "position": position, **self._fields()}
         if self.run is not None:
             state["run"] = self.run
+        if self.components:
+            state["components"] = [list(component) for component in self.components]
         if self.phases:
             now = epoch * self.epoch_samples + position if reached is None else reached
             state["phases"] = [[start, list(map(_plain, weights))] for start, weights in self.phases if start <= now]
+            if _shares(self._declared) != _shares(self.phases[0][1]):  # reweighted before the first sample
+                state["proportions"] = list(map(_plain, self._declared))
         return state
 
     def check(
@@ -116,7 +129,9 @@ class OrderIdentity:
         """
         if not isinstance(state, Mapping):
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
-        known = {"epoch", "position", *self._fields(), "worker", "run", *(("phases",) if self.phases else ())}
+        if "groups" in state:
+            state = _of_samples(state)
+        known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES}
         if unknown := [name for name in state if name not in known]:
             raise StateError(
                 "the state has an unknown field",
@@ -129,6 +144,7 @@ class OrderIdentity:
             raise StateError("the epoch is too far", place="epoch", found=epoch, expected=f"at most {last}")
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
         # first the fields that no argument of the dataset can correct; defaults of the others depend on them
+        self._check_mixture(state)
         for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):
             if name not in state:
                 raise StateError("the state lacks a field", place=name, hint="load what state_dict() returned, whole")
@@ -136,12 +152,15 @@ class OrderIdentity:
             if type(found) is not type(expected) or found != expected:
                 if fresh and type(found) is int and 1 <= found <= _FREE_AT_START.get(name, 0):
                     continue
+                hint = _HINTS.get(name, f"construct the dataset with {_argument(name, state)} to resume")
+                if name == "fingerprint" and self.components:
+                    hint += f"; if the run had another schedule, {_REWEIGHT}"
                 raise StateError(
                     "the state is of another order, so its position means other samples",
                     place=name,
                     found=shown(found),
                     expected=repr(expected),
-                    hint=_HINTS.get(name, f"construct the dataset with {_argument(name, state)} to resume"),
+                    hint=hint,
                 )
         if type(state.get("run")) is not type(self.run) or state.get("run") != self.run:
             run = f"run={shown(state['run'])}" if "run" in state else "no run"
@@ -170,6 +189,50 @@ class OrderIdentity:
                 )
         return epoch, position, self._merged(state, reached(epoch * self.epoch_samples + position))
 
+    @property
+    def _declared(self) -> tuple[Weight, ...]:
+        """The proportions that a mixture was made with, from position 0 on."""
+        return (self.schedule or self.phases)[0][1]
+
+    def _check_mixture(self, state: Mapping[str, Any]) -> None:
+        """Raise StateError that says what of the mixture differs, if the state is of another one, or of none."""
+        if "phases" in state and not self.phases:
+            raise StateError(
+                "the state is of a mixture with proportions",
+                place="phases",
+                found=shown(state["phases"]),
+                expected="a state of a mixture without proportions" if self.components else "a state of one dataset",
+                hint=_REWEIGHT,
+            )
+        if "components" not in state or state.get("fingerprint") == self.fingerprint:
+            return
+        was, now = _components(state["components"]), dict(self.components)
+        if not self.components:
+            hint = "resume with the mixture that the run had"
+            raise StateError("the state is of a mixture", place="components", found=shown([*was]), hint=hint)
+        if list(was.values()) == list(now.values()):
+            raise StateError(
+                "the state is of a run whose mixture has another schedule, or none",
+                place="phases",
+                found=shown(state.get("phases")),
+                expected=f"the schedule of this mixture, {[[at, list(map(_plain, to))] for at, to in self.schedule]}",
+                hint=_REWEIGHT,
+            )
+        for name in (*was, *now):
+            if was.get(name) != now.get(name):
+                hint = "resume with the components that the run had"
+                if name in was and name in now:
+                    hint += "; " + _SNAPSHOT.format(f'"{was[name]}"')
+                raise StateError(
+                    f"the component {shown(name)} of the mixture is not that of the state",
+                    place="components",
+                    found=was.get(name, "no such component"),
+                    expected=now.get(name, "no such component"),
+                    hint=hint,
+                )
+        hint = "give the mixture its components in the order that the run had"
+        raise StateError("the components are in another order", place="components", found=[*was], hint=hint)
+
     def _fields(self) -> dict[str, Any]:
         return {
             "order_version": self.order_version,
@@ -185,15 +248,16 @@ class OrderIdentity:
         """Return the phases that had started in the state, then those of the schedule that start later."""
         if not self.phases:
             return ()
-        past = _parsed(state.get("phases"), len(self.phases[0][1]), now)
-        weights = self.phases[0][1]
-        if _shares(past[0][1]) != _shares(weights):
+        weights = self._declared
+        past = _parsed(state.get("phases"), len(weights), now)
+        began = _parsed([[0, state["proportions"]]], len(weights), 0) if "proportions" in state else past
+        if _shares(weights) not in (_shares(past[0][1]), _shares(began[0][1])):
             raise StateError(
-                "the state is of a mixture with other weights",
+                "the state is of a mixture with other proportions",
                 place="phases",
                 found=[[begin, list(map(_plain, there))] for begin, there in past],
                 expected=f"{list(map(_plain, weights))} from position 0 on",
-                hint="construct the mixture with the weights that the run began with, resume, then reweight",
+                hint=_REWEIGHT,
             )
         begun = {start for start, _ in past}
         if missing := [start for start, _ in self.schedule if start <= now and start not in begun]:
@@ -204,6 +268,34 @@ class OrderIdentity:
                 expected=f"one from position {missing[0]}",
             )
         return past + tuple(phase for phase in self.schedule if phase[0] > now)
+
+
+def _of_samples(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state of the same place in the order of samples. Raise StateError if groups were taken from its
+    window, whose samples are at later positions too, or steps of its epoch."""
+    found = state["groups"]
+    if not isinstance(found, Mapping) or found.get("taken") != 0 or found.get("step"):
+        raise StateError(
+            "the state is in the middle of a window of groups, or of an epoch of a fixed number of steps",
+            place="groups",
+            found=shown(found),
+            hint="give the loader the batching= and epoch_steps= that the run had",
+        )
+    order = {name: value for name, value in state.items() if name != "groups"}
+    return {**order, "epoch": found["epoch"]} if "epoch" in found else order
+
+
+def _components(found: Any) -> dict[str, str]:
+    try:
+        pairs = [(name, fingerprint) for name, fingerprint in map(_listed, _listed(found))]
+        components = dict(pairs)
+        if not all(isinstance(text, str) for pair in components.items() for text in pair):
+            raise TypeError("not text")
+    except (TypeError, ValueError):
+        raise StateError(
+            "the state lacks the components of a mixture", place="components", found=shown(found)
+        ) from None
+    return components
 
 
 def _parsed(found: Any, components: int, now: int) -> Phases:

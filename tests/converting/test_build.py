@@ -233,3 +233,65 @@ def test_a_build_that_is_killed_leaves_the_old_dataset_or_the_new_one(tmp_path: 
         built(folder, inputs=range(7), overwrite=True)
         assert numbers(folder) == list(range(7))
         assert {name.partition("/")[0] for name in files(folder)} == {"index.json", *folders(folder)}
+
+
+def ending_badly(number: int) -> Iterator[dict[str, Any]]:
+    """Makes three samples, but fails after two of the seventh input. It reuses the dict."""
+    sample: dict[str, Any] = {}
+    for copy in range(3):
+        if number == 7 and copy == 2:
+            raise ValueError("seven")
+        sample |= {"n": number, "text": memoryview(b"copy") if copy < 0 else f"copy {copy}"}
+        yield sample
+
+
+@pytest.mark.parametrize("held", [1, 2**26])
+def test_skipping_an_input_leaves_out_all_its_samples(
+    tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdsx.converting.inputs._HELD", held)  # so little that samples go to a file
+    problems: list[str] = []
+    made = built(
+        tmp_path / "out",
+        ending_badly,
+        on_error="skip",
+        watch=lambda progress: problems.extend(map(str, progress.problems)),
+    )
+    assert (made.samples, made.skipped) == (39 * 3, 1)
+    assert [sample["n"] for sample in Dataset(tmp_path / "out")] == [n for n in range(40) if n != 7 for _ in range(3)]
+    assert [sample["text"] for sample in Dataset(tmp_path / "out")] == [f"copy {n}" for n in range(3)] * 39
+    (problem,) = problems
+    assert "input 7 (7), sample 1: the function raised ValueError: seven" in problem
+
+
+class OfTwo(mdsx.MdsxError):
+    """An error of a user that pickle cannot copy."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def raising_its_own(number: int) -> dict[str, Any]:
+    if number == 7:
+        raise OfTwo("se", "ven")
+    return one(number)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_class_of_the_user_names_the_input(tmp_path: Path, processes: int) -> None:
+    with pytest.raises(SampleError, match=r"input 7 \(7\).*OfTwo: seven"):
+        built(tmp_path / "raise", raising_its_own, processes=processes, parts=2)
+    assert built(tmp_path / "skip", raising_its_own, processes=processes, parts=2, on_error="skip").skipped == 1
+
+
+def test_sets_among_the_inputs_are_the_same_in_the_next_process(tmp_path: Path) -> None:
+    code = (
+        "import mdsx, sys\n"
+        "letters = lambda given: {'n': given[0], 'text': ''.join(sorted(given[1]))}\n"
+        f"done = mdsx.build(letters, [(n, set('abcdefgh')) for n in range(9)], sys.argv[1], {COLUMNS})\n"
+        "print(done.already)"
+    )
+    for seed, already in (("1", "False"), ("2", "True")):
+        command = [sys.executable, "-c", code, str(tmp_path / "out")]
+        found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        assert found.stdout.strip() == already, found.stderr

@@ -58,7 +58,7 @@ def test_another_dataset_is_named_before_its_defaults() -> None:
 
 
 def test_every_field_is_checked() -> None:
-    of_others = {"samples", "phases", "schedule", "run"}  # the fingerprint's, and below
+    of_others = {"samples", "phases", "schedule", "run", "components"}  # the fingerprint's, and below
     assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - of_others
     for field in IDENTITY.state(2, 96):
         state = IDENTITY.state(2, 96)
@@ -173,7 +173,7 @@ def test_a_phase_that_has_not_started_is_refused() -> None:
         MIXTURE.check({**MIXTURE.state(0, 60), "phases": [[0, [0.7, "1/3"]], [61, [1, 1]]]})
 
 
-@pytest.mark.parametrize("extra", ["phases", "Epoch", "", 7, None, (1, 2)])
+@pytest.mark.parametrize("extra", ["Phases", "Epoch", "", 7, None, (1, 2)])
 def test_an_unknown_field_is_refused(extra: object) -> None:
     with pytest.raises(StateError, match="unknown field"):
         IDENTITY.check({**IDENTITY.state(2, 96), extra: 1})  # type: ignore[dict-item]  # a user's mistake

@@ -256,7 +256,7 @@ def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:
     (loader,) = loaders(weighted(urls), 1, 50)
     global_batches([loader], 2)
     other = mixed([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
-    with pytest.raises(mdsx.StateError, match="weights") as caught:
+    with pytest.raises(mdsx.StateError, match="other proportions") as caught:
         loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
     assert caught.value.place == "phases"
     swapped = mixed([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
