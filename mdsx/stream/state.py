@@ -204,7 +204,8 @@ class OrderIdentity:
                 expected="a state of a mixture without proportions" if self.components else "a state of one dataset",
                 hint=_REWEIGHT,
             )
-        if "components" not in state or state.get("fingerprint") == self.fingerprint:
+        fingerprint = state.get("fingerprint")
+        if "components" not in state or not isinstance(fingerprint, str) or fingerprint == self.fingerprint:
             return
         was, now = _components(state["components"]), dict(self.components)
         if not self.components:
@@ -274,7 +275,9 @@ def _of_samples(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of the same place in the order of samples. Raise StateError if groups were taken from its
     window, whose samples are at later positions too, or steps of its epoch."""
     found = state["groups"]
-    if not isinstance(found, Mapping) or found.get("taken") != 0 or found.get("step"):
+    if not isinstance(found, Mapping):
+        raise StateError("the state's groups are not an object", place="groups", found=shown(found))
+    if any(number_of(found, name, "groups.") for name in ("taken", "step") if name in found or name == "taken"):
         raise StateError(
             "the state is in the middle of a window of groups, or of an epoch of a fixed number of steps",
             place="groups",
@@ -282,7 +285,7 @@ def _of_samples(state: Mapping[str, Any]) -> Mapping[str, Any]:
             hint="give the loader the batching= and epoch_steps= that the run had",
         )
     order = {name: value for name, value in state.items() if name != "groups"}
-    return {**order, "epoch": found["epoch"]} if "epoch" in found else order
+    return {**order, "epoch": number_of(found, "epoch", "groups.")} if "epoch" in found else order
 
 
 def _components(found: Any) -> dict[str, str]:

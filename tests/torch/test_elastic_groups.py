@@ -1,4 +1,7 @@
-"""Random runs in groups, killed and resumed in random shapes: every batch is what `mdsx.Groups` computes for it."""
+"""Random runs in groups, killed and resumed in random shapes: every batch is what `mdsx.Groups` computes for it.
+
+Hypothesis prints the seed of a failure: `pytest --hypothesis-seed=N` repeats it. With `--long`, 1,000 runs.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,10 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Data:
         "zip": one(mdsx.zip(a, str(root / "scores"))),
         "mixture": (mdsx.Mixture({"a": (a, 2), "b": (b, 1)}, epoch_samples=130), [a, b]),
         "mixture of a selection": (mdsx.Mixture({"a": (some, 1), "b": (b, 1)}), [some, b]),
+        "mixture with a schedule": (
+            mdsx.Mixture({"a": a, "b": b}, schedule={0: [2, 1], 70: [0, 1], 300: [1, 1]}, epoch_samples=97),
+            [a, b],
+        ),
         "both": (mdsx.Mixture([a, b]), [a, b]),
         "one sample": one(a.select(7, 8)),
         "empty samples": one(a.select([0, 61, 122])),
@@ -200,7 +207,8 @@ def setups(draw: Any, datasets: Data) -> Setup:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.timeout(3600)  # with --long
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(draws=st.data())
 def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> None:
     setup = draws.draw(setups(datasets))

@@ -260,7 +260,7 @@ def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:
         loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
     assert caught.value.place == "phases"
     swapped = mixed([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
-    with pytest.raises(mdsx.StateError, match="fingerprint"):
+    with pytest.raises(mdsx.StateError, match="component"):
         loaders(swapped, 1, 50)[0].load_state_dict(loader.state_dict())
 
 
