@@ -193,7 +193,7 @@ class Inputs(Source):
             except _ReturnedError as error:
                 yield SampleError(str(error), place=self.place_of((number, place)), hint=error.hint)
             except Exception as error:
-                if type(error).__module__ == MdsxError.__module__:
+                if isinstance(error, MdsxError) and type(error).__module__ == MdsxError.__module__:
                     error.add_note(f"mdsx: the function raised it for {self.place_of((number, place))}")
                     yield error
                     return
