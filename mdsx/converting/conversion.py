@@ -152,7 +152,7 @@ def convert(
         dict(rename),
         drop.split(";") if isinstance(drop, str) else list(drop),
         on_error == "skip",
-        sealed(source_options),
+        source_options,
     )
     storage = open_output(url, storage_options)
     return convert_source(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from mdsx.converting.files import File
 from mdsx.errors import MdsxError, SampleError, restated
-from mdsx.storage import StorageOptions
+from mdsx.storage import StorageOptions, sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Block(NamedTuple):
     place: Callable[[int], Any]
 
 
-class Asked(NamedTuple):
+@dataclass(frozen=True)
+class Asked:
     """What the caller of a conversion asked for.
 
     `declared`: column -> type, instead of inferred ones. `rename`: new name -> old names; `drop`: what to leave out.
@@ -62,6 +63,9 @@ class Asked(NamedTuple):
     drop: Sequence[str]
     skip: bool
     options: StorageOptions | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", sealed(self.options))
 
 
 class Source(ABC):
