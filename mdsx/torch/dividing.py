@@ -65,7 +65,7 @@ def divided_twice(by: Divider, rank: int, world_size: int) -> UsageError:
         f"{by.framework} divides what it reads among the ranks, but this dataset has only one rank's part: samples "
         "would be lost",
         found=f"rank {rank} of {world_size}",
-        hint=f"give StreamingDataset rank=0, world_size=1; or use {_LOADER}",
+        hint=f"give StreamingDataset rank=0, world_size=1; or use {_LOADER}; or an mdsx.Dataset for an evaluation",
     )
 
 
