@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import mdsx
+import mdsx.torch
 from mdsx.format import Index, parse_index
 from mdsx.storage import open_storage
 
@@ -325,3 +327,12 @@ def test_other_indices_raise_usage_error(local_url: str) -> None:
     for places in (*odd, masked, torch.empty(2, device="meta"), torch.tensor(1.5)):
         with pytest.raises(mdsx.UsageError, match="integer"):
             dataset[places]
+
+
+@pytest.mark.parametrize("read", [mdsx.Dataset, mdsx.torch.StreamingDataset, lambda urls: mdsx.Loader(urls, 1)])
+@pytest.mark.parametrize("several", [list, tuple])
+def test_several_urls_name_the_mixture(read: Callable[[Any], object], several: type) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"several datasets are read as one by mdsx\.Mixture"):
+        read(several(["a", "b"]))
+    with pytest.raises(mdsx.UsageError, match="a URL is a path, file://"):
+        read(3)

@@ -18,6 +18,7 @@ _LISTED = 50_000  # objects
 _SMALL, _FEW = 4 * 2**20, 64  # bytes of an average shard; shards that are not too many whatever their size
 _LARGE = 2**30
 _LEAST_BLOCK = 1024  # samples
+_LEAST_LIMIT = 10**9  # bytes of a cache: a smaller limit saves nothing, and leaves no room for another dataset
 _SPARE = 1.25  # for shards that are fetched ahead
 
 
@@ -115,7 +116,8 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
         if room is None or needed <= room or block <= _LEAST_BLOCK:
             break
         block //= 2
-    return Plan(lanes, block, in_use, needed, total if room is None or total <= room else max(room, needed))
+    limit = total if room is None else max(total, min(room, _LEAST_LIMIT)) if total <= room else max(room, needed)
+    return Plan(lanes, block, in_use, needed, limit)
 
 
 def _lanes(global_batch: int, lanes: int, job: Job) -> int:

@@ -18,7 +18,7 @@ from mdsx.arrow import pa
 from mdsx.engines.spark_batches import small_batches
 from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
-from mdsx.errors import UsageError
+from mdsx.errors import SampleError, UsageError
 from mdsx.storage import StorageOptions
 from mdsx.warn import warn
 from mdsx.writer.runs import Done, Driver, Job, Written, aborting
@@ -26,6 +26,7 @@ from mdsx.writer.runs import Done, Driver, Job, Written, aborting
 __all__ = ["columns_of", "register", "write"]
 
 _LACKING = re.compile(r"No module named '[\w.]+'")
+_REFUSED = re.compile(r"^mdsx\.errors\.SampleError: (.+)$", re.MULTILINE)
 _MANY, _TIMES = 16, 4  # shards, and times as many as are needed, from which a warning is worth it
 _RESULT = "part int, folder string, samples long, hash string"
 
@@ -121,5 +122,7 @@ def _collect(results: Any) -> list[Any]:
         if lacking := _LACKING.search(str(error)):
             message, hint = "the Python of Spark's tasks lacks a module", "install mdsx there: spark.pyspark.python"
             raise UsageError(message, found=lacking[0], hint=hint) from error
+        if refused := _REFUSED.search(str(error)):  # without the lines of Java around it
+            raise SampleError(refused[1]) from None
         raise
     return found

@@ -4,7 +4,7 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
-from mdsx.format.check import check_shard
+from mdsx.format.check import check_shard, sample_name
 from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder
 from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
@@ -152,6 +152,7 @@ __all__ = [
     "read_joined",
     "read_records",
     "salvage",
+    "sample_name",
     "seal_file_index",
     "seek_table_size",
     "surplus",

@@ -277,7 +277,7 @@ class SampleDecoder:
                 computed = row_checksum(row, heap[edges[0] : edges[-1]], sample)
             if computed ^ view.row_key != stored:
                 row = view.buffer[at : at + self._row_size]
-                check_row(row, heap[edges[0] : edges[-1]], sample, stored ^ view.row_key, view.file)
+                check_row(row, heap[edges[0] : edges[-1]], sample, view.row_key, view.file)
         values: dict[str, Any] = {}
         for name, field, read in view.fields.get(self) or self._bind(view):
             if field is not None:

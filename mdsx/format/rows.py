@@ -51,16 +51,16 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     return checksum
 
 
-def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str | None) -> None:
-    """Raise CorruptError unless a sample has this checksum: the one that its row stores, xor the row key."""
-    computed = row_checksum(row, heap, sample)
-    if computed != checksum:
+def check_row(row: Buffer, heap: Buffer, sample: int, row_key: int, file: str | None) -> None:
+    """Raise CorruptError unless a sample has the checksum that its row stores: the row key is in it."""
+    computed, stored = row_checksum(row, heap, sample) ^ row_key, int.from_bytes(memoryview(row)[:8], "little")
+    if computed != stored:
         raise CorruptError(
-            "the sample's checksum does not match its bytes",
+            "its checksum does not match its bytes",
             file=file,
             place=f"sample {sample}",
             found=f"{computed:016x}",
-            expected=f"{checksum:016x}",
+            expected=f"{stored:016x}",
             hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
         )
 

@@ -235,9 +235,6 @@ class ShardView:
             extents = np.empty(len(samples), schema.extents_dtype)
             extents["start"], extents["lengths"] = self.rows["start"][samples], self.rows["lengths"][samples]
             starts, stops, _ = heap_extents(schema, extents, len(self.heap), file=file, samples=samples)
-        checksums = (self.rows["checksum"][samples] ^ np.uint64(self.row_key)).tolist()
-        for sample, start, stop, checksum in zip(
-            samples.tolist(), starts.tolist(), stops.tolist(), checksums, strict=True
-        ):
+        for sample, start, stop in zip(samples.tolist(), starts.tolist(), stops.tolist(), strict=True):
             at = self.rows_offset + sample * size
-            check_row(self.buffer[at : at + size], self.heap[start:stop], sample, checksum, file)
+            check_row(self.buffer[at : at + size], self.heap[start:stop], sample, self.row_key, file)

@@ -138,7 +138,7 @@ class ShardRanges:
 
     def __init__(self, raw: RawBytes, layout: Layout, file: str) -> None:
         self._raw, self._layout, self._file = raw, layout, file
-        self._key = np.uint64(layout.row_key or 0)
+        self._key = layout.row_key or 0
 
     def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
         """Select `samples` in two requests: their rows, then the heap bytes that the rows name."""
@@ -154,10 +154,9 @@ class ShardRanges:
             low, high, _ = heap_extents(schema, rows, layout.heap_size, file=file, samples=samples)
             extents = zip(low.tolist(), high.tolist(), strict=True)
             heaps = yield from self._raw.read([(offset + start, offset + stop) for start, stop in extents])
-        checksums = (rows["checksum"] ^ self._key).tolist()
         for place, sample in enumerate(samples.tolist()):
             row = memoryview(data)[place * size : (place + 1) * size]
-            check_row(row, heaps[place], sample, checksums[place], file)
+            check_row(row, heaps[place], sample, self._key, file)
         if schema.variable:  # the heap holds only these samples
             rows["start"] = np.cumsum(high - low) - (high - low)
         heap = memoryview(b"".join(heaps))
@@ -178,7 +177,7 @@ class ShardRanges:
         schema, start = layout.schema, layout.rows_offset
         (data,) = yield from self._raw.read([(start, start + layout.samples * schema.row_size)])
         rows = np.frombuffer(data, dtype=schema.row_dtype)
-        check_row_key(schema, rows, int(self._key), file)
+        check_row_key(schema, rows, self._key, file)
         return Selection(RowLayout(schema), file, np.arange(len(rows)), rows, np.arange(len(rows)), memoryview(b""))
 
     def check(self) -> Reading[None]:

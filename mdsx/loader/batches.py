@@ -110,6 +110,9 @@ class BatchLoader:
             "_compared": False,
         }
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._data!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
     @property
     def _batching(self) -> Steps:
         """Use the ranks of now, which may be unknown when the loader is made; in an iteration, those at its start."""

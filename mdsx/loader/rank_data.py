@@ -114,6 +114,11 @@ class RankData:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pace": Pace()}
 
+    def __repr__(self) -> str:
+        """Return what a loader or dataset that reads this shows of it."""
+        batching = f", batching={shown(self.groups.layout)}" if self.groups is not None else ""
+        return f"{self.dataset!r}, seed={self.seed}, shuffle={self.shuffle}{batching}"
+
     def copy(self) -> RankData:
         """Return the same samples in the same order, to read at a separate pace."""
         copied = copy(self)

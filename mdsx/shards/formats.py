@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mdsx.errors import (
     CorruptError,
     ForbiddenError,
     FormatError,
-    MdsxError,
     MissingError,
     UnsupportedError,
     UsageError,
@@ -24,6 +20,7 @@ from mdsx.parquet import ParquetFormat
 from mdsx.process import REQUESTS, Share
 from mdsx.shards.shared_index import get_index
 from mdsx.shards.stored import retried
+from mdsx.shards.without_index import advice
 from mdsx.storage import MissingBucketError, Storage, file_of
 from mdsx.storage.cache import CacheDirectory
 from mdsx.tars import TarsFormat, is_wids
@@ -31,18 +28,6 @@ from mdsx.tars import TarsFormat, is_wids
 OURS: Final = MdsxFormat()
 FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat())
 """The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
-
-_LOOKED = 1000  # names that are looked at to find out what is here
-_KINDS = (  # of files: suffix, what to do
-    ("parquet", "here are Parquet files: make an index of them with `mdsx index parquet {url}`"),
-    ("mds", "here are MDS shards, but not their index.json: copy it here too"),
-    ("tgz|tar\\.\\w+", "here are compressed tars: convert them with `mdsx convert tar {url}/*.tar.* OUT`"),
-    (
-        "tar",
-        "here are tars: make an index of them with `mdsx index tar {url}`, or convert them (`mdsx convert tar`)",
-    ),
-    ("mdsx", "here are shards: if their writer died, finish it with resume=True, or see `mdsx repair {url}`"),
-)
 
 
 def index_keys() -> list[str]:
@@ -124,7 +109,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
         hint = f"`mdsx index tar {storage.url}`"
         raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
     message = f"no dataset is here: it has none of {', '.join(index_keys())}"
-    raise MissingError(message, file=storage.url, hint=_hint(storage))
+    raise MissingError(message, file=storage.url, hint=advice(storage, index_keys()))
 
 
 def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:
@@ -161,40 +146,3 @@ def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
                 found=", ".join(attempts[:8]),
                 hint="run the job again; or move all but one of them away",
             )
-
-
-def _hint(storage: Storage) -> str:
-    """Return what to do at a place without an index, from what is there instead."""
-    url = storage.url.rstrip("/")
-    folder, _, name = url.rpartition("/")
-    if name in index_keys():
-        return f"give the dataset's URL, without /{name}: {folder}"
-    names = list(_names(storage))
-    if filenames.CONVERT_PLAN in names:
-        return "a conversion is or was at work here: run its command again, and it continues"
-    for place in names:
-        below, _, name = place.rpartition("/")
-        if name in index_keys():
-            if filenames.part_number(place) is not None:
-                return f"here are parts of a dataset: join them with `mdsx merge {url}`"
-            return f"give the URL of one dataset: {url}/{below}"
-    for suffix, hint in _KINDS:
-        kind = re.compile(rf"\.(?:{suffix})(?![a-z0-9])", re.IGNORECASE)
-        if any(kind.search(name.rpartition("/")[2]) for name in names):
-            return hint.format(url=url)
-        if kind.search(url.rpartition("/")[2]):
-            return f"give the URL of the folder: {folder}"
-    return "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
-
-
-def _names(storage: Storage) -> Iterator[str]:
-    """Yield the first names of what is there, relative to the URL; none if they cannot be listed."""
-    local = storage.path("x")
-    try:
-        if local is None:
-            yield from (entry.key for entry in islice(storage.list(), _LOOKED))
-        else:
-            found = ((folder, name) for folder, _, names in os.walk(local.parent) for name in sorted(names))
-            yield from (os.path.relpath(os.path.join(*each), local.parent) for each in islice(found, _LOOKED))
-    except MdsxError:
-        return

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -26,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, UsageError
-from mdsx.format import Decoder, OpenedShard, Schema, Selection, StoredIndex, filenames
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, UsageError, restated
+from mdsx.format import Decoder, OpenedShard, Schema, Selection, StoredIndex, filenames, sample_name
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
 from mdsx.shards.formats import cache_folder, read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
@@ -270,9 +271,9 @@ class Shards:
         try:
             self._count(shard, opened, len(samples))
             return opened.view.select(samples, verify=not opened.verified)
-        except CorruptError:
+        except CorruptError as error:
             if self.cache is None:
-                raise
+                raise self._numbered(shard, error) from None
             self._discard(self.cache, shard)
             return self.select_stored(shard, samples)
 
@@ -293,26 +294,30 @@ class Shards:
                 self.close(shard)
                 return None
             return decoder.decode(opened.view, sample, verify=not opened.verified)
-        except CorruptError:
+        except CorruptError as error:
             if self.cache is None:
-                raise
+                raise self._numbered(shard, error) from None
             return None
 
     def select_stored(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` of a shard that is not open from storage; one that is read whole only through the cache, if
         that has room."""
-        if self.cache is not None and self.is_whole_only(shard) and self.fetch(shard) is None:
-            opened = self._state.opened.get(shard)
-            if opened is not None:
-                return opened.view.select(samples, verify=not opened.verified)
-            if (copied := self._copied(shard, samples)) is not None:
-                return copied
-        return self._state.stored.select(shard, samples)
+        try:
+            if self.cache is not None and self.is_whole_only(shard) and self.fetch(shard) is None:
+                opened = self._state.opened.get(shard)
+                if opened is not None:
+                    return opened.view.select(samples, verify=not opened.verified)
+                if (copied := self._copied(shard, samples)) is not None:
+                    return copied
+            return self._state.stored.select(shard, samples)
+        except CorruptError as error:
+            raise self._numbered(shard, error) from error.__cause__
 
     def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         """Select each of `samples` by itself, from storage, or return its error. Raise the error of the shard as such,
         if it has one: its header is damaged or another shard's, or storage fails."""
-        return self._state.stored.select_each(shard, samples)
+        found = self._state.stored.select_each(shard, samples)
+        return [self._numbered(shard, each) if isinstance(each, CorruptError) else each for each in found]
 
     def lengths(self, shard: int, column: int) -> NDArray[np.int64]:
         """Return the length of each sample of a shard, int64 [n], by the column with this number: from the shard in
@@ -408,6 +413,14 @@ class Shards:
         self.close(shard)
         cache.discard(self.key(shard))
 
+    def _numbered(self, shard: int, error: CorruptError) -> CorruptError:
+        """Return an error about a sample of a shard with the sample's number in the dataset."""
+        named = re.fullmatch(r"sample (\d+)(,.*)?", error.place or "")
+        if named is None:
+            return error
+        name = sample_name(int(named[1]), int(self.index.counts[:shard].sum()))
+        return restated(error, place=f"sample {name}{named[2] or ''}")
+
     def _path(self, shard: int) -> Path:
         path = self.storage.path(self.index.name(shard))
         assert path is not None
@@ -450,7 +463,10 @@ class Shards:
 
     def _verify(self, shard: int, opened: Opened) -> None:
         """Check a whole shard against the index."""
-        self.index.verify(shard, opened.view, file=self.file(shard))
+        try:
+            self.index.verify(shard, opened.view, file=self.file(shard))
+        except CorruptError as error:
+            raise self._numbered(shard, error) from error.__cause__
         opened.verified = True
 
 

@@ -48,6 +48,10 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
     `options`: what the storage needs to know besides its URL, by name (docs/clouds.md). Raise UsageError for another
     scheme or option, and for one that is only read if it is to `write`.
     """
+    several = isinstance(url, list | tuple)
+    if several or not isinstance(url, str | bytes | os.PathLike):
+        hint = "several datasets are read as one by mdsx.Mixture([...])" if several else None
+        raise UsageError(f"a URL is {_KNOWN}", found=shown(url), hint=hint)
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise UsageError(f"a URL is {_KNOWN}", found=shown(url))

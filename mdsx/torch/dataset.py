@@ -151,6 +151,9 @@ class StreamingDataset(IterableDataset[Any]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _loaders=WeakSet())
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._data!r}, epoch={self.epoch})"
+
     def _ask_for(self, call: str) -> None:
         """Raise UsageError if a loader has the position that `call` is about."""
         if len(self._loaders):

@@ -214,7 +214,7 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
     index = _index(storage)
     begun = folder.begun()
     if not resume and index is not None:
-        hint = "pass overwrite=True to replace it, or write to another place"
+        hint = "write to another place, or replace it with overwrite=True; resume=True is for a job that may run again"
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     if not resume and (begun or stored_shards(storage)):
         hint = "pass resume=True to continue it, or remove it"

@@ -70,6 +70,26 @@ def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
     assert damage.startswith(f"{path}: sample 7")
 
 
+def test_every_reader_says_the_same_of_a_damaged_sample(tmp_path: Path) -> None:
+    write(tmp_path, None)
+    path = shards(tmp_path)[1]
+    path.write_bytes(path.read_bytes().replace(b"text 9", b"text 8", 1))
+    (problem,) = verify(tmp_path)
+    number = int(str(problem.place).partition("(")[2].split()[0])
+    errors: list[mdsx.CorruptError] = []
+    for read in (
+        lambda: mdsx.Dataset(tmp_path)[number],
+        lambda: mdsx.Dataset(tmp_path, mmap=False)[number],
+        lambda: mdsx.Dataset(tmp_path)[number - 2 : number + 2],
+        lambda: list(mdsx.Loader(tmp_path, 1, shuffle=False)),
+    ):
+        with pytest.raises(mdsx.CorruptError) as caught:
+            read()
+        errors.append(caught.value)
+    expected = (problem.message, problem.place, problem.expected, problem.found)
+    assert [(error.message, error.place, error.expected, error.found) for error in errors] == [expected] * 4
+
+
 def test_a_damaged_frame_of_a_compressed_shard_is_named(tmp_path: Path) -> None:
     write(tmp_path, "zstd")
     path = shards(tmp_path)[0]

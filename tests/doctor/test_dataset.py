@@ -110,6 +110,13 @@ def test_the_recommendation_is_python_that_works() -> None:
     assert "Cache" not in in_place.figures["python"]
 
 
+def test_a_tiny_dataset_gets_a_cache_of_a_useful_size() -> None:
+    finding, _ = recommend(index_of(1, 1000, 43_200), "s3://b/x", Job(8, 1, 32), 2**38, "/cache")
+    assert 'limit="1.01GB"' in finding.figures["python"]
+    finding, _ = recommend(index_of(1, 1000, 43_200), "s3://b/x", Job(8, 1, 32), 10**6, "/cache")
+    assert 'limit="1.01MB"' in finding.figures["python"]
+
+
 def test_a_run_needs_its_batches_in_time() -> None:
     assert Job(64, 8, 32, step=0.5).need(index_of(10, 100, 100_000)) == 8 * 32 * 1000 / 0.5
     assert Job(64).need(BIG) is None

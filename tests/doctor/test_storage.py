@@ -295,3 +295,11 @@ def test_a_disk_is_a_storage_too(examined: Examine, tmp_path: Path) -> None:
     assert list(tmp_path.glob("data/*")) == []
     assert "endpoint" not in found
     assert redacted(found["index"].found) == "there is no finished dataset here yet"
+
+
+def test_a_folder_without_an_index_says_what_lies_in_it(examined: Examine, tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{number}.tar").touch()
+    found = examined(tmp_path)["index"]
+    assert found.state == "problem"
+    assert f"there are 12 *.tar files here: make an index of them with `mdsx index tar {tmp_path}`" in str(found.advice)

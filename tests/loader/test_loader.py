@@ -180,3 +180,16 @@ assert "torch" not in sys.modules
 
 def test_it_needs_no_torch(url: str) -> None:
     run_without_torch(PROGRAM, url)
+
+
+def test_datasets_and_loaders_show_what_they_read(url: str) -> None:
+    data, mixture = StreamingDataset(url, seed=3), mdsx.Mixture([(url, 1)])
+    shown = f"{mdsx.Dataset(url)!r}, seed=3, shuffle=True"
+    assert repr(data) == f"StreamingDataset({shown}, epoch=0)"
+    loader = StreamingDataLoader(data, 4)
+    assert repr(loader) == f"StreamingDataLoader({shown}, batch_size=4, epoch=0)"
+    loader.set_epoch(2)
+    assert repr(loader).endswith("epoch=2)")
+    assert repr(mdsx.Loader(mixture, 2, seed=3)) == f"Loader({mixture!r}, seed=3, shuffle=True, batch_size=2, epoch=0)"
+    packed = mdsx.Loader(url, 2, columns=["tokens"], batching=mdsx.Pack(16, length="tokens"))
+    assert "batching=Pack(capacity=16, length='tokens'" in repr(packed)

@@ -282,7 +282,7 @@ def test_invalid_options_raise_before_any_write(tmp_path: Path, options: dict[st
 
 def test_an_occupied_place_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "finished", [sample(1)])
-    with pytest.raises(UsageError, match="there is a dataset already"):
+    with pytest.raises(UsageError, match=r"there is a dataset already; write to another place, .*resume=True"):
         Writer(tmp_path / "finished", COLUMNS)
 
     with pytest.raises(ZeroDivisionError), Writer(tmp_path / "unfinished", COLUMNS):

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import xxhash
 
 from mdsx.arrow import slices
-from mdsx.errors import MdsxError
+from mdsx.errors import MdsxError, SampleError, restated
 from mdsx.format import filenames
+from mdsx.sizes import format_count
 from mdsx.storage import StorageOptions, believe, open_storage, sealed
 
 RUN = "run"
@@ -86,7 +87,11 @@ class Job:
         ) as writer:
             for batch in chain([first], batches):
                 for some in slices(batch, SLICE):
-                    writer.write_batch(some)
+                    try:
+                        writer.write_batch(some)
+                    except SampleError as error:
+                        place = f"partition {part}, after its first {format_count(writer.samples, 'sample')}"
+                        raise restated(error, place=f"{place}: {error.place}") from None
                 seen(writer.samples)
                 if time.monotonic() - marked > RENEWED:
                     marked = time.monotonic()

@@ -233,10 +233,11 @@ def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None
     assert not (tmp_path / "a").exists()
 
 
-def test_a_value_that_does_not_fit_names_the_column(tmp_path: Path) -> None:
+def test_a_value_that_does_not_fit_names_partition_and_column(tmp_path: Path) -> None:
     started: Job = begin(tmp_path).job
-    with pytest.raises(mdsx.SampleError, match="'number'"):
-        started.write(0, [{"number": ["no number"], "text": ["x"]}])
+    good, bad = {"number": [1, 2], "text": ["x", "y"]}, {"number": ["no number"], "text": ["x"]}
+    with pytest.raises(mdsx.SampleError, match=r"^partition 7, after its first 2 samples: .*column 'number'"):
+        started.write(7, [good, bad])
 
 
 def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""A place without an index: what lies there instead, and what to do with it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Collection, Iterator
+from itertools import islice
+
+from mdsx.errors import MdsxError
+from mdsx.format import filenames
+from mdsx.sizes import format_count
+from mdsx.storage import Storage
+
+_LOOKED = 1000  # names that are looked at
+_KINDS = (  # how names of files end; what to do. {url}: the folder with all of them
+    (r"parquet", "make an index of them with `mdsx index parquet {url}`"),
+    (r"mds(?:\.\w+)?", "these are MDS shards without their index.json: copy it here too"),
+    (r"tgz|tar\.\w+", "convert them with `mdsx convert tar {url}/*.{ending} OUT`"),
+    (r"tar", "make an index of them with `mdsx index tar {url}`, or convert them (`mdsx convert tar`)"),
+    (r"mdsx(?:\.\w+)?", "if their writer died, finish it with resume=True, or see `mdsx repair {url}`"),
+    (r"(?:jsonl|ndjson)(?:\.\w+)?", "convert them with `mdsx convert jsonl {url}/*.{ending} OUT`"),
+    (r"tfrecords?(?:\.\w+)?", "convert them with `mdsx convert tfrecord {url}/*.{ending} OUT`"),
+)
+
+
+def advice(storage: Storage, index_keys: Collection[str]) -> str:
+    """Return what to do at a place without an index, from what is there instead."""
+    url = storage.url.rstrip("/")
+    folder, _, name = url.rpartition("/")
+    if name in index_keys:
+        return f"give the dataset's URL, without /{name}: {folder}"
+    names = list(_names(storage))
+    if filenames.CONVERT_PLAN in names:
+        return "a conversion is or was at work here: run its command again, and it continues"
+    for place in names:
+        below, _, name = place.rpartition("/")
+        if name in index_keys:
+            if filenames.part_number(place) is not None:
+                return f"here are parts of a dataset: join them with `mdsx merge {url}`"
+            return f"give the URL of one dataset: {url}/{below}"
+    return _files(url, names) or "check the URL; a dataset that is still being written has no index yet"
+
+
+def _files(url: str, names: list[str]) -> str | None:
+    """Return what to do with the most frequent kind of files, or with the file that the URL names."""
+    ends = re.compile("|".join(rf"(?:\.({suffix})$)" for suffix, _ in _KINDS), re.IGNORECASE)
+    if not names and ends.search(url):
+        return f"give the URL of the folder: {posixpath.dirname(url)}"
+    kinds: dict[tuple[int, str], list[str]] = {}
+    for name in names:
+        hidden = any(part.startswith((".", "_")) for part in name.split("/"))
+        if not hidden and (found := ends.search(name)) and found.lastindex:
+            kinds.setdefault((found.lastindex, found[found.lastindex]), []).append(name)
+    if not kinds:
+        return None
+    (kind, ending), files = max(kinds.items(), key=lambda item: len(item[1]))
+    below = posixpath.commonpath(list(map(posixpath.dirname, files)))
+    folder, where = (f"{url}/{below}", f"below {below}/") if below else (url, "here")
+    verb, more = "is" if len(files) == 1 else "are", " or more" * (len(names) == _LOOKED)
+    hint = _KINDS[kind - 1][1].format(url=folder, ending=ending)
+    return f"there {verb} {format_count(len(files), f'*.{ending} file')}{more} {where}: {hint}"
+
+
+def _names(storage: Storage) -> Iterator[str]:
+    """Yield the first names of what is there, relative to the URL; none if they cannot be listed."""
+    local = storage.path("x")
+    try:
+        if local is None:
+            yield from (entry.key for entry in islice(storage.list(), _LOOKED))
+        else:
+            found = ((folder, name) for folder, _, names in os.walk(local.parent) for name in sorted(names))
+            yield from (os.path.relpath(os.path.join(*each), local.parent) for each in islice(found, _LOOKED))
+    except MdsxError:
+        return
