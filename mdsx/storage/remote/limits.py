@@ -27,7 +27,7 @@ FRAMING_SHARE = 8
 """Bytes of a body for each further byte of chunk sizes: a body of tiny chunks takes minutes of processor time."""
 
 OBJECT = 2 * 2**30
-"""Bytes of an object, or of a range, that is read at once. Downloads have no such limit: they hold no bytes."""
+"""Bytes of an object that is read to its end at once. A range has those asked for; a download keeps none."""
 DOCUMENT = 32 * 2**20
 """Bytes of a page of a listing, of a token, and of every other answer that is XML or JSON."""
 ERROR = 64 * 1024

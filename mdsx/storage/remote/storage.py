@@ -70,7 +70,7 @@ class RemoteStorage(ABC):
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         def read() -> Piece:
             answer = self._open(key, start, stop, etag)
-            if (size := answer.left) > limits.OBJECT:
+            if stop is None and (size := answer.left) > limits.OBJECT:
                 answer.close()
                 message = "the object is too large to be read at once"
                 raise TransportError(

@@ -242,7 +242,7 @@ ROWS = [
     "| {LEAST:kib} of a body, or the rest of it | {TRICKLE} s |",
     "| the whole answer to a write | {WRITE_SECONDS} s |",
     "| chunk sizes and trailers | {FRAMING:kib}, and an {FRAMING_SHARE}th of the body |",
-    "| an object or a range that is read at once | {OBJECT:kib}; ",
+    "| an object that is read to its end at once | {OBJECT:kib}; ",
     "| a page of a listing, and any other answer in XML or JSON | {DOCUMENT:kib} |",
     "| an answer with a token | {TOKEN:kib} |",
     "| an error's body | {ERROR:kib} of it are read |",
