@@ -70,7 +70,7 @@ class S3Storage(RemoteStorage):
             self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # report the first failure; a resume aborts the upload
-                self._client.boto.abort_multipart_upload(**upload)
+                self._request(file, lambda client: client.abort_multipart_upload(**upload))
             raise
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
