@@ -167,6 +167,18 @@ def vectors() -> list[Bad]:
             _shards(True, raw_size=[2**60, 2**60]),
             "the stored size cannot hold its frames",
         ),
+        bad(
+            "raw-size-where-plain",
+            "Raw sizes alone, but no compression.",
+            _shards(raw_size=shards["size"]),
+            "only a compr",
+        ),
+        bad(
+            "no-raw-hash",
+            "Raw sizes, but no raw hashes.",
+            _no_raw_hash(),
+            "has no raw sizes or no raw hashes",
+        ),
         bad("raw-short", "A raw size too few.", _shards(True, raw_size=[1]), "raw_size: not as many shards"),
         bad(
             "fingerprint",
@@ -273,6 +285,15 @@ def _flipped() -> bytes:
     """Return the index of a compressed dataset, whose fingerprint does not use the stored files' hashes."""
     digest = str(_index(True)["shards"]["xxh3_128"])
     return seal_index(_index(True)).replace(digest.encode(), (("0" if digest[0] != "0" else "1") + digest[1:]).encode())
+
+
+def _no_raw_hash() -> bytes:
+    """Return an index whose fingerprint is that of the stored files, as if there were no raw sizes either."""
+    index = _index(True)
+    size, _ = (index["shards"].pop(key) for key in ("raw_size", "raw_xxh3_128"))
+    index["fingerprint"] = fingerprint(index)
+    index["shards"]["raw_size"] = size
+    return seal_index(index)
 
 
 def _upper_fingerprint() -> bytes:

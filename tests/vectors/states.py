@@ -54,6 +54,10 @@ _PHASES: list[tuple[str, dict[str, Any], Any]] = [
     ("in the same proportion", {"phases": [[0, ["7", 3]]]}, "phases"),  # 0.7 is not 7/10
     ("twice the proportions", {"phases": [[0, [1.4, 0.6]]]}, [1, 49]),
     ("changed in the run", {"phases": [[0, [0.7, 0.3]], [40, ["1/3", 2]]]}, [1, 49]),
+    ("the largest proportions", {"phases": [[0, [0.7, 0.3]], [40, [str(2**2048 - 1), f"1/{2**2048 - 1}"]]]}, [1, 49]),
+    ("too large a numerator", {"phases": [[0, [0.7, 0.3]], [40, [str(2**2048), 1]]]}, "phases"),
+    ("too large a denominator", {"phases": [[0, [0.7, 0.3]], [40, [f"1/{2**2048}", 1]]]}, "phases"),
+    ("a negative proportion", {"phases": [[0, [0.7, 0.3]], [40, [1, -1]]]}, "phases"),
     ("without the entry that has begun", {"position": 50, "phases": [[0, [0.7, 0.3]]]}, "phases"),
     ("a phase that has not begun", {"phases": [[0, [0.7, 0.3]], [150, [1, 1]]]}, "phases"),
     ("no phases", {}, "phases"),
