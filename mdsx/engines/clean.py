@@ -58,7 +58,8 @@ def clean(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] | None = None,
 ) -> Cleaned:
-    """Remove what runs of Ray and Spark that died have left at `url`, and nothing that a running one needs.
+    """Remove what dead runs of Ray and Spark, and dead writers with `overwrite=True`, have left at `url`, and nothing
+    that a running one needs.
 
         mdsx.clean("s3://bucket/corpus", older_than="7d")
 

@@ -104,6 +104,7 @@ class Overwriting:
             self._join_lengths(whole, [result.folder for result in done if result.folder])
         with suppress(MdsxError):  # what fails here is left to a clean
             self._tidy(whole)
+            self._forget()
         return whole
 
     def abort(self) -> None:
@@ -112,6 +113,8 @@ class Overwriting:
         if self.driver.is_open:
             mine = [name for name in attempts_at(storage) if filenames.attempt_token(name) == job.run]
             self.driver.abort(Done(0, name, 0, "") for name in mine)
+        with suppress(MdsxError):  # what fails here is left to a clean
+            self._forget()
 
     def _join_lengths(self, whole: Index, folders: list[str]) -> None:
         storage = self.driver.storage
@@ -134,6 +137,13 @@ class Overwriting:
             signs = [entry.key for entry in storage.list(f"{filenames.RUNS_FOLDER}{run}.")]
             last = filenames.run_sign(run, "overwrites")  # it says whose the others are
             remove(storage, *(key for key in signs if key != last))
+            remove(storage, last)
+
+    def _forget(self) -> None:
+        """Remove the last sign of this run, if it is the only one."""
+        job, storage = self.driver.job, self.driver.storage
+        last = filenames.run_sign(job.run, "overwrites")
+        if [entry.key for entry in storage.list(f"{filenames.RUNS_FOLDER}{job.run}.")] == [last]:
             remove(storage, last)
 
     def _is_left(self, entry: Entry) -> bool:

@@ -74,9 +74,10 @@ class Record:
         self._over.set()
 
     def remove(self) -> None:
-        """Remove the record: the run has a dataset, or has removed its attempts."""
+        """Remove the record: the run has a dataset, or has removed its attempts. The sign "overwrites" stays until
+        nothing else of the run is there (`overwrite.py`)."""
         self.stop()
-        for sign in (*_SIGNS, "overwrites") if self._overwrites else _SIGNS:
+        for sign in _SIGNS:
             remove(self._storage, filenames.run_sign(self._run, sign))
 
 
