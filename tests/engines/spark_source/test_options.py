@@ -6,6 +6,7 @@ import pytest
 
 import mdsx
 from mdsx.engines.spark_options import ReadOptions, WriteOptions
+from mdsx.secret import Secret
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,11 @@ def test_columns_are_names_or_json(text: str, columns: tuple[tuple[str, str], ..
 
 def test_other_options_are_those_of_a_dataset_and_of_its_storage() -> None:
     found = ReadOptions.parse({"path": "s3://b/out", "partition_size": "1MB", "storage.endpoint": "http://here"})
-    assert (found.url, found.partition_size, found.storage) == ("s3://b/out", 10**6, (("endpoint", "http://here"),))
+    assert (found.url, found.partition_size, found.storage) == (
+        "s3://b/out",
+        10**6,
+        (("endpoint", Secret("http://here", ())),),
+    )
     options = {"path": "out", "columns": '{"x": "uint8"}', "metadata": '{"made": "here"}', "storage.token": "secret"}
     written = WriteOptions.parse(options)
     assert (written.columns, written.metadata, written.shard_size) == ({"x": "uint8"}, {"made": "here"}, "64MiB")
