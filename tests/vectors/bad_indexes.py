@@ -179,6 +179,10 @@ def vectors() -> list[Bad]:
             _no_raw_hash(),
             "has no raw sizes or no raw hashes",
         ),
+        bad("size-of-fixed", "64 bytes more, but no variable-size column.", _fixed_only(), "cannot hold the samples"),
+        bad(
+            "files-longer", "A range whose second name has 513 bytes.", _files(["a" * 507, "", 99999, 2]), "may not be"
+        ),
         bad("raw-short", "A raw size too few.", _shards(True, raw_size=[1]), "raw_size: not as many shards"),
         bad(
             "fingerprint",
@@ -293,6 +297,13 @@ def _no_raw_hash() -> bytes:
     size, _ = (index["shards"].pop(key) for key in ("raw_size", "raw_xxh3_128"))
     index["fingerprint"] = fingerprint(index)
     index["shards"]["raw_size"] = size
+    return seal_index(index)
+
+
+def _fixed_only() -> bytes:
+    index = reference.index({"id": "uint16"}, [shard({"id": "uint16"}, [{"id": b"\1\0"}])])
+    index["shards"]["size"][0] += 64
+    index["fingerprint"] = fingerprint(index)
     return seal_index(index)
 
 

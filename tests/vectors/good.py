@@ -391,6 +391,12 @@ def _indexes() -> list[Good]:
             _text({'"metadata":{}': '"metadata":{"a":"' + "x" * (2**20 - 8) + '"}'}),
         ),
         Good(
+            "good/index-files-last.json",
+            "A file's number of 2^63 - 2: first + count is below 2^63.",
+            _text({'".mdsx",0,1': f'".mdsx",{2**63 - 2},1'}),
+        ),
+        Good("good/index-samples-largest.json", "2^62 - 1 samples.", _most_samples()),
+        Good(
             "good/index-minus-zero.json",
             "`-0` where an integer is 0.",
             _text({'".mdsx",0,1': '".mdsx",-0,1'}),
@@ -426,6 +432,16 @@ def _indexes() -> list[Good]:
 
 def _text(changed: dict[str, str]) -> bytes:
     return reference.index_text({"id": "uint16"}, [by_the_book.shard({"id": "uint16"}, [{"id": b"\1\0"}])], changed)
+
+
+def _most_samples() -> bytes:
+    """Return an index of 2^59 samples of 8 bytes in each of 8 shards, less one."""
+    made = reference.index({"id": "uint8[0]"}, [by_the_book.shard({"id": "uint8[0]"}, [{"id": b""}])] * 8)
+    counts, offset = [2**59] * 7 + [2**59 - 1], made["rows_offset"]
+    made["samples"] = sum(counts)
+    made["shards"] |= {"samples": counts, "size": [by_the_book.up(offset + 8 * count, 64) for count in counts]}
+    made["fingerprint"] = reference.fingerprint(made)
+    return reference.seal_index(made)
 
 
 def vectors() -> list[Good]:
