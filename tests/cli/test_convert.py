@@ -235,6 +235,7 @@ def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, pr
     assert job.finish() == job.expected
 
 
+@pytest.mark.slow
 def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path) -> None:
     """See tests/converting/test_conversion.py for a conversion in one process."""
     job = Job(large, tmp_path / "out", "2")

@@ -527,6 +527,7 @@ mdsx.convert("tar", [sys.argv[2]], sys.argv[3], shard_size="3KB", on_error="skip
 """
 
 
+@pytest.mark.slow
 def test_a_rerun_after_any_kill_gives_the_same_result(large: Path) -> None:
     for tar in (0, 2):  # bad samples at the start, in the middle and at the end
         good = list(sample_members(range(400 * tar, 400 * tar + 400)))

@@ -385,6 +385,7 @@ def test_files_that_can_lead_to_others_are_refused(tmp_path: Path) -> None:
 # --- the whole conversion
 
 
+@pytest.mark.slow
 def test_several_processes_and_a_resume_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hugging_face, "UNIT", 2**16)
     rows = [{"id": number, "text": hashlib.sha256(b"%d" % number).hexdigest() * 8} for number in range(1000)]

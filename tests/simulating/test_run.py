@@ -59,6 +59,7 @@ def test_what_the_nodes_need_is_what_they_read(url: str) -> None:
         assert needs.at_a_time <= node.cache.peak
 
 
+@pytest.mark.slow
 def test_a_stretch_of_some_nodes_agrees_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     source = invented(150_000, 1000, 2**17, shuffle=Shuffle(8, 20_000))
     cluster, loading = Cluster(4, 2, 10**9, 30e6, 0.01), Loading(32, 0, 2, False, 0.02)

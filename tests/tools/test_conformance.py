@@ -149,6 +149,7 @@ class TestWrongLoaders:
         result = run("loses")
         assert (result.word, result.lost, result.repeated) == ("lost 3", 3, 0)
 
+    @pytest.mark.slow
     def test_another_order_is_reported(self, run: Run) -> None:
         result = run("reorders")
         assert (result.word, result.lost, result.repeated, result.order) == ("order differs", 0, 0, False)

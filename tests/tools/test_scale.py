@@ -125,6 +125,7 @@ def test_opening_and_loading_never_list(server: MadeServer) -> None:
         assert "LIST" not in " ".join(figures.requests)
 
 
+@pytest.mark.slow
 def test_a_part_is_written_and_appended_without_listing_the_others(server: MadeServer) -> None:
     figures = measured("tools.scale.listings:append", server, url=server.url)
     assert figures.requests["LIST"] < 20
@@ -133,6 +134,7 @@ def test_a_part_is_written_and_appended_without_listing_the_others(server: MadeS
     assert server.counts()["LIST"] == before + 4
 
 
+@pytest.mark.slow
 def test_a_merge_reads_each_part_once(tmp_path: Path) -> None:
     merge.write(tmp_path, 20)
     assert measured("tools.scale.merge:merge", url=str(tmp_path), parts=20, shards=1).result > 1000

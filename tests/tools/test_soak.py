@@ -142,6 +142,7 @@ class TestGrowth:
         assert look(2**22 + 1, 0.0) is None
 
 
+@pytest.mark.slow
 def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """PyTorch raises this anywhere in the process, not only in `next()`."""
     lost = RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed.")
@@ -210,6 +211,7 @@ def test_a_wrongly_written_dataset_is_found(tmp_path: Path) -> None:
     assert failures == ["writer it: dataset 0 is not as expected"]
 
 
+@pytest.mark.slow
 def test_a_stalled_reader_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it never answers

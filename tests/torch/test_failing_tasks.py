@@ -34,6 +34,8 @@ LAYOUTS: dict[str, mdsx.Pack | mdsx.MaxTokens | None] = {
     "bounded": mdsx.MaxTokens(10 * ROW, length="tokens", window=WINDOW),
 }
 GROUPS = ["packed", "bounded"]
+FAST = {(way, layout) for way in ("1 thread", "2 threads", "no worker") for layout in LAYOUTS}
+FAST |= {("2 workers", "bounded"), ("persistent workers", "packed")}
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -84,6 +86,9 @@ def check(broken: Any, wanted: list[list[int]], before: int, expected: type[Exce
     return found
 
 
+@pytest.mark.slow_if(
+    "way in {'1 worker', '2 workers', '3 threads'} or (way == 'persistent workers' and layout != 'packed')"
+)
 @pytest.mark.parametrize("layout", GROUPS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_that_cannot_be_planned_fails_in_its_place(
@@ -98,6 +103,9 @@ def test_a_batch_that_cannot_be_planned_fails_in_its_place(
         assert not any("leave out" in note for note in caught.value.__notes__)  # the batch is good: its plan failed
 
 
+@pytest.mark.slow_if(
+    "way in {'1 worker', 'persistent workers', '3 threads'} or (way == '2 workers' and layout != 'bounded')"
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_shard_that_is_absent_for_a_while_loses_no_batch(
@@ -119,6 +127,9 @@ def test_a_shard_that_is_absent_for_a_while_loses_no_batch(
         assert found + [ids(batch) for batch in resumed] == wanted
 
 
+@pytest.mark.slow_if(
+    "way in {'1 worker', '2 workers', '3 threads'} or (way == 'persistent workers' and layout != 'packed')"
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_sample_that_a_transform_refuses_fails_in_its_batch(

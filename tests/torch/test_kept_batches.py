@@ -74,6 +74,7 @@ def epochs(made: Any, count: int) -> list[list[Any]]:
     return [list(made) for _ in range(count)]
 
 
+@pytest.mark.slow_if("id in {'options3', 'options4'}")
 @pytest.mark.parametrize(
     "options",
     [

@@ -46,6 +46,7 @@ def test_twenty_live_iterations_use_less_than_60_threads(s3_url: str, tmp_path: 
     assert before < most < 60
 
 
+@pytest.mark.slow
 def test_stalled_downloads_do_not_starve_other_iterations(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
     for name in ("stalled", "sound"):
         write(f"{s3_url}/{name}", 1003)

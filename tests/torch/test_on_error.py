@@ -191,6 +191,7 @@ def test_an_epoch_without_samples_raises_the_samples_error(sound: Path) -> None:
     assert any("structure of an empty one" in note for note in raised.value.__notes__)
 
 
+@pytest.mark.slow_if("workers == 2")
 @pytest.mark.parametrize(("transform", "workers"), [(None, 0), (partial(picky, bad=frozenset()), 0), (None, 2)])
 def test_the_mask_of_repeat_stays_right(damaged: Path, transform: Any, workers: int) -> None:
     damage(damaged, *({*range(20, 30)} - BAD), 200)

@@ -269,6 +269,7 @@ def test_unshuffled_abandoned_pass_restarts_without_a_warning(make: Make, flag: 
     assert loader.epoch == 1
 
 
+@pytest.mark.slow_if("way == 'persistent workers'")
 @pytest.mark.parametrize("way", FAST)
 def test_the_documented_loop_survives_failures(make: Make, epochs: list[list[list[int]]], flag: Path, way: str) -> None:
     loader, read = make(way), list[list[int]]()
@@ -299,6 +300,7 @@ def test_a_second_iterators_first_batch_ends_the_first(make: Make, epochs: list[
     assert ids(second) == epochs[1][1:]
 
 
+@pytest.mark.slow_if("way == 'workers'")
 @pytest.mark.parametrize("way", FAST)
 def test_third_failure_names_how_to_skip_the_batch(
     make: Make, epochs: list[list[list[int]]], flag: Path, way: str
@@ -315,6 +317,7 @@ def test_third_failure_names_how_to_skip_the_batch(
     assert ids(loader) == epochs[0][5:]
 
 
+@pytest.mark.slow_if("way == 'workers'")
 @pytest.mark.parametrize("way", ["workers", "persistent workers"])
 def test_a_lost_worker_affects_only_the_awaited_batch(make: Make, epochs: list[list[list[int]]], way: str) -> None:
     loader, read = make(way), list[list[int]]()

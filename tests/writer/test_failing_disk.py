@@ -127,6 +127,7 @@ def files(found: Contents) -> Contents:
     return {name: data for name, data in found.items() if data is not None}
 
 
+@pytest.mark.slow
 def test_a_resume_continues_after_a_failed_merge(tmp_path: Path, often: Often) -> None:
     rng, jobs = random.Random(1), list[Job]([partial(job, count=COUNT), parts_and_merge])
     for number, whole in enumerate(jobs):

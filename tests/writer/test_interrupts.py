@@ -53,7 +53,7 @@ def names_of_threads() -> list[str]:
 def test_ctrl_c_before_any_disk_change_loses_nothing(tmp_path: Path, often: Often) -> None:
     undisturbed = tmp_path / "undisturbed"
     _, whole, _ = forked(partial(interrupted, undisturbed, -1))
-    every = often(3, long=1)
+    every = often(9, long=1)
     early = [(at, None) for at in range(0, len(whole), every)]
     last = [(at, PUBLISHED) for at in range(len(whole) - whole.index(PUBLISHED))]
     late = 0

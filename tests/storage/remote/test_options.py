@@ -97,6 +97,7 @@ def test_every_call_that_takes_a_url_takes_options(s3_url: str, other: OtherServ
         assert not path.is_file() or other.secret.encode() not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_commands_take_options(s3_url: str, other: OtherServer) -> None:
     other.make_bucket(s3_url.removeprefix("s3://"))
     write(f"{s3_url}/set", range(10), options(other))
