@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -62,20 +63,29 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class _Number(IntegerConvertor):
+    """A number in a path. Python refuses to convert thousands of digits."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("number", _Number())
+
+
 def application(library: Library, token: str) -> Guard:
     """Return the server's application: the page is at `/TOKEN/`."""
     api = _Api(library)
     routes = [
         Route("/api/overview", api.overview),
         Route("/api/order", api.order),
-        Route("/api/{dataset:int}/samples", api.samples),
-        Route("/api/{dataset:int}/samples/{number:int}", api.sample),
-        Route("/api/{dataset:int}/samples/{number:int}/picture", api.picture),
-        Route("/api/{dataset:int}/samples/{number:int}/text", api.text),
-        Route("/api/{dataset:int}/search", api.search),
-        Route("/api/{dataset:int}/shards", api.shards),
-        Route("/api/{dataset:int}/sizes", api.sizes),
-        Route("/api/{dataset:int}/shards/{shard:int}/check", api.check, methods=["POST"]),
+        Route("/api/{dataset:number}/samples", api.samples),
+        Route("/api/{dataset:number}/samples/{number:number}", api.sample),
+        Route("/api/{dataset:number}/samples/{number:number}/picture", api.picture),
+        Route("/api/{dataset:number}/samples/{number:number}/text", api.text),
+        Route("/api/{dataset:number}/search", api.search),
+        Route("/api/{dataset:number}/shards", api.shards),
+        Route("/api/{dataset:number}/sizes", api.sizes),
+        Route("/api/{dataset:number}/shards/{shard:number}/check", api.check, methods=["POST"]),
         Route("/{name:path}", _asset),
     ]
     app = Starlette(routes=routes, exception_handlers={MdsxError: _failed, Exception: _failed})

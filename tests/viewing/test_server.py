@@ -94,6 +94,10 @@ def test_only_its_own_files_are_served(address: str) -> None:
         assert ask(address, name).status == 404
 
 
+def test_a_number_of_thousands_of_digits_is_not_found(address: str) -> None:
+    assert ask(address, f"api/0/samples/{'9' * 5000}").status == 404
+
+
 def test_only_get_is_answered_except_for_checks(address: str) -> None:
     path = urlsplit(address).path
     for method in ("POST", "PUT", "DELETE"):
