@@ -114,7 +114,11 @@ def test_with_repeat_every_batch_has_samples_and_a_mask(url: str, count: int, tr
     assert sorted(valid) == list(range(count))
 
 
-@pytest.mark.parametrize("options", [{}, {"transform": rich}, {"collate_fn": listed, "transform": dict}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"transform": rich}, {"collate_fn": listed, "transform": dict}],
+    ids=["columns", "transform", "collate_fn"],
+)
 @pytest.mark.parametrize(("count", "workers"), [(18, 0), (19, 0), (31, 0), (31, 1)])
 def test_with_repeat_all_ranks_have_equal_batches(url: str, count: int, options: dict[str, Any], workers: int) -> None:
     """So a loop may gather tensors, and take those that the gathered mask selects."""
