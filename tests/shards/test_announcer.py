@@ -70,6 +70,7 @@ def test_a_reader_without_a_cache_computes_no_needs() -> None:
 
 
 def test_nothing_is_announced_in_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / filenames.MARK).touch()
     (tmp_path / filenames.NEEDS).write_bytes(b"a file")
     cache = CacheDirectory(tmp_path, "1MB")
     found = announcer(cache)

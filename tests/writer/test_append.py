@@ -436,7 +436,9 @@ def test_selections_and_mixtures_say_how_to_open_the_snapshot(direct: Path) -> N
     states = [make().state_dict() for make in (mixture, selection)]
     mdsx.append(direct, "part-00000")
     for make, state in zip((mixture, selection), states, strict=True):
-        with pytest.raises(mdsx.StateError, match=r"fingerprint.*mdsx.Dataset\(url, snapshot=...\).*mdsx info"):
+        with pytest.raises(
+            mdsx.StateError, match=r"(fingerprint|component).*mdsx.Dataset\(url, snapshot=.*\).*mdsx info"
+        ):
             make().load_state_dict(state)
         make(first).load_state_dict(state)
 
