@@ -215,7 +215,7 @@ class OrderIdentity:
             raise StateError(
                 "the state is of a run whose mixture has another schedule, or none",
                 place="phases",
-                found=shown(state.get("phases")),
+                found=f"what of it had begun, {shown(state.get('phases'))}",
                 expected=f"the schedule of this mixture, {[[at, list(map(_plain, to))] for at, to in self.schedule]}",
                 hint=_REWEIGHT,
             )
