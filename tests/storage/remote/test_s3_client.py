@@ -43,8 +43,10 @@ def refused_port() -> int:
 
 @pytest.fixture
 def nobody(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The endpoint is a port that refuses."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{refused_port()}")
+    """The endpoint is a port that refuses, and had no server of an earlier test."""
+    endpoints = (f"http://127.0.0.1:{port}" for port in iter(refused_port, None))
+    never_answered = next(each for each in endpoints if not any(each in name for name in answered()))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", never_answered)
 
 
 @contextmanager
