@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,7 @@ def variables(environment: PeerEnvironment, folder: Path, master: str, *settings
             (home / part.name).symlink_to(part)
     return {
         **os.environ,
+        "PATH": os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent))),  # rclone is there
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": str(environment.python),
         "SPARK_HOME": str(home),
