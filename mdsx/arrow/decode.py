@@ -22,12 +22,12 @@ from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import (
-    MAX_EMPTY_LISTS,
     MAX_SPAN,
     ColumnType,
     JoinedValues,
     Refused,
     Schema,
+    check_empty_lists,
     numpy_values,
     value_encoder,
 )
@@ -56,12 +56,13 @@ def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
 
 
 def _check_empty(shapes: NDArray[np.int64]) -> None:
-    """Raise UsageError if one of the shapes has no items, but more lists than its bytes could justify."""
-    lists = np.cumprod(shapes[(shapes == 0).any(axis=1)].astype(np.float64), axis=1)  # floats do not overflow
-    if (wrong := (lists > MAX_EMPTY_LISTS).any(axis=1)).any():
-        expected = f"at most {MAX_EMPTY_LISTS:,} lists for an array without items"
-        found = f"{lists[wrong.argmax()].max():.0f} lists"
-        raise UsageError("an array without items would take too much memory as lists", found=found, expected=expected)
+    """Raise UsageError if one of the shapes has no items, but too many lists."""
+    try:
+        for shape in np.unique(shapes[(shapes == 0).any(axis=1)], axis=0).tolist():
+            check_empty_lists(shape)
+    except Refused as refused:
+        message = "an array without items would take too much memory as lists"
+        raise UsageError(message, found=refused.found, expected=refused.expected) from None
 
 
 def _fixed(kind: ColumnType, values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> Any:

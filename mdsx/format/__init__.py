@@ -32,7 +32,7 @@ from mdsx.format.lengths import (
     lengths_of_selection,
     lengths_of_sizes,
 )
-from mdsx.format.lists import MAX_EMPTY_LISTS, as_lists, check_empty_lists
+from mdsx.format.lists import as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
 from mdsx.format.protocol import (
     Decoder,
@@ -67,7 +67,6 @@ __all__ = [
     "HEADER_SIZE",
     "HEAD_SIZE",
     "IMAGES",
-    "MAX_EMPTY_LISTS",
     "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",

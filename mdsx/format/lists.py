@@ -9,7 +9,7 @@ from typing import Any
 
 from mdsx.format.inputs import Refused
 
-MAX_EMPTY_LISTS = 1000
+_MOST = 1000
 """The most lists that an array without items becomes."""
 
 
@@ -20,6 +20,6 @@ def as_lists(value: Any) -> Any:
 
 
 def check_empty_lists(shape: Sequence[int]) -> None:
-    """Raise Refused if an array of this shape has no items, but more than MAX_EMPTY_LISTS lists."""
-    if 0 in shape and math.prod(shape[: shape.index(0)]) > MAX_EMPTY_LISTS:
-        raise Refused(f"at most {MAX_EMPTY_LISTS:,} lists for an array without items", f"shape {list(shape)}")
+    """Raise Refused if an array of this shape has no items, but too many lists."""
+    if 0 in shape and math.prod(shape[: shape.index(0)]) > _MOST:
+        raise Refused(f"at most {_MOST:,} lists for an array without items", f"shape {list(shape)}")
