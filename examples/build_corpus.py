@@ -35,7 +35,7 @@ def tokenize(path: Path) -> Iterator[dict[str, object]]:
 def main(folder: Path) -> None:
     write_texts(folder / "texts")
     columns = {"file": "str", "line": "int64", "tokens": "uint16[*]"}
-    built = mdsx.build(tokenize, sorted((folder / "texts").glob("*.txt")), folder / "corpus", columns, processes=2)
+    built = mdsx.build(tokenize, sorted((folder / "texts").glob("*.txt")), folder / "corpus", columns, num_workers=2)
     print(built.samples, "samples")
     rows = mdsx.Loader(
         folder / "corpus", 8, batching=mdsx.Pack(64, length="tokens"), drop_last=False, cache=folder / "cache"

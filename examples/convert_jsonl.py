@@ -3,8 +3,8 @@
     pip install mdsx
     python convert_jsonl.py folder
 
-The same conversion on the command line: `mdsx convert jsonl 'folder/raw-*.jsonl.gz' folder/corpus --processes 2`. Start
-it again after a kill, and it continues.
+The same conversion on the command line: `mdsx convert jsonl 'folder/raw-*.jsonl.gz' folder/corpus --num-workers 2`.
+Start it again after a kill, and it continues.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     pip install mdsx
     python convert_mds.py MDS OUT
 
-The same on the command line: `mdsx convert mds MDS OUT --processes 8`. An MDS dataset can also be streamed where it is,
-without a conversion: give its folder to mdsx.Dataset or a loader.
+The same on the command line: `mdsx convert mds MDS OUT --num-workers 8`. An MDS dataset can also be streamed where it
+is, without a conversion: give its folder to mdsx.Dataset or a loader.
 """
 
 from __future__ import annotations

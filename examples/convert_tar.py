@@ -3,7 +3,7 @@
     pip install mdsx
     python convert_tar.py folder
 
-The same on the command line: `mdsx convert tar 'folder/shards-{0000..0002}.tar' folder/pictures --processes 2`, then
+The same on the command line: `mdsx convert tar 'folder/shards-{0000..0002}.tar' folder/pictures --num-workers 2`, then
 `mdsx export tar folder/pictures folder/again`. To read tars where they are, see index_tars.py.
 """
 

@@ -3,8 +3,8 @@
     pip install 'mdsx[tfrecord]'
     python convert_tfrecord.py folder
 
-The same conversion on the command line: `mdsx convert tfrecord 'folder/train-*.tfrecord' folder/pictures --processes 2
---rename image=image/encoded --rename label=image/class/label --column 'boxes=float32[*,4]'`. Start it again after a
+The same conversion on the command line: `mdsx convert tfrecord 'folder/train-*.tfrecord' folder/pictures --num-workers
+2 --rename image=image/encoded --rename label=image/class/label --column 'boxes=float32[*,4]'`. Start it again after a
 kill, and it continues.
 """
 

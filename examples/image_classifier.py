@@ -35,7 +35,7 @@ def main(data: str, run: str) -> None:
     dist.init_process_group()
     ranks = dist.get_world_size()
     columns = ["id", "image", "label"]
-    dataset = StreamingDataset(data, columns=columns, transform=augmented)
+    dataset = StreamingDataset(data, columns=columns, random_transform=augmented)
     loader = StreamingDataLoader(dataset, GLOBAL_BATCH // ranks, drop_last=False)
     torch.manual_seed(0)
     model = torch.nn.Sequential(  # the same on every rank

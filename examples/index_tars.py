@@ -3,8 +3,8 @@
     pip install mdsx
     python index_tars.py folder
 
-The same index on the command line: `mdsx index tar folder/tars --processes 2`. Start it again after you added tars, and
-it reads only those.
+The same index on the command line: `mdsx index tar folder/tars --num-workers 2`. Start it again after you added tars,
+and it reads only those.
 """
 
 from __future__ import annotations

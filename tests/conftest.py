@@ -17,11 +17,10 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from mdsx import warn
+from mdsx.base import warn
 from mdsx.storage import retry, throttle
 from tests import fork_server
 from tools.fault_proxy import Proxy
-from tools.scale.counting import CountingProxy
 from tools.servers.az import AzureServer
 from tools.servers.gs import GoogleServer
 from tools.servers.s3 import S3Server
@@ -33,7 +32,9 @@ fork_server.preload()
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes that tests start compiles mdsx again
 sys.dont_write_bytecode = False
-os.fsync = lambda fd: None  # takes milliseconds, and only a power cut shows it: see tests/writer/test_power_cut.py
+FSYNC = os.fsync
+"""For the tests of power cuts. No other test shows whether a file was synced, which takes milliseconds."""
+os.fsync = lambda fd: None
 os.environ.update(GOGC="400", GOMAXPROCS="1")  # rclone, which is written in Go, takes a quarter less processor time
 os.environ["OMP_NUM_THREADS"] = "1"  # as torchrun sets it: more threads of PyTorch only wait for each other, and busily
 
@@ -116,9 +117,9 @@ def often(request: pytest.FixtureRequest) -> Often:
 
 
 @pytest.fixture
-def counting(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProxy]:
+def counting(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The S3 server through a proxy that counts what it sends; the environment points to it."""
-    with CountingProxy(s3) as proxy:
+    with Proxy(s3) as proxy:
         for name, value in proxy.env().items():
             monkeypatch.setenv(name, value)
         yield proxy

@@ -26,7 +26,7 @@ def preload() -> None:
     CONTEXT.set_forkserver_preload(
         [
             "boto3",
-            "mdsx.damage",
+            "mdsx.checks.damage",
             "mdsx.torch",
             "pytest",
             "tests.fuzz.hostile",

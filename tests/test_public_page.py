@@ -48,7 +48,7 @@ def test_a_star_import_leaves_pythons_names() -> None:
 
 
 def test_what_loaders_take_and_return_has_a_name_beside_them() -> None:
-    assert (mdsx.RankOptions, mdsx.Stats) == (mdsx.torch.RankOptions, mdsx.torch.Stats)
+    assert mdsx.Stats is mdsx.torch.Stats
 
 
 @pytest.mark.parametrize("name", mdsx.torch.__all__)
@@ -65,7 +65,7 @@ def test_each_public_method_is_documented(name: str) -> None:
 
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Wrtier'"):
-        mdsx.Wrtier  # noqa: B018
+        mdsx.Wrtier  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_import_loads_nothing_heavy() -> None:

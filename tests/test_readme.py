@@ -89,8 +89,8 @@ def write_table(directory: Path) -> None:
 def copy_golden_files(directory: Path) -> None:
     """`train-00000.tfrecord` and -00001, indexed datasets of Megatron: `{corpus,old-00,old-01}_text_document`, and
     `mosaic/`, an MDS dataset."""
-    shutil.copytree(ROOT / "tests" / "mds" / "golden" / "hashes", directory / "mosaic")
-    golden = ROOT / "tests" / "converting" / "golden"
+    shutil.copytree(ROOT / "tests" / "foreign" / "mds" / "golden" / "hashes", directory / "mosaic")
+    golden = ROOT / "tests" / "transfer" / "converting" / "golden"
     for number in range(2):
         shutil.copy(golden / "tfrecord" / "plain.tfrecord", directory / f"train-{number:05}.tfrecord")
     for prefix in ("corpus", "old-00", "old-01"):

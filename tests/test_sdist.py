@@ -21,5 +21,11 @@ def test_the_source_distribution_has_the_package_and_no_tests(tmp_path: Path) ->
     (made,) = (tmp_path / "dist").iterdir()
     with tarfile.open(made) as tar:
         names = [name.partition("/")[2] for name in tar.getnames()]
-    assert {"mdsx/__init__.py", "mdsx/py.typed", "mdsx/pages/assets/uplot.js", "LICENSE"} <= set(names)
+    assert {
+        "mdsx/__init__.py",
+        "mdsx/__init__.pyi",
+        "mdsx/py.typed",
+        "mdsx/base/pages/assets/uplot.js",
+        "LICENSE",
+    } <= set(names)
     assert not [name for name in names if name.startswith("tests")]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 Key = tuple[int, int]
 """(epoch, position)."""
@@ -95,6 +96,11 @@ def counted(lives: Iterable[Life]) -> list[Delivered]:
     return [each for life in lives for each in life.delivered if (each.epoch, each.start) < life.end]
 
 
+def lost_and_repeated(had: Counter[Any], wanted: Counter[Any]) -> tuple[int, int]:
+    """Return how many of `wanted` are not in `had`, and how many in `had` are too many."""
+    return (wanted - had).total(), (had - wanted).total()
+
+
 def count(lives: Collection[Life], predicted: Sequence[Sequence[Id]]) -> Count:
     """Count against `predicted[epoch][position]`, the ids that should have been delivered, each once."""
     found = Count(epochs=len(predicted))
@@ -107,7 +113,7 @@ def count(lives: Collection[Life], predicted: Sequence[Sequence[Id]]) -> Count:
     had = Counter((epoch, number) for (epoch, _, _), ids in batches.items() for number in ids)
     wanted = Counter((epoch, number) for epoch, ids in enumerate(predicted) for number in ids)
     found.counted, found.batches = had.total(), len(batches)
-    found.lost, found.repeated = (wanted - had).total(), (had - wanted).total()
+    found.lost, found.repeated = lost_and_repeated(had, wanted)
     for (epoch, start, stop), ids in sorted(batches.items()):
         if epoch >= len(predicted) or Counter(ids) != Counter(predicted[epoch][start:stop]):
             found.strayed += 1

@@ -26,45 +26,46 @@ CHAPTERS = {
         "Appended",
         "build",
         "convert",
-        "ConvertOptions",
         "Conversion",
     ),
     "Ray and Spark": (
         *(f"engines.ray.{name}" for name in mdsx.engines.ray.__all__),
         *(f"engines.spark.{name}" for name in mdsx.engines.spark.__all__),
     ),
-    "Export": ("export", "ExportOptions", "Export"),
+    "Export": ("export", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
     "Index existing files": ("index_parquet", "Indexed", "index_tars", "IndexedTars"),
     "Read": ("Dataset", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",
-        "torch.DatasetOptions",
-        "RankOptions",
         "torch.StreamingDataLoader",
-        "torch.LoaderOptions",
-        "torch.WorkerOptions",
+        "worker_info",
+        "WorkerInfo",
         "torch.collate",
         "Loader",
-        "LoaderOptions",
     ),
     "Pack": ("Pack", "MaxTokens"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
-    "Order": ("Shuffle", "Order", "Groups", "GroupSequence"),
+    "Order": ("Shuffle", "Order", "Groups"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
     "Clean": ("clean", "Cleaned", "Leftover"),
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
+_BATCHING = {"batcher", "grouping", "keys", "nested", "of_first", "packing", "rows", "rows_of", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Dataset": {"batched", "of", "shards", "with_cache", "with_excerpt"},
+    "Leftover": {"of"},
+    "MaxTokens": _BATCHING,
     "Mixture": {"view", "weights", "with_cache"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
+    "Pack": _BATCHING,
     "ShardRepair": {"kept"},
+    "StreamingDataLoader": {"sampler"},
 }
 """Members that other packages of mdsx or an engine use, and users do not."""
 _ALIASES = re.compile(

@@ -22,13 +22,6 @@ STEPS: Steps = (
     ("types (mypy --strict)", ("mypy",)),
     ("tests (pytest)", _TESTS),
 )
-ALL: Steps = (
-    *STEPS,
-    ("headless Chromium for tests of pages", ("tools.browser",)),
-    ("slow tests (pytest -m slow)", (*_TESTS, "-m", "slow")),
-    ("tests with engines (pytest -m engines)", ("pytest", "-m", "engines", "--durations=20")),
-)
-"""Everything. The tests with Ray and Spark come last and one at a time: each starts a cluster."""
 HEADING = "processor seconds by test module, with those of the processes that it started:"
 """The line of pytest's output from which a terminal shows it too."""
 WORDS = {
@@ -67,13 +60,31 @@ ALLOWED = {
 _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 
-def run(given: argparse.Namespace, root: Path = ROOT, steps: Steps = STEPS, all_steps: Steps = ALL) -> int:
+def steps_of(*, everything: bool = False, install_browser: bool = False) -> Steps:
+    """Return the steps of the check, or of everything.
+
+    The tests with Ray and Spark come last and one at a time: each starts a cluster.
+    """
+    if not everything:
+        return STEPS
+    return (
+        *STEPS,
+        ("headless Chromium for tests of pages", ("tools.browser", *["--install"] * install_browser)),
+        ("slow tests (pytest -m slow)", (*_TESTS, "-m", "slow")),
+        ("tests with engines (pytest -m engines)", ("pytest", "-m", "engines", "--durations=20")),
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    return run_steps(steps_of(everything=given.all, install_browser=given.install_browser))
+
+
+def run_steps(steps: Steps, root: Path = ROOT) -> int:
     """Run each step in `root`, also after one that failed. Return the exit status: 0 if all of them passed."""
     console = Console()
-    chosen = all_steps if given.all else steps
     failed = [
         title
-        for title, command in chosen
+        for title, command in steps
         if console.run(title, [sys.executable, "-m", *command], root, shown_from=HEADING)
     ]
     console.print(f"FAILED: {', '.join(failed)}" if failed else "All passed.")

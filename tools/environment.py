@@ -32,7 +32,7 @@ _STEPS = (
 )
 """What pip installs, step by step, within constraints.txt."""
 _UNFINISHED = "unfinished"
-_VENV = ("-m", "venv")
+VENV = ("-m", "venv")
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _INSTALL = ("install", "--no-compile")  # of 12,000 modules a few are imported: Python compiles them then
 
@@ -90,7 +90,7 @@ class ProjectEnvironment(Environment):
             python = os.path.realpath(sys.executable)  # not the one in the environment
             clear = ["--clear"] if self._stamped() == _UNFINISHED or not self.python.exists() else []
             if clear or not self._stamped():
-                self._run("Make .venv", [python, *_VENV, *clear, str(self.directory)], lock)
+                self._run("Make .venv", [python, *VENV, *clear, str(self.directory)], lock)
             self._stamp.write_text(_UNFINISHED)
             quiet = () if sys.stdout.isatty() else ("--quiet",)
             for title, arguments in self.steps:

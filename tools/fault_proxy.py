@@ -31,6 +31,7 @@ from tools.servers.process import Server
 
 _UPSTREAM = 60.0  # seconds that the real server may take
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect", "date", "server"}
+_REFUSED = 500  # and above
 _SHIFT = 64  # bytes between a requested range and the wrong one
 
 Fault = Callable[["Exchange"], object]
@@ -62,11 +63,30 @@ class Rule:
         return met
 
 
-class Asked(NamedTuple):
-    """The range of a request, and whether it met a fault."""
+@dataclass(slots=True)
+class Asked:
+    """A request, and whether it met a fault. `sent`: bytes of its answer, if that was whole and no error (5xx)."""
 
+    method: str
+    key: str
+    query: str
     range: str
     faulty: bool
+    sent: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the range has no end: it is the whole object, or the rest of it."""
+        return not self.range or self.range.endswith("-")
+
+
+class Sent(NamedTuple):
+    """How often objects were sent whole or in ranges, and the bytes of both."""
+
+    whole: int
+    whole_bytes: int
+    ranges: int
+    range_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +161,18 @@ class Proxy(ThreadingHTTPServer):
         """The fault that a request meets, or that it is passed through."""
         with self._lock:
             fault = next((rule.fault for rule in self.rules if rule.meets(exchange, self._chance)), None)
-            self.asked.append(Asked(exchange.range, fault is not None))
+            query = urlsplit(exchange.path).query
+            exchange.asked = Asked(exchange.command, exchange.key, query, exchange.range, fault is not None)
+            self.asked.append(exchange.asked)
         return fault or (lambda exchange: exchange.send(exchange.forward()))
 
-    def answered(self, exchange: Exchange, reply: Reply) -> None:
-        """Called in its thread for each complete answer, before its last byte: a client that has it is counted."""
+    def sent(self, key: str) -> Sent:
+        """Return what was sent of the objects whose keys match this pattern of fnmatch."""
+        found = [each for each in self.asked if each.method == "GET" and fnmatchcase(each.key, key)]
+        whole, ranges = (
+            [each.sent for each in found if each.sent is not None and each.whole is kind] for kind in (True, False)
+        )
+        return Sent(len(whole), sum(whole), len(ranges), sum(ranges))
 
     def _serve(self) -> None:
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="proxy")
@@ -174,6 +201,7 @@ class Exchange(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: Proxy
+    asked: Asked
     _unread = 0  # bytes of the request's body
     _answered = False
 
@@ -220,8 +248,8 @@ class Exchange(BaseHTTPRequestHandler):
         self.end_headers()
         body = reply.body[:stop]
         self.wfile.write(body[:-1])
-        if stop is None:
-            self.server.answered(self, reply)
+        if stop is None and reply.status < _REFUSED:
+            self.asked.sent = len(reply.body)  # before the last byte: a client that has it is counted
         self.wfile.write(body[-1:])
         self._answered = stop is None
 

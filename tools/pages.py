@@ -18,8 +18,6 @@ from tools.peers import Peer, peer
 from tools.processes import ROOT
 
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
-_ENGINES = {"ray": ("ray",), "spark": ("pyspark",), "spark-mosaicml": ("pyspark", "mosaicml-streaming")}
-"""Environments of engines, which are no loaders, and the packages that their figures depend on."""
 
 
 def machine() -> dict[str, str]:
@@ -38,11 +36,7 @@ def machine() -> dict[str, str]:
 def versions(environments: Iterable[str]) -> dict[str, str]:
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        if environment in _ENGINES:
-            version_of = PeerEnvironment(environment).version
-            found |= {package: version_of(package) for package in _ENGINES[environment]}
-        else:
-            found |= versions_of(peer(environment))
+        found |= versions_of(peer(environment))
     return found
 
 
@@ -60,6 +54,12 @@ def commit() -> str:
 
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def measured_on() -> str:
+    """Say when and on what figures were measured: a line for the end of a table."""
+    here = machine()
+    return f"Measured {today()} on {here['cores']} cores, {here['memory']}, shared with others.\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:

@@ -2,9 +2,7 @@
 
 - `tokens`: uint16[2048], 4 KiB each;
 - `images`: real JPEGs of about 100 kB, each with its number in a comment, so that no two are equal, and an int label;
-- `text`: about 200 bytes of ASCII, and an int;
-- `mixed`: text, int, float32[*] of 8 to 71 numbers, JSON;
-- `lorem`: records of 200 words, as in ArrayRecord's performance guide.
+- `text`: about 200 bytes of ASCII, and an int.
 
 Also what several loaders do with samples: columns of a batch, decoded JPEGs.
 """
@@ -26,7 +24,7 @@ Image, torch = Lazy("PIL.Image"), Lazy("torch")
 
 WIDTH = 2048
 PIXELS = (384, 512, 3)  # of an image: height, width, colours
-SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000, "mixed": 100_000}
+SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000}
 FEW = 48  # samples that are written before the time is taken, and the least that a workload has
 
 _PICTURES = 32
@@ -44,13 +42,7 @@ def sample(workload: str, number: int) -> dict[str, Any]:
         return {"tokens": np.frombuffer(draw.randbytes(2 * WIDTH), np.uint16)}
     if workload == "images":
         return {"image": jpeg(number), "label": number % 1000}
-    if workload == "lorem":
-        return {"record": " ".join(draw.choices(_WORDS, k=200)).encode()}
-    found: dict[str, Any] = {"text": " ".join(draw.choices(_WORDS, k=28)), "id": number}
-    if workload == "mixed":
-        found["vector"] = (np.arange(draw.randint(8, 71)) / 8 + number % 97).astype(np.float32)
-        found["meta"] = {"source": f"site{number % 50}", "page": number, "tags": ["a", "b"]}
-    return found
+    return {"text": " ".join(draw.choices(_WORDS, k=28)), "id": number}
 
 
 def size_of(sample: dict[str, Any]) -> int:
@@ -83,7 +75,7 @@ def permutation(count: int) -> NDArray[np.int64]:
 
 
 def columns_of(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Collate samples by columns: ints and tokens as an array, the rest as lists, since vectors differ in length."""
+    """Collate samples by columns: ints and tokens as an array, the rest as lists."""
     batch: dict[str, Any] = {name: [each[name] for each in samples] for name in samples[0]}
     arrays = {name for name, values in batch.items() if name == "tokens" or isinstance(values[0], int)}
     return {name: np.array(values) if name in arrays else values for name, values in batch.items()}

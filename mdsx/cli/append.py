@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from mdsx.cli.command import command
 from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
 
-APPEND_EXAMPLE = "mdsx append s3://bucket/corpus part-00007"
 
-
+@command("mdsx append s3://bucket/corpus part-00007")
 def append(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     part: Annotated[

@@ -5,27 +5,40 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import SECONDS, format_count, format_size, parse_age, parse_size
+from mdsx.cli.command import Commands, command, group
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, say, storage_options
 from mdsx.errors import MdsxError, UsageError
-from mdsx.progress import Progress
-from mdsx.sizes import SECONDS, format_count, format_size, parse_age, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mdsx.storage.cache import Amount, CachedDataset, Contents, Removal
 
-CACHE_EXAMPLE = "mdsx cache"
-SHOW_EXAMPLE = "mdsx cache show s3://bucket/corpus"
-PRUNE_EXAMPLE = "mdsx cache prune --older-than 7d --size 100GB"
-CLEAR_EXAMPLE = "mdsx cache clear s3://bucket/corpus"
-WARM_EXAMPLE = "mdsx cache warm s3://bucket/corpus --cache-limit 1TB"
 _FOREIGN = 5  # files of others that are printed; all are counted
 _LISTED = 1000  # the same in JSON
+
+
+class _CacheCommands(Commands):
+    """`mdsx cache` without a command, or with options only, is `mdsx cache show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+caches = group(
+    "cache",
+    "Show what the local cache holds, and remove or add shards while jobs use it. Without a command: show.",
+    example="mdsx cache",
+    kind=_CacheCommands,
+)
 
 CacheOption = Annotated[
     str | None,
@@ -38,6 +51,7 @@ OneDataset = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")]
 
 
+@command("mdsx cache show s3://bucket/corpus", of=caches)
 def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = False) -> None:
     """Show what the cache holds by dataset, the last used first: shards, bytes, last use, and how many shards a process
     holds. Then show the processes that use the cache, with their limits."""
@@ -118,6 +132,7 @@ def _fields(found: Contents, datasets: Sequence[CachedDataset], now: float) -> d
     }
 
 
+@command("mdsx cache prune --older-than 7d --size 100GB", of=caches)
 def prune(
     dataset: OneDataset = None,
     older_than: Annotated[
@@ -149,6 +164,7 @@ def prune(
     _report(prune(directory, idle=idle, size=most, fingerprints=only, dry_run=dry_run), dataset, dry_run, as_json)
 
 
+@command("mdsx cache clear s3://bucket/corpus", of=caches)
 def clear(
     dataset: OneDataset = None,
     cache: CacheOption = None,
@@ -179,6 +195,7 @@ def _report(found: Removal, dataset: str | None, dry_run: bool, as_json: bool) -
         say(f"left {_amount(found.needed)} that a job has just used or needs soon")
 
 
+@command("mdsx cache warm s3://bucket/corpus --cache-limit 1TB", of=caches)
 def warm(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="A finished dataset: in remote storage, or a compressed local one.")

@@ -1,4 +1,4 @@
-"""`mdsx clean`: remove what dead runs of Ray and Spark left."""
+"""`mdsx clean`: remove what dead writers left and nobody can resume."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsx.base.sizes import format_size, parse_age
+from mdsx.cli.command import command
 from mdsx.cli.output import Bar, Json, StorageOption, print_json, say, storage_options
-from mdsx.sizes import format_size, parse_age
 
 if TYPE_CHECKING:
-    from mdsx.engines import Leftover
-    from mdsx.progress import Progress
+    from mdsx.base.progress import Progress
+    from mdsx.writer.runs import Leftover
 
-CLEAN_EXAMPLE = "mdsx clean s3://bucket/corpus --older-than 7d"
 _KINDS = {
     "attempt": "attempts that do not count",
     "replaced": "of a dataset that was replaced",
@@ -25,9 +25,10 @@ _KINDS = {
 _LISTED = 1000  # leftovers in JSON; all are counted
 
 
+@command("mdsx clean s3://bucket/corpus --older-than 7d")
 def clean(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Where Ray or Spark wrote: a path or a URL (docs/clouds.md).")
+        str, typer.Argument(metavar="URL", help="Where something was written: a path or a URL (docs/clouds.md).")
     ],
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Remove only what is older: 90m, 12h, 7d, 2w. A run is dead by then.")
@@ -36,15 +37,15 @@ def clean(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what runs of Ray and Spark that died have left, and nothing that a running one needs: attempts that are
-    not part of the dataset, what is left of a dataset that was being replaced, and unfinished files.
+    """Remove what writers left that died and that nobody can resume: runs of Ray and Spark, and of writers that
+    overwrite. These are attempts that are not part of the dataset, what is left of a dataset that was being replaced,
+    and unfinished files.
 
     A run is dead if its driver gave no sign of life for as long as --older-than, and at least for an hour, by the
-    storage's clock.
-    Attempts of a running run stay, whatever their age. What other writers have begun stays: they can resume it. If it
-    is interrupted, run it again.
+    storage's clock. What a running one has made stays, whatever its age, and so does what `mdsx.Writer` and `mdsx
+    convert` have begun: the same program resumes it. If it is interrupted, run it again.
     """
-    from mdsx.engines import clean
+    from mdsx.writer.runs import clean
 
     age = parse_age(older_than, name="--older-than")
     with Bar("removing") as bar:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
+from mdsx.cli.command import command, group
 from mdsx.cli.output import (
     EngineOption,
     Json,
@@ -24,30 +27,11 @@ from mdsx.cli.output import (
     say,
     storage_options,
 )
-from mdsx.progress import Progress
-from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
-    from mdsx.converting import Conversion, ConversionProgress
+    from mdsx.transfer.converting import Conversion, ConversionProgress
 
 
-CONVERT_EXAMPLE = "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion --processes 8"
-TAR_EXAMPLE = (
-    "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
-    "--rename 'image=jpg;png;webp' --nan null --on-error skip --compression zstd --processes 8"
-)
-JSONL_EXAMPLE = (
-    "mdsx convert jsonl 's3://bucket/raw-{000..099}.jsonl.zst' s3://bucket/corpus --column id=uint64 "
-    "--column 'lang=str?' --drop raw_html --on-error skip --processes 8"
-)
-TFRECORD_EXAMPLE = (
-    "mdsx convert tfrecord 'train-*.tfrecord' s3://bucket/imagenet --rename image=image/encoded "
-    "--rename label=image/class/label --drop image/filename --processes 8"
-)
-MEGATRON_EXAMPLE = "mdsx convert megatron corpus_text_document s3://bucket/corpus --processes 8"
-PARQUET_EXAMPLE = "mdsx convert parquet s3://bucket/table s3://bucket/corpus --drop url --processes 8"
-MDS_EXAMPLE = "mdsx convert mds s3://bucket/mds s3://bucket/corpus --processes 8"
-HF_EXAMPLE = "mdsx convert hf allenai/c4 s3://bucket/c4 --name en --split train --streaming --processes 8"
 _SKIPPED = 3
 _LISTED = 1000  # skips in JSON; all are counted, and all are printed on stderr
 _ALL_KINDS = """\
@@ -58,6 +42,13 @@ result is the same for any number of processes.
 
 Exit status: 0 converted, 1 error, 2 wrong usage, 3 converted but something was skipped, 130 interrupted.
 """
+
+
+converters = group(
+    "convert",
+    "Make a dataset from existing data.",
+    example="mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion --num-workers 8",
+)
 
 
 class KeyUntil(StrEnum):
@@ -104,7 +95,7 @@ def _convert(
     ] = OnBadSample.RAISE,
     shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
-    processes: Annotated[
+    num_workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes convert. Default: 1, or all CPUs of a cluster.")
     ] = None,
     engine: EngineOption = None,
@@ -116,12 +107,12 @@ def _convert(
     as_json: Json = False,
 ) -> None:
     """Convert sources of a kind with the options that all kinds have, and its `own`."""
-    from mdsx.converting import convert
+    from mdsx.transfer.converting import convert
 
     renames = parse_renames(rename or ())
     with _Printer(as_json=as_json) as printer:
         conversion = convert(
-            cast("Any", kind),
+            kind,
             sources,
             out,
             columns=parse_declared(column or (), renames, lower=kind == "tar"),
@@ -130,7 +121,7 @@ def _convert(
             on_error=on_error.value,
             shard_size=shard_size,
             compression=compression,
-            processes=processes,
+            num_workers=num_workers,
             engine=engine,
             overwrite=overwrite,
             storage_options=storage_options(storage_option),
@@ -143,32 +134,39 @@ def _convert(
         raise typer.Exit(_SKIPPED)
 
 
-def _command(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """Return the command of the kind of this name, which converts with the options that `command` returns.
+def _command(example: str) -> Callable[[Callable[..., dict[str, Any]]], Callable[..., None]]:
+    """Make a function the command of the kind of its name, which converts with the options that the function returns.
 
-    It has the options of `_convert` and those of `command`.
+    It has the options of `_convert` and those of the function.
     """
+    return lambda function: command(example, of=converters)(_with_shared_options(function))
+
+
+def _with_shared_options(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
     shared = [
         parameter
         for parameter in inspect.signature(_convert, eval_str=True).parameters.values()
         if parameter.kind is not parameter.POSITIONAL_ONLY
     ]
     names = [parameter.name for parameter in shared]
-    own = inspect.signature(command, eval_str=True).parameters
+    own = inspect.signature(function, eval_str=True).parameters
 
     def run(**given: Any) -> None:
-        options = command(**{name: given[name] for name in own})
-        _convert(command.__name__, options, **{name: given[name] for name in names})
+        options = function(**{name: given[name] for name in own})
+        _convert(function.__name__, options, **{name: given[name] for name in names})
 
     parameters = [*shared[:3], *own.values(), *shared[3:]]
-    run.__name__, run.__doc__ = command.__name__, f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_ALL_KINDS}"
+    run.__name__, run.__doc__ = function.__name__, f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_ALL_KINDS}"
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     signature = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in parameters])
     cast("Any", run).__signature__ = signature
     return run
 
 
-@_command
+@_command(
+    "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
+    "--rename 'image=jpg;png;webp' --nan null --on-error skip --compression zstd --num-workers 8"
+)
 def tar(
     key_until: Annotated[
         KeyUntil, typer.Option(help="Where the key ends in a member's name; the rest is the column.")
@@ -180,7 +178,7 @@ def tar(
     Adjacent members with the same name up to the first dot after the last slash (with --key-until last-dot: up to the
     last one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
     out. Types are inferred from the extension and the first samples: int64 for cls, id and index (str if they are not
-    numbers), str for txt and text, json for json, the array's type for npy, jpeg or png for encoded images, bytes for
+    numbers), str for txt and text, json for json, the array's type for npy, jpeg, png or webp for images, bytes for
     anything else. The key becomes the column __key__.
 
     --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean the same type. --drop
@@ -193,15 +191,18 @@ def tar(
     return {"key_until": key_until.value, "nan": nan.value}
 
 
-@_command
+@_command(
+    "mdsx convert jsonl 's3://bucket/raw-{000..099}.jsonl.zst' s3://bucket/corpus --column id=uint64 "
+    "--column 'lang=str?' --drop raw_html --on-error skip --num-workers 8"
+)
 def jsonl(
     nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
 ) -> dict[str, Any]:
     """Convert files with a JSON object per line (.jsonl, .ndjson, .json), plain, gzip or zstd.
 
     The keys are the columns. Their types are inferred from the first lines: bool, int64, float64, str, lists of these,
-    and json for anything else; with a question mark where a value is null or a key absent. A column declared as bytes,
-    jpeg or png reads base64 text. Empty lines are left out.
+    and json for anything else; with a question mark where a value is null or a key absent. A column declared as bytes
+    or an image reads base64 text. Empty lines are left out.
 
     A line that is not a JSON object in UTF-8, a duplicate key, a key without a column, a missing key and a value that
     does not fit are errors that name file, line and column, and the option that would take it. Several processes share
@@ -210,13 +211,16 @@ def jsonl(
     return {"nan": nan.value}
 
 
-@_command
+@_command(
+    "mdsx convert tfrecord 'train-*.tfrecord' s3://bucket/imagenet --rename image=image/encoded "
+    "--rename label=image/class/label --drop image/filename --num-workers 8"
+)
 def tfrecord() -> dict[str, Any]:
     """Convert TFRecord files of tf.train.Example messages to one dataset, without TensorFlow.
 
     Files are plain, gzip, zlib or zstd. Features become columns, in alphabetical order. Types are inferred from the
     first 1,000 samples: float32 and int64 for features with one number in each, float32[3] or int64[3] with three,
-    float32[*] or int64[*] if their number varies; jpeg or png by their magic bytes, str for text and bytes for other
+    float32[*] or int64[*] if their number varies; images by their magic bytes, str for text and bytes for other
     bytes, and lists such as bytes[*]. A feature that some of these samples lack gets a question mark.
 
     --column can also give numbers another shape (float32[*,4]), parse bytes (json, msgpack), or read them as the items
@@ -229,7 +233,7 @@ def tfrecord() -> dict[str, Any]:
     return {}
 
 
-@_command
+@_command("mdsx convert megatron corpus_text_document s3://bucket/corpus --num-workers 8")
 def megatron(
     per: Annotated[Per, typer.Option(help="What a sample is.")] = Per.DOCUMENT,
 ) -> dict[str, Any]:
@@ -245,7 +249,7 @@ def megatron(
     return {"per": per.value}
 
 
-@_command
+@_command("mdsx convert parquet s3://bucket/table s3://bucket/corpus --drop url --num-workers 8")
 def parquet() -> dict[str, Any]:
     """Convert Parquet files, and all *.parquet files below folders, in the order of their names, to one dataset.
 
@@ -256,7 +260,7 @@ def parquet() -> dict[str, Any]:
     return {}
 
 
-@_command
+@_command("mdsx convert mds s3://bucket/mds s3://bucket/corpus --num-workers 8")
 def mds() -> dict[str, Any]:
     """Convert MDS datasets (MosaicML's Streaming), given by their folders, to one dataset.
 
@@ -267,7 +271,7 @@ def mds() -> dict[str, Any]:
     return {}
 
 
-@_command
+@_command("mdsx convert hf allenai/c4 s3://bucket/c4 --name en --split train --streaming --num-workers 8")
 def hf(
     name: Annotated[str | None, typer.Option(help="The dataset's configuration.")] = None,
     split: Annotated[str | None, typer.Option(help="The split; needed if there are several.")] = None,
@@ -287,7 +291,8 @@ def hf(
 
     SRC is a folder that save_to_disk wrote, another folder that load_dataset reads, or a name on the Hub.
 
-    Images and audio stay encoded: a column of images is jpeg or png if all of the first ones are, otherwise bytes.
+    Images and audio stay encoded: a column of images is jpeg, png or webp if all of the first ones are, otherwise
+    bytes.
     Class labels are int64; their names are in the metadata (class_names). Numbers, text, arrays and lists of them have
     the types of Arrow data, and nested features are json. The metadata keeps the Arrow schema with the features, for an
     export, and the split and the commit.

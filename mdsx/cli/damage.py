@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsx.base.sizes import format_count, format_size
+from mdsx.cli.command import command
 from mdsx.cli.output import (
     Bar,
     IndexOption,
@@ -20,24 +22,24 @@ from mdsx.cli.output import (
     say,
     storage_options,
 )
-from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
-    from mdsx.damage import Repair, ShardRepair, Verification
-    from mdsx.progress import Progress
+    from mdsx.base.progress import Progress
+    from mdsx.checks.damage import Repair, ShardRepair, Verification
 
 
-VERIFY_EXAMPLE = "mdsx verify s3://bucket/corpus"
-REPAIR_EXAMPLE = "mdsx repair s3://bucket/corpus --drop-damaged"
 _LINES = 10  # that `verify` prints for a file; all are counted
 _PROBLEMS = 5  # that `repair` prints for a shard
 _RANGES = 100  # of lost samples
 _LISTED = 1000  # damages or shards in JSON; all are counted
 
 
+@command("mdsx verify s3://bucket/corpus")
 def verify(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
+    num_threads: Annotated[
+        int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")
+    ] = 4,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
@@ -45,9 +47,9 @@ def verify(
     """Check every byte of a dataset against every checksum that its format has; `mdsx info` names them. Print a line
     for each damage, up to 10 for each file.
 
-    Exit status: 0 sound, 1 damage was found or the dataset could not be read.
+    Exit status: 0 undamaged, 1 damage was found or the dataset could not be read.
     """
-    from mdsx.damage import unnamed, verify_stored
+    from mdsx.checks.damage import unnamed, verify_stored
     from mdsx.shards import OURS
     from mdsx.storage import open_beside, open_storage
 
@@ -67,14 +69,14 @@ def verify(
                 elif not as_json and files[file] == _LINES + 1:
                     say(f"damaged: {file}: and more, see --json")
 
-        found = verify_stored(storage, place, threads=threads, watch=watch)
+        found = verify_stored(storage, place, num_threads=num_threads, watch=watch)
     beside = unnamed(storage) if index is None else []
     if as_json:
         print_json(
             {
                 "url": found.url,
                 "format": found.format,
-                "sound": found.ok,
+                "undamaged": found.ok,
                 "checks": found.checks,
                 "shards": found.shards,
                 "samples": found.samples,
@@ -97,7 +99,7 @@ def verify(
             else:
                 complain("copy the damaged files again from where they came, or write the dataset again", kind="")
         else:
-            say(f"sound: {what}; checked: {found.checks}")
+            say(f"undamaged: {what}; checked: {found.checks}")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -106,25 +108,28 @@ def _what(found: Verification | Repair) -> str:
     return f"{format_count(found.samples, 'sample')} in {format_count(found.shards, 'shard')}"
 
 
+@command("mdsx repair s3://bucket/corpus --drop-damaged")
 def repair(
     url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path or a URL (docs/clouds.md).")],
     drop_damaged: Annotated[
         bool, typer.Option("--drop-damaged", help="Leave out lost samples; without it, nothing is dropped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
+    num_threads: Annotated[
+        int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")
+    ] = 4,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset, and repair it: rebuild a missing or damaged index from the shards, and replace
-    damaged shards with new ones that have their sound samples.
+    damaged shards with new ones that have their undamaged samples.
 
     If a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way. No
     shard is ever changed or removed: new ones are written next to them as repaired.*, and a copy of a replaced index is
     kept. After samples were dropped, those after them have other numbers, and states of running jobs no longer fit.
 
-    Exit status: 0 sound, or repaired; 1 damage is left, or an error.
+    Exit status: 0 undamaged, or repaired; 1 damage is left, or an error.
     """
     import mdsx
 
@@ -138,7 +143,7 @@ def repair(
             url,
             drop_damaged=drop_damaged,
             dry_run=dry_run,
-            threads=threads,
+            num_threads=num_threads,
             storage_options=storage_options(storage_option),
             watch=watch,
         )
@@ -152,11 +157,11 @@ def repair(
 
 def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
     if not done.needed:
-        say(f"sound: {_what(done)}; nothing to repair")
+        say(f"undamaged: {_what(done)}; nothing to repair")
         return
     for shard in done.damaged:
         _print_shard(shard)
-    if done.index != "sound":
+    if done.index != "undamaged":
         _print_index(done)
     what = _what(done)
     lost = _lost(done)
@@ -171,7 +176,7 @@ def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
         return
     say(f"nothing was changed: a repair would leave {what}; {lost}")
     if done.drops and not dropping:
-        complain("give --drop-damaged to repair it without the lost samples, or restore sound copies", kind="")
+        complain("give --drop-damaged to repair it without the lost samples, or restore undamaged copies", kind="")
     elif dry_run:
         complain("run without --dry-run to repair it", kind="")
 
@@ -200,7 +205,7 @@ def _print_index(done: Repair) -> None:
     from mdsx.format import filenames
 
     if done.index == "missing":
-        say(f"damaged: {done.url}/{filenames.INDEX}: it is not there")
+        say(f"damaged: {done.url}/{filenames.INDEX}: not found")
         say("  rebuilt from the shards; metadata, and shards missing at the end, cannot be recovered")
         return
     say(f"damaged: {one_line(done.index_error)}")

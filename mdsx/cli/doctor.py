@@ -7,24 +7,35 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsx.cli.cache import CacheOption
-from mdsx.cli.output import Json, StorageOption, as_plain, print_json, say, storage_options
+from mdsx.cli.command import command
+from mdsx.cli.output import (
+    Json,
+    RanksPerNode,
+    StorageOption,
+    WorldSize,
+    as_plain,
+    nodes_of,
+    print_json,
+    say,
+    storage_options,
+)
 
 if TYPE_CHECKING:
-    from mdsx.doctor import Finding
+    from mdsx.checks.doctor import Finding
 
-DOCTOR_EXAMPLE = "mdsx doctor s3://bucket/corpus --cache /nvme/cache --ranks 64 --nodes 8 --batch 32"
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
+@command("mdsx doctor s3://bucket/corpus --cache /nvme/cache --world-size 64 --ranks-per-node 8 --batch-size 32")
 def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="A dataset, or where one is to be written.")],
     cache: CacheOption = None,
     cache_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="The most that the cache may hold: 500GB.")
     ] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="Ranks (GPUs) of the run.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines of the run.")] = 1,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples that each rank takes in a step.")] = None,
+    world_size: WorldSize = 1,
+    ranks_per_node: RanksPerNode = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples that each rank takes in a step.")] = None,
     step: Annotated[float, typer.Option(min=0.001, help="Seconds that a step takes.")] = 1.0,
     write: Annotated[bool, typer.Option("--write", help="Also write, read and remove a small object.")] = False,
     storage_option: StorageOption = None,
@@ -33,20 +44,22 @@ def doctor(
     """Check the storage, the dataset and this machine before a run, and say what to do.
 
     It shows which credentials are used (never the secrets), reads the storage, measures it for two seconds, and checks
-    the cache's disk and the limits of the process. For the run given by --ranks, --nodes and --batch it recommends
-    lanes, shuffle block and cache limit. It writes to the storage only with --write. Exit status: 0 no problem, maybe
-    warnings; 1 a problem.
+    the cache's disk and the limits of the process. For the run given by --world-size, --ranks-per-node and --batch-size
+    it recommends lanes, shuffle block and cache limit. It writes to the storage only with --write.
+
+    Exit status: 0 no problem, maybe warnings; 1 a problem.
     """
     from rich.console import Console
 
-    from mdsx.doctor import Job, examine
+    from mdsx.checks.doctor import Job, examine
     from mdsx.storage.cache import Cache
 
+    nodes, _ = nodes_of(world_size, ranks_per_node)
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     findings = []
     for finding in examine(
         url,
-        job=Job(ranks, min(nodes, ranks), batch, step),
+        job=Job(world_size, nodes, batch_size, step),
         cache=Cache(cache, limit=cache_limit),
         storage_options=storage_options(storage_option),
         write=write,

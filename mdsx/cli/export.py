@@ -7,29 +7,36 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_count, format_size
+from mdsx.cli.command import command, group
 from mdsx.cli.convert import KeyUntil, Nan
 from mdsx.cli.output import (
     EngineOption,
     IndexOption,
     Json,
     LongCall,
+    SourceOption,
     StorageOption,
     print_json,
     print_table,
     say,
     storage_options,
 )
-from mdsx.progress import Progress
-from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
-    from mdsx.exporting import Export, ExportProgress
+    from mdsx.transfer.exporting import Export, ExportProgress
 
-TAR_EXAMPLE = "mdsx export tar s3://bucket/pictures pictures --rename jpg=image --processes 8"
-PARQUET_EXAMPLE = "mdsx export parquet s3://bucket/corpus s3://bucket/corpus-parquet --processes 8"
-JSONL_EXAMPLE = "mdsx export jsonl s3://bucket/corpus corpus --column text --compression zstd"
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="A dataset that mdsx reads: a path or a URL (docs/clouds.md).")]
+exporters = group(
+    "export",
+    "Write a dataset to files that other tools read.",
+    example="mdsx export parquet s3://bucket/corpus s3://bucket/corpus-parquet --num-workers 8",
+)
+
+Url = Annotated[
+    str, typer.Argument(metavar="DATASET", help="A dataset that mdsx reads: a path or a URL (docs/clouds.md).")
+]
 Out = Annotated[
     str, typer.Argument(metavar="OUT", help="An empty folder for the files: a path or a URL (docs/clouds.md).")
 ]
@@ -40,19 +47,17 @@ Rename = Annotated[list[str] | None, typer.Option(metavar="NEW=OLD", help="Anoth
 Drop = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out a column.")]
 FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset a file has.")]
 FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a file has, instead.")]
-Processes = Annotated[
+NumWorkers = Annotated[
     int | None, typer.Option(min=1, help="How many files to make at once. Default: 1, or all CPUs of a cluster.")
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the export in OUT, which stays until all new files are complete.")
 ]
-OutOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is written.")
-]
 
 
+@command("mdsx export tar s3://bucket/pictures pictures --rename jpg=image --num-workers 8", of=exporters)
 def tar(
-    url: Url,
+    dataset: Url,
     out: Out,
     column: Column = None,
     rename: Rename = None,
@@ -62,17 +67,17 @@ def tar(
     ] = KeyUntil.FIRST_DOT,
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = None,
+    num_workers: NumWorkers = None,
     engine: EngineOption = None,
     overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
-    out_option: OutOption = None,
+    source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
     """Export a dataset to WebDataset tars, data-00000.tar and so on.
 
-    A value becomes a member KEY.COLUMN: the bytes of bytes, jpeg and png columns, text of str and numbers, JSON of json
+    A value becomes a member KEY.COLUMN: the bytes of bytes and images, text of str and numbers, JSON of json
     and lists, NumPy files of arrays. Null has no member. The key is the column __key__, or the sample's number.
 
     After a kill, the same command continues. The files have the same bytes for any number of processes.
@@ -82,8 +87,9 @@ def tar(
     _run("tar", locals(), key_until=key_until.value)
 
 
+@command("mdsx export parquet s3://bucket/corpus s3://bucket/corpus-parquet --num-workers 8", of=exporters)
 def parquet(
-    url: Url,
+    dataset: Url,
     out: Out,
     column: Column = None,
     rename: Rename = None,
@@ -94,12 +100,12 @@ def parquet(
     row_group_size: Annotated[str, typer.Option(help="The most bytes of a row group in memory.")] = "64MiB",
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = None,
+    num_workers: NumWorkers = None,
     engine: EngineOption = None,
     overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
-    out_option: OutOption = None,
+    source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
     """Export a dataset to Parquet files, data-00000.parquet and so on.
@@ -113,8 +119,9 @@ def parquet(
     _run("parquet", locals(), compression=compression, row_group_size=row_group_size)
 
 
+@command("mdsx export jsonl s3://bucket/corpus corpus --column text --compression zstd", of=exporters)
 def jsonl(
-    url: Url,
+    dataset: Url,
     out: Out,
     column: Column = None,
     rename: Rename = None,
@@ -123,12 +130,12 @@ def jsonl(
     compression: Annotated[str, typer.Option(help="none, gzip or zstd; a level may follow: zstd:9.")] = "none",
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = None,
+    num_workers: NumWorkers = None,
     engine: EngineOption = None,
     overwrite: Overwrite = False,
     index: IndexOption = None,
     storage_option: StorageOption = None,
-    out_option: OutOption = None,
+    source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
     """Export a dataset to JSON lines, data-00000.jsonl and so on: an object for each sample, in UTF-8.
@@ -149,17 +156,19 @@ def _run(kind: Literal["tar", "parquet", "jsonl"], given: dict[str, Any], **opti
     with _Printer(as_json=given["as_json"]) as printer:
         export = mdsx.export(
             kind,
-            mdsx.Dataset(given["url"], index=given["index"], storage_options=storage_options(given["storage_option"])),
+            mdsx.Dataset(
+                given["dataset"], index=given["index"], storage_options=storage_options(given["source_option"])
+            ),
             given["out"],
             columns=given["column"] or None,
             rename=_renames(given["rename"] or ()),
             drop=given["drop"] or (),
             file_size=given["file_size"],
             file_samples=given["file_samples"],
-            processes=given["processes"],
+            num_workers=given["num_workers"],
             engine=given["engine"],
             overwrite=given["overwrite"],
-            out_options=storage_options(given["out_option"]),
+            storage_options=storage_options(given["storage_option"]),
             watch=printer.watch,
             **options,
         )

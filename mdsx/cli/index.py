@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
+from mdsx.cli.command import command, group
 from mdsx.cli.convert import KeyUntil
 from mdsx.cli.output import (
     EngineOption,
@@ -18,31 +21,30 @@ from mdsx.cli.output import (
     say,
     storage_options,
 )
-from mdsx.progress import Progress
-from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
-    from mdsx.indexing import Indexed, IndexedTars
+    from mdsx.transfer.indexing import Indexed, IndexedTars
 
-PARQUET_EXAMPLE = "mdsx index parquet s3://bucket/corpus"
-TAR_EXAMPLE = "mdsx index tar 's3://bucket/pictures/{0000..0099}.tar' --processes 8"
+
+indexers = group("index", "Make existing files readable in place.", example="mdsx index parquet s3://bucket/corpus")
 
 _Column = Annotated[list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred.")]
 _Index = Annotated[
     str | None, typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files.")
 ]
-_Force = Annotated[bool, typer.Option("--force", help="Replace an index of other files.")]
+_ReplaceIndex = Annotated[bool, typer.Option("--replace-index", help="Replace an index of other files.")]
 
 
+@command("mdsx index parquet s3://bucket/corpus", of=indexers)
 def parquet(
-    urls: Annotated[
+    sources: Annotated[
         list[str],
-        typer.Argument(metavar="URL", help="Parquet files, and folders with *.parquet below them; all in one storage."),
+        typer.Argument(metavar="SRC", help="Parquet files, and folders with *.parquet below them; all in one storage."),
     ],
     column: _Column = None,
     index: _Index = None,
     engine: EngineOption = None,
-    force: _Force = False,
+    replace_index: _ReplaceIndex = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -55,16 +57,16 @@ def parquet(
     Warns of row groups that are too large to shuffle by (more than 256 MiB decoded), of columns that are left out, and
     of folders such as year=2024, whose values do not become columns.
     """
-    from mdsx.indexing import index_parquet
+    from mdsx.transfer.indexing import index_parquet
 
     columns, options = parse_declared(column or ()), storage_options(storage_option)
     with LongCall("indexing", _rows, continues=False) as call:
         found = index_parquet(
-            urls,
+            sources,
             columns=columns,
             index=index,
             engine=engine,
-            force=force,
+            replace_index=replace_index,
             storage_options=options,
             watch=call.watch,
         )
@@ -78,8 +80,9 @@ def parquet(
     say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
+@command("mdsx index tar 's3://bucket/pictures/{0000..0099}.tar' --num-workers 8", of=indexers)
 def tar(
-    urls: Annotated[
+    sources: Annotated[
         list[str],
         typer.Argument(metavar="SRC", help="Tars: paths, globs, URLs, braces {0000..0099}, and folders of *.tar."),
     ],
@@ -98,11 +101,11 @@ def tar(
         str | None,
         typer.Option("--from", metavar="INDEX", help="Energon's .nv-meta or a wids JSON to make the index of."),
     ] = None,
-    processes: Annotated[
+    num_workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes read tars. Default: 1, or all CPUs of a cluster.")
     ] = None,
     engine: EngineOption = None,
-    force: _Force = False,
+    replace_index: _ReplaceIndex = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -117,21 +120,21 @@ def tar(
     --from makes the index of one that is there already, Energon's folder .nv-meta or a wids JSON, and reads only the
     headers, numbers and arrays. Such an index has no checksums.
     """
-    from mdsx.indexing import index_tars
+    from mdsx.transfer.indexing import index_tars
 
     renames = parse_renames(rename or ())
     with LongCall("indexing", _tars) as call:
         found = index_tars(
-            urls,
+            sources,
             columns=parse_declared(column or (), renames, lower=True),
             rename=renames,
             drop=drop or (),
             key_until=key_until.value,
             index=index,
             from_index=from_index,
-            processes=processes,
+            num_workers=num_workers,
             engine=engine,
-            force=force,
+            replace_index=replace_index,
             storage_options=storage_options(storage_option),
             watch=call.watch,
         )

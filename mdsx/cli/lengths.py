@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from mdsx.base.progress import Progress
+from mdsx.cli.command import command
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
-from mdsx.progress import Progress
-
-LENGTHS_EXAMPLE = "mdsx lengths s3://bucket/corpus --column tokens"
 
 
+@command("mdsx lengths s3://bucket/corpus --column tokens")
 def lengths(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     column: Annotated[

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from mdsx.base.sizes import format_count
+from mdsx.cli.command import command
 from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
 from mdsx.errors import UsageError, shown
-from mdsx.sizes import format_count
-
-MERGE_EXAMPLE = "mdsx merge s3://bucket/corpus"
 
 
+@command("mdsx merge s3://bucket/corpus")
 def merge(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
     parts: Annotated[

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, Self, TextIO
 
 import typer
 
-from mdsx.errors import MdsxError, UnsupportedError, visible
-from mdsx.progress import Progress
-from mdsx.sizes import format_size
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_size
+from mdsx.errors import MdsxError, UnsupportedError, UsageError, visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 StorageOption = Annotated[
@@ -40,6 +40,11 @@ SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
 ]
 
+WorldSize = Annotated[int, typer.Option(min=1, metavar="N", help="Ranks (GPUs) of the whole run.")]
+RanksPerNode = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Ranks of a machine. Default: all of them on one machine.")
+]
+
 
 def say(text: str = "", *, to: TextIO | None = None) -> None:
     """Print `text`, with control characters made visible, on stdout or `to` another stream."""
@@ -49,6 +54,15 @@ def say(text: str = "", *, to: TextIO | None = None) -> None:
 def complain(problem: object, kind: str = "error: ") -> None:
     """Print one line on stderr."""
     say(f"mdsx: {kind}{one_line(problem)}", to=sys.stderr)
+
+
+def nodes_of(world_size: int, ranks_per_node: int | None, *, name: str = "--world-size") -> tuple[int, int]:
+    """Return the numbers of machines and of ranks on each. Raise UsageError if these cannot be."""
+    ranks = ranks_per_node or world_size
+    if world_size % ranks:
+        hint = f"give {name} a multiple of --ranks-per-node"
+        raise UsageError("all machines have the same number of ranks", found=f"{world_size} and {ranks}", hint=hint)
+    return world_size // ranks, ranks
 
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.output import print_table, say
-from mdsx.simulating import Cost, Report, words
-from mdsx.sizes import format_count, format_size
+
+if TYPE_CHECKING:
+    from mdsx.simulate import Cost, Report
 
 
 def print_report(report: Report) -> None:
     """Print the tables of a report."""
+    from mdsx.simulate import words
+
     whole, settings = report.whole, report.settings
     about = "" if whole.exact else f" (+- {whole.error:.1%})"
     shards = format_count(settings["shards"], "shard")
@@ -20,7 +24,7 @@ def print_report(report: Report) -> None:
     _section(
         "an epoch on all nodes",
         [
-            ("steps", f"{settings['steps']:,} of {settings['global_batch']:,} samples"),
+            ("steps", f"{settings['steps']:,} of {settings['global_batch_size']:,} samples"),
             ("bytes", f"{format_size(whole.bytes)}{about}, {_ahead(whole.ahead)}"),
             ("what the nodes need", f"{format_size(whole.minimum)}: it comes {whole.duplication:.3f} times"),
             ("the dataset", format_size(whole.dataset)),
@@ -111,5 +115,7 @@ def _ahead(size: int) -> str:
 
 
 def _cost(cost: Cost) -> str:
+    from mdsx.simulate import words
+
     requests, egress = (words.money(each, cost.currency) for each in (cost.requests, cost.egress))
     return f"{words.money(cost.requests + cost.egress, cost.currency)}: {requests} for requests, {egress} for bytes"

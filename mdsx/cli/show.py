@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mdsx.base.sizes import format_count, format_size
+from mdsx.cli.command import command
 from mdsx.cli.output import (
     IndexOption,
     Json,
@@ -18,15 +20,13 @@ from mdsx.cli.output import (
     storage_options,
 )
 from mdsx.errors import UsageError, shown
-from mdsx.sizes import format_count, format_size
 
-INFO_EXAMPLE = "mdsx info s3://bucket/corpus"
-CAT_EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
 _METADATA_WIDTH = 1000  # characters shown of a value of the metadata
 _VALUE_WIDTH = 100  # characters shown of a sample's value
 _BATCH = 64  # samples read at once
 
 
+@command("mdsx info s3://bucket/corpus")
 def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     index: IndexOption = None,
@@ -36,7 +36,7 @@ def info(
 ) -> None:
     """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
     metadata, and the snapshots from before parts were appended. Long metadata is shortened, except with --json."""
-    from mdsx.format import Reads
+    from mdsx.format import ReadsParts
     from mdsx.shards import read_index, snapshots
     from mdsx.storage import open_beside, open_storage
 
@@ -47,9 +47,10 @@ def info(
     kept = snapshots(beside) if found.format == "mdsx" else []
     columns = {column.name: str(column.type) for column in found.schema.columns}
     size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # damaged ones exceed 64 bits
-    about = "" if found.exact_sizes else "about "
+    in_parts = isinstance(found, ReadsParts)
+    about = "about " if in_parts else ""
     shards = f"{len(found.counts):,}"
-    if len(found.counts) and found.reads(0) is Reads.GROUPS:
+    if len(found.counts) and in_parts:
         files = len({found.name(shard) for shard in range(len(found.counts))})
         shards += f" in {format_count(files, 'file')}"
     if as_json:
@@ -62,7 +63,7 @@ def info(
                 "shards": len(found.counts),
                 "size": size,
                 "raw_size": raw_size,
-                "raw_size_is_exact": found.exact_sizes,
+                "raw_size_is_exact": not in_parts,
                 "compression": found.compression,
                 "fingerprint": found.fingerprint,
                 "columns": columns,
@@ -109,6 +110,7 @@ def _metadata_line(value: object) -> str:
     return text if len(text) <= _METADATA_WIDTH else f"{text[: _METADATA_WIDTH - 3]}..."
 
 
+@command("mdsx cat s3://bucket/corpus --start 1000 --count 3")
 def cat(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, say, storage_options
+from mdsx.base.sizes import parse_size
+from mdsx.cli.command import command
+from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, nodes_of, say, storage_options
 from mdsx.errors import UsageError
-from mdsx.sizes import parse_size
 
 if TYPE_CHECKING:
-    from mdsx.simulating import Source
-    from mdsx.stream import Layout
-
-SIMULATE_EXAMPLE = "mdsx simulate s3://bucket/corpus --nodes 8 --ranks 8 --cache 500GB --html plan.html"
+    from mdsx.simulate import SimulatedData
+    from mdsx.stream import Batching
 
 
+@command("mdsx simulate s3://bucket/corpus --world-size 64 --ranks-per-node 8 --html plan.html")
 def simulate(
     url: Annotated[
         list[str] | None,
@@ -29,18 +30,20 @@ def simulate(
     ] = None,
     sample_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a made-up sample.")] = "100kB",
     shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a made-up shard.")] = "64MiB",
-    weight: Annotated[
-        list[float] | None, typer.Option(metavar="W", help="The weight of each dataset of a mixture, in their order.")
+    proportion: Annotated[
+        list[float] | None, typer.Option(metavar="P", help="The share of each dataset of a mixture, in their order.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
-    ranks: Annotated[int, typer.Option(min=1, help="Training processes on each machine.")] = 1,
-    workers: Annotated[int, typer.Option(min=0, help="num_workers of each rank's loader.")] = 0,
+    world_size: WorldSize = 1,
+    ranks_per_node: RanksPerNode = None,
+    num_workers: Annotated[int, typer.Option(min=0, help="num_workers of each rank's loader.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch; rows with --pack.")] = 32,
     lanes: Annotated[int, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = 8,
     shuffle_block: Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")] = None,
     no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="In the stored order.")] = False,
     seed: Annotated[int, typer.Option(help="seed of the order.")] = 0,
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an epoch's short last batch.")] = False,
+    drop_last: Annotated[
+        bool, typer.Option("--drop-last/--no-drop-last", help="Leave out an epoch's short last batch, as loaders do.")
+    ] = True,
     pack: Annotated[
         int | None, typer.Option(min=1, metavar="L", help="Pack samples into rows of this length (mdsx.Pack).")
     ] = None,
@@ -48,7 +51,7 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Length-bounded batches (mdsx.MaxTokens).")
     ] = None,
     length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose length counts.")] = "tokens",
-    cache: Annotated[str, typer.Option(metavar="SIZE", help="What each node's cache may hold.")] = "500GB",
+    cache_limit: Annotated[str, typer.Option(metavar="SIZE", help="What each node's cache may hold.")] = "500GB",
     link: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes a second from storage to a node; 0: no limit.")
     ] = "1.25GB",
@@ -57,8 +60,8 @@ def simulate(
     ] = 0.03,
     step: Annotated[float, typer.Option(min=0, help="Seconds of a training step.")] = 0.3,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs to simulate, if that is quick; else a part of one.")] = 1,
-    resume_nodes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Also: continue on this many machines at half of an epoch.")
+    resume_world_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Also: continue on this many ranks at half of an epoch.")
     ] = None,
     price_requests: Annotated[float, typer.Option(min=0, help="Price of 1,000 requests.")] = 0.0004,
     price_gb: Annotated[float, typer.Option(min=0, help="Price of 10^9 bytes from storage.")] = 0.0,
@@ -80,21 +83,21 @@ def simulate(
     """
     from mdsx.cli.plan_text import print_report
     from mdsx.order import Shuffle
-    from mdsx.simulating import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
+    from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 
     shuffle: bool | Shuffle = False if no_shuffle else Shuffle(lanes, shuffle_block)
     if html is not None:
         _check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
-    layout = _layout(pack, max_tokens, length)
-    source: Source
+    batching = _batching(pack, max_tokens, length)
+    source: SimulatedData
     if url:
         options = storage_options(storage_option)
-        source = opened(url, weights=weight, seed=seed, shuffle=shuffle, layout=layout, storage_options=options)
+        source = opened(url, weights=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options)
     elif samples is None:
         raise UsageError("there is nothing to simulate", hint="give a dataset's URL, or --samples N")
-    elif layout is not None or class_column is not None:
+    elif batching is not None or class_column is not None:
         raise UsageError("--pack, --max-tokens and --class-column need a dataset", hint="give its URL")
     else:
         sizes = [
@@ -102,12 +105,15 @@ def simulate(
         ]
         source = invented(_number(samples), *sizes, seed=seed, shuffle=shuffle)
     rate = None if link.strip() == "0" else parse_size(link, name="--link")
-    cluster = Cluster(nodes, ranks, parse_size(cache, name="--cache"), rate, latency)
-    resume = None if resume_nodes is None else Cluster(resume_nodes, ranks, cluster.cache, cluster.rate, latency)
+    nodes, ranks = nodes_of(world_size, ranks_per_node)
+    cluster = Cluster(nodes, ranks, parse_size(cache_limit, name="--cache-limit"), rate, latency)
+    resume = None
+    if resume_world_size is not None:
+        resume = replace(cluster, nodes=nodes_of(resume_world_size, ranks, name="--resume-world-size")[0])
     report = simulate(
         source,
         cluster,
-        Loading(1 if max_tokens is not None else batch_size, workers, 2, drop_last, step),
+        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step),
         Prices(price_requests, price_gb, currency),
         epochs=epochs,
         resume=resume,
@@ -136,7 +142,7 @@ def _check_page(path: Path) -> None:
         raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
-def _layout(pack: int | None, max_tokens: int | None, length: str) -> Layout | None:
+def _batching(pack: int | None, max_tokens: int | None, length: str) -> Batching | None:
     from mdsx.stream import MaxTokens, Pack
 
     if pack is not None and max_tokens is not None:

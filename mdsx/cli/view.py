@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
+from mdsx.cli.command import command
 from mdsx.cli.output import IndexOption, SnapshotOption, StorageOption, complain, say, storage_options
 
-VIEW_EXAMPLE = "mdsx view s3://bucket/corpus"
 
-
+@command("mdsx view s3://bucket/corpus")
 def view(
     urls: Annotated[
         list[str], typer.Argument(metavar="URL", help="Finished datasets. Several are also shown as one mixture.")
@@ -37,7 +37,7 @@ def view(
     Only this machine can open the page, at the address that is printed. Samples of a remote dataset are read by range.
     Ctrl-C ends it.
     """
-    from mdsx.viewing import Library, Opening, Tokenizer, check_installed, serve
+    from mdsx.view import Library, Opening, Tokenizer, check_installed, serve
 
     check_installed()
     opening = Opening(

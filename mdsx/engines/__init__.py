@@ -1,19 +1,12 @@
 """Datasets written and read by distributed engines: `mdsx.engines.ray` and `mdsx.engines.spark`.
 
-- `clean.py`: `mdsx.clean`, which removes what dead runs left.
-- `reading.py`: a dataset cut into pieces, for the tasks that read it.
-
+`reading.py` cuts a dataset into pieces, for the tasks that read it.
 The rules of exactly once are in `mdsx/writer/runs/commit.py`. Each engine is an extra, imported when it is used.
 """
 
 from __future__ import annotations
 
 import importlib
-
-from mdsx.engines.clean import Cleaned, clean
-from mdsx.engines.verdicts import Leftover
-
-__all__ = ["Cleaned", "Leftover", "clean"]
 
 
 def __getattr__(name: str) -> object:

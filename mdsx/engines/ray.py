@@ -14,21 +14,22 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from mdsx.dataset import Dataset
+from mdsx.base.sizes import parse_size
+from mdsx.datasets import Dataset
 from mdsx.engines import ray_library
 from mdsx.engines.ray_blocks import batch_of, check_names, columns_of
 from mdsx.engines.ray_library import require_ray
 from mdsx.errors import UsageError
+from mdsx.format import BYTES
 from mdsx.shards import ColumnChoice
-from mdsx.sizes import parse_size
 from mdsx.storage import StorageOptions, open_storage, sealed
 from mdsx.storage.cache import CacheLike
-from mdsx.writer import Options
-from mdsx.writer.runs import Done, Driver, Job, Written, check_place
+from mdsx.writer import WriterOptions, write_part
+from mdsx.writer.runs import Done, Driver, WriteJob, Written, check_place
 
 __all__ = ["Datasink", "read"]
 
-_ANY = {"any": "bytes"}  # columns, to check options before the columns are known
+_ANY = {"any": BYTES.name}  # columns, to check options before the columns are known
 
 
 class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there where the types are checked
@@ -73,7 +74,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
     ) -> None:
         require_ray()
         self._url, self._columns, self._size = os.fspath(url), columns, parse_size(shard_size, name="shard_size")
-        Options.parse(columns or _ANY, self._size, compression)
+        WriterOptions.parse(columns or _ANY, self._size, compression)
         self._options: dict[str, Any] = {
             "shard_size": self._size,
             "compression": compression,
@@ -82,7 +83,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
             "storage_options": sealed(storage_options),
         }
         self._driver: Driver | None = None
-        self._job: Job | None = None
+        self._job: WriteJob | None = None
         self._written: Written | None = None
         check_place(open_storage(url, storage_options, write=True), mode)  # the run begins when data are ready
 
@@ -151,7 +152,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
     def write(self, blocks: Iterable[Any], ctx: Any) -> Done:
         """Ray calls this in each task."""
         assert self._job is not None
-        return self._job.write(ctx.task_idx, _batches(blocks))
+        return write_part(self._job, ctx.task_idx, _batches(blocks))
 
 
 def _batches(blocks: Iterable[Any]) -> Iterator[Any]:
@@ -162,7 +163,7 @@ def _batches(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def read(
-    source: str | os.PathLike[str] | Dataset,
+    dataset: str | os.PathLike[str] | Dataset,
     *,
     columns: ColumnChoice | None = None,
     cache: CacheLike = None,
@@ -179,7 +180,7 @@ def read(
     (docs/engines.md).
 
     Args:
-        source: The URL of any dataset that `mdsx.Dataset` opens, or a dataset, such as `ds.select(...)`.
+        dataset: The URL of any dataset that `mdsx.Dataset` opens, or a dataset, such as `ds.select(...)`.
         columns: The only columns to read: their names, or a mapping from new names to those in the dataset.
         cache: As in `mdsx.Dataset`; on each machine.
         storage_options: As in `mdsx.Dataset`. They are sent to the tasks.
@@ -196,13 +197,13 @@ def read(
     from mdsx.engines.ray_source import DatasetSource
 
     given = {"cache": cache, "storage_options": storage_options, "index": index, "snapshot": snapshot}
-    if not isinstance(source, Dataset):
-        dataset = Dataset(source, columns=columns, **given)  # type: ignore[arg-type]  # a mapping of all kinds
+    if not isinstance(dataset, Dataset):
+        dataset = Dataset(dataset, columns=columns, **given)  # type: ignore[arg-type]  # a mapping of all kinds
     elif any(value is not None for value in given.values()):
         found = ", ".join(name for name, value in given.items() if value is not None)
         raise UsageError(
             "a dataset that is open has its options already", found=found, hint="give them to mdsx.Dataset"
         )
-    else:
-        dataset = source if columns is None else source.select_columns(columns)
+    elif columns is not None:
+        dataset = dataset.select_columns(columns)
     return ray_library.read_datasource(DatasetSource(dataset), **options)

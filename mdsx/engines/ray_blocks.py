@@ -1,7 +1,7 @@
 """Blocks of Ray Data -> columns, as Arrow data.
 
 Ray keeps arrays of NumPy in Arrow extension types of its own. They become lists, nested as deep as the arrays have
-dimensions. Everything else is as in `mdsx.arrow`.
+dimensions. Everything else is as in `mdsx.foreign.arrow`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.arrow import column_type, pa
 from mdsx.errors import SampleError, UsageError
+from mdsx.foreign.arrow import column_type, pa
 from mdsx.format import ColumnType, Schema
 
 _TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")  # of one shape

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from mdsx.dataset import Dataset
+from mdsx.datasets import Dataset
 from mdsx.engines.ray_library import BlockMetadata, Datasource, ReadTask
 from mdsx.engines.reading import pieces_of, shard_sizes, tables
 from mdsx.storage import answered, believe

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.arrow import to_table
-from mdsx.dataset import Dataset
+from mdsx.datasets import Dataset
 from mdsx.errors import CorruptError
+from mdsx.foreign.arrow import to_table
 from mdsx.shards import Columns, View, scan
 
 T = TypeVar("T")

@@ -14,14 +14,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from mdsx.arrow import pa
+from mdsx.base.warn import warn
 from mdsx.engines.spark_batches import small_batches
 from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import SampleError, UsageError
+from mdsx.foreign.arrow import pa
 from mdsx.storage import StorageOptions
-from mdsx.warn import warn
-from mdsx.writer.runs import Done, Driver, Job, Written, aborting
+from mdsx.writer import write_part
+from mdsx.writer.runs import Done, Driver, WriteJob, Written, aborting
 
 __all__ = ["columns_of", "register", "write"]
 
@@ -101,14 +102,14 @@ def _warn_of_small_shards(written: Written, shard_size: int) -> None:
         )
 
 
-def _task(job: Job, names: Sequence[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _task(job: WriteJob, names: Sequence[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return the function that writes a partition, whose columns get these names. It is pickled, with the job."""
 
     def write_partition(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         named = (batch.rename_columns(names) for batch in batches)
-        done = job.write(TaskContext.get().partitionId(), named)
+        done = write_part(job, TaskContext.get().partitionId(), named)
         types = [("part", pa.int32()), ("folder", pa.string()), ("samples", pa.int64()), ("hash", pa.string())]
         yield pa.RecordBatch.from_pylist([done._asdict()], schema=pa.schema(types))
 

@@ -29,6 +29,7 @@ from mdsx.engines.spark_options import ReadOptions, WriteOptions
 from mdsx.engines.spark_scan import Scan
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
+from mdsx.writer import write_part
 from mdsx.writer.runs import Done, Driver
 
 
@@ -128,11 +129,11 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[Any]) -> Finished:
         """Write a partition, in a task."""
-        return Finished(self._driver.job.write(TaskContext.get().partitionId(), iterator))
+        return Finished(write_part(self._driver.job, TaskContext.get().partitionId(), iterator))
 
     def commit(self, messages: Sequence[Finished]) -> None:
         self._driver.commit(message.done for message in messages)
 
     def abort(self, messages: Sequence[Finished | None]) -> None:
         if None in messages:
-            self._driver.abort(message.done for message in messages if message is not None)
+            self._driver.abort()

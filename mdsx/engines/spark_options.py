@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mdsx.base.sizes import parse_size
 from mdsx.errors import UsageError, shown
-from mdsx.sizes import parse_size
 from mdsx.storage import sealed
 
 _STORAGE = "storage."

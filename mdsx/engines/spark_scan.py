@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.arrow import arrow_type, json_texts, pa, to_table
-from mdsx.dataset import Dataset
+from mdsx.datasets import Dataset
 from mdsx.engines.reading import decoded
 from mdsx.engines.spark_options import ReadOptions
 from mdsx.errors import UsageError
+from mdsx.foreign.arrow import arrow_type, json_texts, pa, to_table
 from mdsx.format import ColumnType, JoinedValues, Refused, Schema
 from mdsx.shards import Columns
 
@@ -104,7 +104,7 @@ def spark_type(type: Any) -> Any:
 
 
 def _arrow_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
-    if kind.foreign is None or kind.base == "json":
+    if kind.foreign is None or kind.kind == "document":
         return arrow_type(replace(kind, foreign=None))
     some = range(min(_SHOWN, len(dataset)))
     return dataset.select_columns([name]).take(some, as_arrow=True).schema.field(0).type
@@ -114,7 +114,7 @@ def _array(url: str, column: Any, values: Any, type: Any, first: int) -> Any:
     """Return the values of a column, which begin at sample `first`, as one array of `type`."""
     kind = column.type
     try:
-        if kind.foreign is not None and kind.base == "json" and isinstance(values, JoinedValues):
+        if kind.foreign is not None and kind.kind == "document" and isinstance(values, JoinedValues):
             values, kind = json_texts(values, kind), replace(kind, foreign=None)
         found = to_table(Schema((replace(column, type=kind),)), {column.name: values}).column(0)
         return found.cast(type).combine_chunks()

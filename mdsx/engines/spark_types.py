@@ -1,7 +1,7 @@
 """The columns of a Spark DataFrame: which column type holds each, checked before a job starts.
 
-Spark gives the rows to Python as Arrow data, so the table of `mdsx.arrow` applies. A type has a question mark if Spark
-says that there may be nulls, as it does for most columns.
+Spark gives the rows to Python as Arrow data, so the table of `mdsx.foreign.arrow` applies. A type has a question mark
+if Spark says that there may be nulls, as it does for most columns.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.arrow import column_type, pa
 from mdsx.errors import UsageError
+from mdsx.foreign.arrow import column_type, pa
 from mdsx.format import ColumnType, Refused, Schema, to_items
 
 _LEAVES: dict[str, Callable[[Any], Any]] = {
@@ -98,7 +98,7 @@ def _arrow_type(kind: Any, column: str) -> Any:
 def _check_type(wanted: ColumnType, given: Any) -> None:
     """Raise Refused if a column of type `wanted` can hold no value of the Arrow type `given`."""
     found = column_type(given, nullable=False)
-    if wanted.base in ("json", "msgpack") and not wanted.is_list:
+    if wanted.kind == "document" and not wanted.is_list:
         return
     text = f"{found}, of Arrow's {given}"
     if wanted.scalar:
@@ -108,6 +108,6 @@ def _check_type(wanted: ColumnType, given: Any) -> None:
         number = column_type(item, nullable=False)
         if depth != len(wanted.shape or ()) or not number.scalar:
             raise Refused(str(wanted), text)
-        to_items(wanted.base, np.empty(0, number.item_dtype))
-    elif found.scalar or wanted.is_list != found.is_list or (wanted.base == "str") != (found.base == "str"):
+        to_items(wanted.number, np.empty(0, number.item_dtype))
+    elif found.scalar or wanted.is_list != found.is_list or (wanted.kind == "text") != (found.kind == "text"):
         raise Refused(str(wanted), text)

@@ -4,9 +4,18 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
+from mdsx.format.bases import BASES, EXTENSIONS, NUMBERS, PICTURES, PYTHON
 from mdsx.format.check import check_shard, sample_name
-from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder
-from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
+from mdsx.format.decode import SampleDecoder
+from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
+from mdsx.format.encoded import Encoded, JoinedHeap
+from mdsx.format.families.binary import BYTES, JPEG, PNG
+from mdsx.format.families.floats import FLOAT64
+from mdsx.format.families.integers import BOOL, INT64, UINT32, UINT64
+from mdsx.format.families.json_text import JSON
+from mdsx.format.families.message_pack import MSGPACK
+from mdsx.format.families.record import Float, Kind, Number, Object
+from mdsx.format.families.text import STR
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import (
@@ -36,69 +45,112 @@ from mdsx.format.lists import as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
 from mdsx.format.protocol import (
     Decoder,
+    EstimatesLengths,
+    FindsDamage,
+    NeedsSideObjects,
     OpenedShard,
+    ProjectsColumns,
     Range,
     RangeReader,
     Reading,
-    Reads,
+    ReadsLengths,
+    ReadsParts,
+    ReadsRows,
+    ReadsSamples,
+    ReadsWhole,
+    Receiver,
     RowDecoder,
     SideObject,
     StoredFormat,
     StoredIndex,
-    WholeShards,
-    check_stored,
+    object_sizes,
 )
 from mdsx.format.records import read_joined, read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.seal import begins_sealed, is_sealed
-from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, Selection, Values
+from mdsx.format.selection import JoinedValues, Rows, SampleLayout, Selection, Values
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
-from mdsx.format.types import MAX_SPAN, SCALARS, ColumnType, parse_type
-from mdsx.format.values import IMAGES, dimensions_encoder, value_encoder
+from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
 from mdsx.format.values import NULL as ENCODED_NULL
+from mdsx.format.values import (
+    ValuesDecoder,
+    check_items,
+    dimensions_encoder,
+    field_decoder,
+    numpy_values,
+    value_decoder,
+    value_encoder,
+    values_decoder,
+)
 
 __all__ = [
+    "BASES",
+    "BOOL",
+    "BYTES",
     "ENCODED_NULL",
+    "EXTENSIONS",
+    "FLOAT64",
     "FRAME_SIZE",
     "HEADER_SIZE",
     "HEAD_SIZE",
-    "IMAGES",
+    "INT64",
+    "JPEG",
+    "JSON",
     "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",
+    "MSGPACK",
     "NULL",
-    "SCALARS",
+    "NUMBERS",
+    "PICTURES",
+    "PNG",
+    "PYTHON",
     "STORED_LENGTH",
+    "STR",
     "TABLE_END",
+    "UINT32",
+    "UINT64",
     "Column",
     "ColumnType",
     "Decoder",
     "Encoded",
     "Encoder",
+    "EstimatesLengths",
     "FileIndexParser",
+    "FindsDamage",
+    "Float",
     "Hashes",
-    "Heap",
     "Index",
+    "JoinedHeap",
     "JoinedValues",
+    "Kind",
     "Layout",
     "LengthIdentity",
     "LengthRule",
     "LengthTrailer",
     "MdsxFormat",
+    "NeedsSideObjects",
+    "Number",
+    "Object",
     "OpenedShard",
+    "ProjectsColumns",
     "Range",
     "RangeReader",
     "Ranges",
     "RawStream",
     "Reading",
-    "Reads",
+    "ReadsLengths",
+    "ReadsParts",
+    "ReadsRows",
+    "ReadsSamples",
+    "ReadsWhole",
+    "Receiver",
     "Refused",
     "RowDecoder",
-    "RowLayout",
     "Rows",
     "Salvage",
     "SampleDecoder",
@@ -113,17 +165,16 @@ __all__ = [
     "StoredIndex",
     "Values",
     "ValuesDecoder",
-    "WholeShards",
     "as_array",
     "as_lists",
     "batch_error",
     "begins_sealed",
     "build_index",
     "check_empty_lists",
+    "check_items",
     "check_length",
     "check_shard",
     "check_shard_count",
-    "check_stored",
     "claimed_raw_size",
     "compress",
     "constant_length",
@@ -131,6 +182,7 @@ __all__ = [
     "dimensions_encoder",
     "each",
     "estimated_mean",
+    "field_decoder",
     "filenames",
     "first_bytes",
     "format_ranges",
@@ -143,6 +195,7 @@ __all__ = [
     "lengths_of_selection",
     "lengths_of_sizes",
     "numpy_values",
+    "object_sizes",
     "own_layout",
     "parse_index",
     "parse_json",

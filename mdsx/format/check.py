@@ -6,6 +6,7 @@ trusted, so that its neighbours are not blamed for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format.decode import value_decoder
-from mdsx.format.rows import NULL, Extents, row_checksum, shard_checksums
+from mdsx.format.rows import NULL, Extents, row_checksum
 from mdsx.format.rows import row_key as row_key_of
 from mdsx.format.schema import Schema
-from mdsx.format.shard import ShardView
+from mdsx.format.shard import ShardView, shard_checksums
+from mdsx.format.values import value_decoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,7 +33,7 @@ they are not read."""
 
 
 class Problem(NamedTuple):
-    """A problem of a sample, or (None) of a shard whose samples may all be sound. `proven`: the sample's bytes are
+    """A problem of a sample, or (None) of a shard whose samples may all be undamaged. `proven`: the sample's bytes are
     right, and only its stored checksum is damaged."""
 
     sample: int | None
@@ -49,7 +50,7 @@ def check_shard(
     values: bool = True,
     first: int | None = None,
 ) -> list[CorruptError]:
-    """Return all damage to the uncompressed shard in `buffer`, by sample and column; nothing if it is sound.
+    """Return all damage to the uncompressed shard in `buffer`, by sample and column; nothing if it is undamaged.
 
     If `schema` and `row_key` are given, the shard's must equal them. `values=False` does not decode the values, which
     is slow. `first` is the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for
@@ -121,7 +122,9 @@ class _Check:
                 self._shared = known & (self._extents.starts != self._expected_starts())
                 self._wrong = self._wrong | self._shared
         self._padding = _padding(view) & known
-        self._bools = {number: _bools(view, number) & known for number in schema.fixed if _is_bool(schema, number)}
+        self._invalid = {
+            number: mask & known for number in schema.fixed if (mask := _invalid(view, number)) is not None
+        }
         self._checksums = self._compute()
         self._mismatch = (self._checksums ^ np.uint64(view.row_key) != view.rows["checksum"]) & known & ~self._wrong
         whole = view.samples == samples and bool(known.all()) and not self._wrong.any()
@@ -138,7 +141,7 @@ class _Check:
 
     def run(self, values: bool) -> Iterator[Problem]:
         flagged = self._wrong | self._padding | self._mismatch | self._unordered | self._proven
-        for mask in self._bools.values():
+        for mask in self._invalid.values():
             flagged |= mask
         if values and any(self._columns):
             for start in range(0, self._view.samples, _BLOCK):
@@ -173,10 +176,11 @@ class _Check:
             return Problem(sample, self._extents.problem(sample, file=self._view.file, sample=name))
         if self._padding[sample]:
             return Problem(sample, self._error("it is not zero", sample, ", padding of the row"))
-        for number, mask in self._bools.items():
+        for number, mask in self._invalid.items():
             if mask[sample]:
-                place = f", column {self._view.schema.columns[number].name!r}"
-                return Problem(sample, self._error("a bool is neither 0 nor 1", sample, place))
+                column = self._view.schema.columns[number]
+                message = f"a {column.type.base} is neither 0 nor 1"
+                return Problem(sample, self._error(message, sample, f", column {column.name!r}"))
         if self._mismatch[sample]:
             return Problem(sample, self._blame(sample))
         if self._proven[sample]:
@@ -205,7 +209,7 @@ class _Check:
         return f"{computed:016x}", f"{stored:016x}"
 
     def _fits(self, sample: int) -> bool | None:
-        """Return whether its heap bytes fill the gap between its neighbours'; None if a neighbour is not sound."""
+        """Return whether its heap bytes fill the gap between its neighbours'; None if a neighbour is not undamaged."""
         if self._extents is None:
             return None
         last = sample + 1 == self._view.samples
@@ -272,14 +276,13 @@ class _Check:
         return CorruptError(message, file=self._view.file, place=place, found=found, expected=expected)
 
 
-def _is_bool(schema: Schema, number: int) -> bool:
-    return schema.columns[number].type.base == "bool"
-
-
-def _bools(view: ShardView, number: int) -> NDArray[np.bool_]:
-    """Return the samples that have a bool in their row which is neither 0 nor 1."""
-    values: NDArray[Any] = view.rows[f"column{number}"].reshape(view.samples, view.schema.columns[number].type.nbytes)
-    return np.asarray((values > 1).any(axis=1))
+def _invalid(view: ShardView, number: int) -> NDArray[np.bool_] | None:
+    """Return the samples that have an invalid item in their row; None if the column's type has none."""
+    kind = view.schema.columns[number].type
+    if kind.number.highest is None:
+        return None
+    items: NDArray[Any] = view.rows[f"column{number}"].reshape(view.samples, math.prod(kind.shape or ()))  # type: ignore[arg-type]  # it has no stars
+    return np.asarray((items > kind.number.highest).any(axis=1))
 
 
 def _padding(view: ShardView) -> NDArray[np.bool_]:

@@ -12,58 +12,26 @@ larger by itself gets a shard of its own. So the bytes do not depend on how samp
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import SampleError
+from mdsx.format.encoded import Block, Encoded, PieceHeap
 from mdsx.format.inputs import Refused, as_array, describe, each, has_masked
 from mdsx.format.numbers import to_items
-from mdsx.format.rows import LARGE_SAMPLE, checksums, cut, row_checksums, row_key
 from mdsx.format.rows import NULL as NULL_LENGTH
+from mdsx.format.rows import row_checksums, row_key
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
-from mdsx.pieces import Pieces
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
-_LARGE_PIECE = 2**12  # values from this size on are not joined with their neighbours first
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Encoded samples, in order. V is the number of variable-size columns."""
-
-    samples: int
-    fixed: list[NDArray[Any]]
-    """The stored items of each fixed-size column, [samples, *shape]."""
-    lengths: NDArray[np.uint32]
-    """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
-    pieces: Sequence[bytes]
-    """The variable-size values, V for each sample; b"" for null. Empty if they are `joined`."""
-    stops: NDArray[np.int64]
-    """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
-    joined: Heap | None = None
-    """The variable-size values of all samples in one buffer."""
-
-    @property
-    def heap(self) -> memoryview:
-        """Return the heap bytes of all samples, back to back."""
-        return memoryview(b"".join(self.pieces)) if self.joined is None else self.joined.data
-
-
-@dataclass(frozen=True, slots=True)
-class Heap:
-    """The heap bytes of samples, back to back in memory that does not change."""
-
-    data: memoryview
-    join: Callable[[NDArray[np.uint8], memoryview, NDArray[np.int64]], Sequence[bytes]]
-    """(bytes of n rows [n, size], the rows' heap bytes, where those of each end) -> each row with its heap bytes."""
 
 
 class Encoder:
@@ -130,11 +98,12 @@ class Encoder:
             if self.schema.columns[number].type.nullable:
                 nulls[:, place] = [value is NULL for value in columns[number]]
         pieces: Any = [columns[number] for number in variable]
+        joined = pieces[0] if len(pieces) == 1 else list(chain.from_iterable(zip(*pieces, strict=True)))
         return Encoded(
             samples=samples,
             fixed=[np.asarray(columns[number]) for number in self.schema.fixed],
             lengths=np.where(nulls, NULL_LENGTH, lengths).astype(np.uint32),
-            pieces=pieces[0] if len(pieces) == 1 else list(chain.from_iterable(zip(*pieces, strict=True))),
+            heap=PieceHeap(joined, len(variable)),
             stops=lengths.sum(axis=1).cumsum(),
         )
 
@@ -177,7 +146,7 @@ def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | 
     if given is not None and not given[0].shape:
         raise Refused("one value for each sample", describe(values))
     if kind.scalar and given is not None and given[1] != "object":
-        items = to_items(kind.base, values)
+        items = to_items(kind.number, values)
         dimensions = dimensions_encoder(kind)(items.shape[1:])
         if kind.fixed_size:
             return items
@@ -302,44 +271,19 @@ class ShardBuilder:
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
-        heap_size = 0
-        heaps: Iterable[bytes | memoryview] | None = None
-        covered: Sequence[bytes] | None = None
-        if width:
-            before = int(encoded.stops[start - 1]) if start else 0
-            stops = encoded.stops[start:stop] - before
+        if not width:
+            rows["checksum"] = row_checksums(image, size, None, heap_size=0, first=self.samples)
+        else:
+            begin = int(encoded.stops[start - 1]) if start else 0
+            stops = encoded.stops[start:stop] - begin
             rows["start"][0] = self._heap_size
             rows["start"][1:] = self._heap_size + stops[:-1]
             rows["lengths"] = encoded.lengths[start:stop]
-            heap_size = int(stops[-1])
-            self._heap_size += heap_size
-            if encoded.joined is None:
-                heaps = self._add_pieces(encoded.pieces[start * width : stop * width], heap_size, stops)
-            else:
-                block = encoded.joined.data[before : before + heap_size]
-                self._heap.append(block)
-                if heap_size < LARGE_SAMPLE * len(rows):
-                    covered = encoded.joined.join(image.reshape(len(rows), size)[:, 8:], block, stops)
-                else:
-                    heaps = cut(block, stops)
-        if covered is None:
-            rows["checksum"] = row_checksums(image, size, heaps, heap_size=heap_size, first=self.samples)
-        else:
-            rows["checksum"] = checksums(covered, first=self.samples)
+            block = Block(start, self.samples, image.reshape(len(rows), size), begin, stops)
+            heap, rows["checksum"] = encoded.heap.add(block)
+            self._heap += heap
+            self._heap_size += int(stops[-1])
         self.samples += stop - start
-
-    def _add_pieces(
-        self, pieces: Sequence[bytes], heap_size: int, stops: NDArray[np.int64]
-    ) -> Iterable[bytes | memoryview]:
-        """Add values to the heap, and return the heap bytes of each sample."""
-        width = len(self.schema.variable)
-        if heap_size < _LARGE_PIECE * len(pieces):
-            heap = b"".join(pieces)
-            self._heap.append(heap)
-            return pieces if width == 1 else cut(heap, stops)
-        heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
-        self._heap += heaps
-        return heaps
 
     def _reserve(self, size: int) -> None:
         """Grow the image to at least `size` bytes."""

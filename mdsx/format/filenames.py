@@ -7,9 +7,11 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.json` | the index, written last |
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
-| `part-00000-0123456789abcdef/` | the same, written by one attempt at a task, or by a writer that overwrites |
-| `_runs/<run>.begun`, `.alive`, `.overwrites`, `.dead`, `.replaced` | a distributed write: see `RunSign` |
-| `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
+| `run-0123456789abcdef/` | all that a distributed write, or a writer that overwrites, makes: the next two lines |
+| `run-<run>/part-00000-0123456789abcdef/`, `part-00000/` | one attempt at a task; a part of a writer that overwrites |
+| `run-<run>/_run/alive`, `overwrites`, `dead`, `replaced` | the record of a run: see `RunSign` |
+| `part-00000-0123456789abcdef/` | an attempt at a task, as earlier versions wrote it |
+| `repaired.shard.00000.mdsx`, `repaired-2.` ... | the undamaged samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
@@ -26,15 +28,16 @@ dataset's folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import xxhash
 
 INDEX = "index.json"
 SHARDS = "shard."
-"""The prefix of shards' names; likewise `PARTS`, `REPAIRS`, `SNAPSHOTS`, `ALL_INDEXES` and `JOURNALS`."""
+"""The prefix of shards' names; likewise `PARTS`, `RUNS`, `REPAIRS`, `SNAPSHOTS`, `ALL_INDEXES` and `JOURNALS`."""
 PARTS = "part-"
+RUNS = "run-"
 REPAIRS = "repaired"
 SNAPSHOTS = "index-"
 ALL_INDEXES = "index"
@@ -46,10 +49,11 @@ CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
 CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
-RUNS_FOLDER = "_runs/"
-RunSign = Literal["begun", "alive", "overwrites", "dead", "replaced", "clock"]
-"""What the record of a distributed write says: when it began; when its driver was last alive; that it is no engine's,
-but a writer's with `overwrite=True`; that a clean takes it for dead; and which index it replaces. `clock`: of a clean,
+ALIVE = WRITER_FOLDER + "alive"
+"""In an attempt's folder: its sign of life, which is removed when the attempt is done."""
+RunSign = Literal["alive", "overwrites", "dead", "replaced", "clock"]
+"""What the record of a run says: that it has not ended, and when its driver was last alive; that it is a writer's with
+`overwrite=True`, and no engine's; that a clean takes it for dead; and which index it replaces. `clock`: of a clean,
 which learns the storage's time from it."""
 
 LENGTHS_FOLDER = "_lengths/"
@@ -70,16 +74,13 @@ _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
 _NUMBER = re.compile("[0-9]{5,}")
 _FINGERPRINT = re.compile("[0-9a-f]{32}")
 _SNAPSHOT = re.compile(r"index-([0-9a-f]{32})\.json")
-_PART = re.compile(r"part-([0-9]{5,})(?:-([0-9a-f]{16}))?")
-_SHARD = re.compile(
-    r"(?:(part-[0-9]{5,}(?:-[0-9a-f]{16})?)/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?"
-)
-_ATTEMPT = re.compile(r"(part-[0-9]{5,}-[0-9a-f]{16})/.*")
-_RUN_SIGN = re.compile(rf"_runs/([0-9a-f]{{16}})\.({'|'.join(get_args(RunSign))})")
+_RUN = re.compile(r"run-([0-9a-f]{16})/.*", re.DOTALL)
+_PART = re.compile(r"((?:run-[0-9a-f]{16}/)?part-([0-9]{5,})(?:-[0-9a-f]{16})?)/(.*)", re.DOTALL)
+_SHARD = re.compile(r"(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?")
+_RUN_SIGN = re.compile(rf"run-([0-9a-f]{{16}})/_run/({'|'.join(get_args(RunSign))})")
 _KEPT_INDEX = re.compile(r"index-[0-9a-f]{32}\.json|index\.before-repair-[0-9a-f]+\.json")
-_RUN_MARK = re.compile(r"part-[0-9]{5,}-[0-9a-f]{16}/_mdsx/run\.([0-9a-f]{16})")
 _OF_DATASET = re.compile(
-    r"index\.json|_mdsx/(writer\.json|journal\.[0-9]{5,}\.json|run\.[0-9a-f]{16})"
+    r"index\.json|_mdsx/(writer\.json|journal\.[0-9]{5,}\.json|alive)"
     r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32|_convert/part\.[0-9]{5,}\.json"
 )
 _OF_WHOLE = re.compile(
@@ -124,12 +125,14 @@ def is_compressed(key: str) -> bool:
 
 def parse_shard(key: str) -> ShardKey | None:
     """Return the fields of a shard's key, in a part or not, repaired or not; None for any other key."""
-    match = _SHARD.fullmatch(key)
+    part = _PART.fullmatch(key)
+    folder, inner = (part[1], part[3]) if part else ("", key)
+    match = _SHARD.fullmatch(inner)
     if match is None:
         return None
-    folder, repaired, repair, number, zstd = match.groups()
-    canonical = (folder is None or part_number(key) is not None) and number == f"{int(number):05d}"
-    return ShardKey(folder or "", int(repair or 1) if repaired else 0, int(number), zstd is not None, canonical)
+    repaired, repair, number, zstd = match.groups()
+    canonical = (not folder or part_number(key) is not None) and number == f"{int(number):05d}"
+    return ShardKey(folder, int(repair or 1) if repaired else 0, int(number), zstd is not None, canonical)
 
 
 def shard_number(key: str) -> int | None:
@@ -158,62 +161,66 @@ def part(number: int) -> str:
     return f"{PARTS}{number:05d}"
 
 
-def attempt(number: int, token: str) -> str:
-    """Return the folder of one attempt at part `number`. `token`: 16 hexadecimal digits, which no other attempt has."""
-    return f"{part(number)}-{token}"
+def run_folder(run: str) -> str:
+    """Return the folder of all that a run makes. `run`: 16 hexadecimal digits, which no other run has."""
+    return f"{RUNS}{run}"
+
+
+def record_folder(run: str) -> str:
+    """Return the prefix of the objects in the record of a run."""
+    return f"{run_folder(run)}/_run/"
+
+
+def run_part(run: str, number: int, token: str = "") -> str:
+    """Return the folder of part `number` of a run, or of one attempt at it. `token`: 16 hexadecimal digits, which no
+    other attempt has."""
+    return f"{run_folder(run)}/{part(number)}{token and '-'}{token}"
+
+
+def run_of(key: str) -> str | None:
+    """Return the run whose folder `key` is in; None if it is in none."""
+    match = _RUN.fullmatch(key)
+    return None if match is None else match[1]
 
 
 def part_number(key: str) -> int | None:
     """Return the number of the part, or of the part's attempt, whose folder `key` is in; None if it is in none."""
-    folder, slash, _ = key.partition("/")
-    match = _PART.fullmatch(folder) if slash else None
-    return None if match is None or match[1] != f"{int(match[1]):05d}" else int(match[1])
+    match = _PART.fullmatch(key)
+    return None if match is None or match[2] != f"{int(match[2]):05d}" else int(match[2])
 
 
-def part_folder(key: str) -> str:
-    """Return the folder of the part that `key` is in; "" if it is in none."""
-    return "" if part_number(key) is None else key.partition("/")[0]
+def split_part(key: str) -> tuple[str, str]:
+    """Return the folder of the part that `key` is in, "" if it is in none, and the key within it."""
+    match = _PART.fullmatch(key)
+    return ("", key) if match is None or part_number(key) is None else (match[1], match[3])
+
+
+def names_of_part(path: Sequence[str]) -> tuple[str, ...]:
+    """Return the last names of a folder's path that are those of a part: two if it is a run's."""
+    for names in (path[-2:], path[-1:]):
+        if split_part(f"{'/'.join(names)}/") == ("/".join(names), ""):
+            return tuple(names)
+    return ()
 
 
 def folders_of_parts(keys: Iterable[str]) -> dict[int, list[str]]:
     """Return the folders of each part that `keys` are in: one, unless several attempts at the part left files."""
     found: dict[int, list[str]] = {}
-    for folder in dict.fromkeys(filter(None, map(part_folder, keys))):
-        found.setdefault(int(folder.split("-")[1]), []).append(folder)
+    for folder in dict.fromkeys(split_part(key)[0] for key in keys):
+        if (number := part_number(f"{folder}/")) is not None:
+            found.setdefault(number, []).append(folder)
     return found
 
 
-def attempt_folder(key: str) -> str:
-    """Return the folder of the attempt that `key` is in; "" if it is in none."""
-    match = _ATTEMPT.fullmatch(key)
-    return "" if match is None or part_number(key) is None else match[1]
-
-
-def attempt_token(folder: str) -> str:
-    """Return the token of an attempt's folder."""
-    return folder.rpartition("-")[2]
-
-
-def run_sign(token: str, sign: RunSign) -> str:
-    """Return the key of an object in the record of a distributed write."""
-    return f"{RUNS_FOLDER}{token}.{sign}"
+def run_sign(run: str, sign: RunSign) -> str:
+    """Return the key of an object in the record of a run."""
+    return f"{record_folder(run)}{sign}"
 
 
 def parse_run_sign(key: str) -> tuple[str, str] | None:
     """Return the run and the sign of an object in a run's record; None for any other key."""
     match = _RUN_SIGN.fullmatch(key)
     return None if match is None else (match[1], match[2])
-
-
-def run_mark(token: str) -> str:
-    """Return the key, in an attempt's folder, that says which run began it. It is removed when the attempt is done."""
-    return f"{WRITER_FOLDER}run.{token}"
-
-
-def marked_run(key: str) -> str | None:
-    """Return the run by the key of an attempt's mark; None for any other key."""
-    match = _RUN_MARK.fullmatch(key)
-    return None if match is None else match[1]
 
 
 def within(folder: str, key: str) -> str:
@@ -224,8 +231,7 @@ def within(folder: str, key: str) -> str:
 def is_of_dataset(key: str) -> bool:
     """Return whether mdsx makes this key: that of an object in a dataset's folder, or beside an index of tars or of
     Parquet files. Nothing else is ever removed from such a folder."""
-    inner = key.partition("/")[2] if part_number(key) is not None else key
-    shard = parse_shard(key)
+    inner, shard = split_part(key)[1], parse_shard(key)
     return (
         (shard is not None and shard.canonical)
         or is_kept_index(inner)
@@ -237,7 +243,7 @@ def is_of_dataset(key: str) -> bool:
 
 def work_folder(key: str) -> str | None:
     """Return the folder of a writer or a conversion, of the dataset or of a part, that `key` is in; None if in none."""
-    inner = key.partition("/")[2] if key.startswith(PARTS) else key
+    inner = split_part(key)[1]
     return next((folder for folder in (WRITER_FOLDER, CONVERT_FOLDER) if inner.startswith(folder)), None)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import CorruptError
-from mdsx.pieces import Pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -50,7 +50,7 @@ def plain_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[me
 
 
 def framed_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[memoryview, list[Gap]]:
-    """Return the raw bytes of a damaged shard up to its last sound frame, with zeros in the gaps; and the gaps."""
+    """Return the raw bytes of a damaged shard up to its last undamaged frame, with zeros in the gaps; and the gaps."""
     raw, gaps = bytearray(), []
     for number, frame in enumerate(_salvage_frames(stored, raw_size=raw_size, file=file)):
         start = number * FRAME_SIZE
@@ -85,7 +85,7 @@ def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -
     """
     view, count = memoryview(stored).cast("B"), frame_count(raw_size)
     claimed = _claimed_offsets(view, raw_size)
-    following: int | None = 0  # where this frame starts, if the previous one is sound
+    following: int | None = 0  # where this frame starts, if the previous one is undamaged
     for number in range(count):
         place, size = f"frame {number}", min(FRAME_SIZE, raw_size - number * FRAME_SIZE)
         found, problem = None, None

@@ -1,7 +1,7 @@
 """The index: what it says about each shard.
 
 A shard takes a few dozen bytes in memory. The index also says how its shards' bytes become samples: it implements
-`protocol.StoredIndex`. `index_writer` writes its text, and `index_parser` reads it.
+`protocol.StoredIndex` and most of the capabilities. `index_writer` writes its text, and `index_parser` reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, within
 from mdsx.format.lengths import constant_length, estimated_mean
-from mdsx.format.protocol import Reading, Reads, WholeShards
+from mdsx.format.protocol import (
+    EstimatesLengths,
+    FindsDamage,
+    Reading,
+    ReadsLengths,
+    ReadsRows,
+    ReadsSamples,
+    ReadsWhole,
+)
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.selection import Selection
@@ -61,7 +69,7 @@ class ShardEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Index(WholeShards):
+class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows, FindsDamage):
     """A parsed index. Arrays are read-only, [S] for S shards; see `ShardEntry` for what they hold."""
 
     schema: Schema
@@ -99,7 +107,7 @@ class Index(WholeShards):
         prefix, suffix, number, _ = self.files[run]
         return join_name(prefix, suffix, number + shard - int(self.firsts[run]))
 
-    def names(self, folder: str = "") -> Iterator[str]:
+    def shard_names(self, folder: str = "") -> Iterator[str]:
         """Yield the keys of all shards, in order; with `folder`, as they are seen from above the index's folder."""
         for prefix, suffix, first, count in self.files:
             prefix = within(folder, prefix)
@@ -110,16 +118,20 @@ class Index(WholeShards):
         """Return the shard's row key."""
         return int(self.row_keys[shard])
 
+    def raw_hash(self, shard: int) -> str:
+        """Return the XXH3-128 of the uncompressed shard."""
+        return bytes(self.raw_hashes[shard]).hex()
+
     def hash(self, shard: int) -> str:
         """Return the XXH3-128 of the stored object."""
         return bytes(self.hashes[shard]).hex()
 
-    def layout(self, shard: int) -> Layout:
+    def shard_layout(self, shard: int) -> Layout:
         """Return the layout of the uncompressed shard."""
         key, count, raw_size = self.row_key(shard), int(self.counts[shard]), int(self.raw_sizes[shard])
         return Layout(self.schema, key, self.rows_offset, count, raw_size)
 
-    def entry(self, shard: int) -> ShardEntry:
+    def shard_entry(self, shard: int) -> ShardEntry:
         count, size, raw_size = int(self.counts[shard]), int(self.sizes[shard]), int(self.raw_sizes[shard])
         key, hash, raw_hash = self.row_key(shard), self.hash(shard), self.raw_hash(shard)
         return ShardEntry(self.name(shard), count, key, size, hash, raw_size, raw_hash)
@@ -129,8 +141,8 @@ class Index(WholeShards):
     format: ClassVar[str] = "mdsx"
     checks: ClassVar[str] = "checksums of samples, XXH3-128 of shards"
 
-    def reads(self, shard: int) -> Reads:
-        return Reads.SAMPLES
+    def has_ranges(self, shard: int) -> bool:
+        return True
 
     def receive(self, shard: int, *, file: str) -> ShardReceiver:
         raw_size = int(self.raw_sizes[shard]) if self.compression else None
@@ -138,7 +150,7 @@ class Index(WholeShards):
         return ShardReceiver(stream, Hashes(self.hash(shard), self.raw_hash(shard)), file)
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> ShardView:
-        layout = self.layout(shard)
+        layout = self.shard_layout(shard)
         view = ShardView.parse(raw, file=file, schema=self.schema, row_key=layout.row_key)
         layout.check(view.layout, file)
         return view
@@ -165,7 +177,7 @@ class Index(WholeShards):
     def by_range(self, shard: int, *, file: str) -> ShardRanges:
         size, raw_size = int(self.sizes[shard]), int(self.raw_sizes[shard])
         raw = PlainBytes() if self.compression is None else FramedBytes(size=size, raw_size=raw_size, file=file)
-        return ShardRanges(raw, self.layout(shard), file)
+        return ShardRanges(raw, self.shard_layout(shard), file)
 
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]]:
         return self.by_range(shard, file=file).lengths(column)
@@ -192,10 +204,12 @@ class Index(WholeShards):
     def salvage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> tuple[list[CorruptError], Salvage]:
-        """Return the problems of a damaged shard, and its sound samples. Arguments as for `StoredIndex.find_damage`."""
-        entry = self.entry(shard)
+        """Return the problems of a damaged shard, and its undamaged samples. Arguments as for `find_damage`."""
+        entry = self.shard_entry(shard)
         compressed = self.compression is not None
-        found = salvage(stored, self.layout(shard), compressed=compressed, size=entry.size, file=file, first=first)
+        found = salvage(
+            stored, self.shard_layout(shard), compressed=compressed, size=entry.size, file=file, first=first
+        )
         if found.other is not None:
             return [self._wrong_shard(found.other, entry, file)], found
         problems = [*surplus(size, entry.size, file), *found.problems]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
@@ -310,6 +310,9 @@ class MdsxFormat:
 
     name = Index.format
     index_key = INDEX
+    files: ClassVar[dict[str, str]] = {
+        r"mdsx(?:\.\w+)?": "if their writer died, finish it with resume=True, or see `mdsx repair {url}`"
+    }
 
     def recognizes(self, data: bytes) -> bool:
         return data.startswith(b'{"format":"mdsx"')

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
+from mdsx.format.families.json_text import check_keys
 from mdsx.format.filenames import NameRun, join_runs, runs_of
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, ShardEntry, fingerprint_of
 from mdsx.format.inputs import Refused
@@ -21,7 +22,6 @@ from mdsx.format.schema import Schema
 from mdsx.format.seal import seal
 from mdsx.format.shard import MAX_SIZE
 from mdsx.format.strict_json import parse_json
-from mdsx.format.values import check_keys
 
 
 def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:

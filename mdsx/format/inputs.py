@@ -16,6 +16,8 @@ import numpy as np
 from numpy.ma import MaskedArray
 from numpy.typing import NDArray
 
+from mdsx.format.families.floats import LACKING
+
 
 class Refused(Exception):
     """A column cannot store a value. The encoder, which knows column and sample, turns this into a SampleError."""
@@ -41,7 +43,7 @@ def has_masked(value: object) -> bool:
 def as_array(value: object) -> tuple[NDArray[Any], str] | None:
     """Return `value` as an array, and the name of its dtype, if it is an array, a tensor or a typed buffer.
 
-    NumPy has no bfloat16, so such items are returned as their 16 bits. Return None for anything else, such as a list.
+    Items of a type that NumPy lacks are returned as their bits. Return None for anything else, such as a list.
     """
     if isinstance(value, np.ndarray | np.generic):
         if isinstance(value, MaskedArray) and has_masked(value):
@@ -49,9 +51,7 @@ def as_array(value: object) -> tuple[NDArray[Any], str] | None:
             raise Refused("no masked item", f"{value.dtype} with a mask", at=at, hint=_UNMASK)
         items = np.asarray(value)
     elif hasattr(value, "detach") and hasattr(value, "cpu"):
-        items = _from_tensor(value)
-        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
-            return items.view(np.uint16), "bfloat16"
+        return _from_tensor(value)
     elif hasattr(value, "__array__") or isinstance(value, array.array | memoryview):
         try:
             items = np.asarray(value)
@@ -60,7 +60,7 @@ def as_array(value: object) -> tuple[NDArray[Any], str] | None:
     else:
         return None
     name = items.dtype.name
-    return (items.view(np.uint16) if name == "bfloat16" else items), name
+    return (items.view(LACKING[name].item) if name in LACKING else items), name
 
 
 def describe(value: object) -> str:
@@ -97,12 +97,14 @@ def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
     return mask
 
 
-def _from_tensor(tensor: Any) -> NDArray[Any]:
+def _from_tensor(tensor: Any) -> tuple[NDArray[Any], str]:
     try:
         tensor = tensor.detach().cpu()
-        if str(tensor.dtype) == "torch.bfloat16":
-            tensor = tensor.view(sys.modules["torch"].int16)  # already imported, because the value is a tensor
-        return np.asarray(tensor)
+        if bits := LACKING.get(name := str(tensor.dtype).removeprefix("torch.")):
+            torch = sys.modules["torch"]  # already imported, because the value is a tensor
+            return np.asarray(tensor.view(getattr(torch, f"int{8 * bits.item.itemsize}"))).view(bits.item), name
+        items = np.asarray(tensor)
+        return items, items.dtype.name
     except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
         problem = str(error).partition("\n")[0]
         hint = "pass a dense tensor of plain numbers, for instance from .to_dense() or .dequantize()"

@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.lengths import LengthRule
 from mdsx.format.seal import shown_version

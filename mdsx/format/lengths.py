@@ -3,7 +3,7 @@
 | rule | columns | the length |
 |---|---|---|
 | `values` | arrays of one dimension, such as `uint16[*]` | how many values it has; 0 for null |
-| `bytes` | `bytes`, `str`, `json`, `msgpack`, `jpeg`, `png` | the bytes of the stored value; 0 for null |
+| `bytes` | types that are no numbers | the bytes of the stored value; 0 for null |
 | `number` | integers that are not nullable | the value |
 
 Of other columns, samples have no length. Lengths are known without reading any value of variable size, so the checksums
@@ -24,7 +24,7 @@ from mdsx.format.records import read_records
 from mdsx.format.rows import NULL, heap_extents
 from mdsx.format.schema import Schema
 from mdsx.format.selection import Rows, Selection, Values
-from mdsx.format.types import OBJECTS, ColumnType
+from mdsx.format.types import ColumnType
 
 LengthRule = Literal["values", "bytes", "number"]
 
@@ -43,10 +43,10 @@ class MeasuredDecoder(Protocol):
 def length_rule(kind: ColumnType) -> LengthRule | None:
     """Return how a column of this type gives the length of a sample; None if it does not."""
     if kind.scalar and kind.shape is None:
-        return "number" if "int" in kind.base and not kind.nullable else None
+        return "number" if kind.kind == "integer" and not kind.nullable else None
     if kind.scalar:
         return "values" if len(kind.shape or ()) == 1 else None
-    if kind.base in OBJECTS:
+    if kind.kind is not None:
         return None if kind.is_list else "bytes"
     return "values" if isinstance(kind.foreign, MeasuredDecoder) else None
 

@@ -1,18 +1,25 @@
-"""The protocol of stored formats: all that the reading layers need to know about how samples are laid out in files.
+"""The protocols of stored formats: all that the reading layers need to know about how samples are laid out in files.
 
 A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and nothing above it knows which
-format it reads. Our own format is the first one (`Index` implements `StoredIndex`).
+format it reads. Our own format is the first one.
 
 The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are what the cache keeps and what
-`open` takes: the same, or decompressed, or made from the stored bytes in another way. `Reads` says how a shard is read:
+`open` takes: the same, or decompressed, or made from the stored bytes in another way.
 
-- SAMPLES: `by_range` says which bytes of the stored object the wanted samples need, request by request.
-- SHARDS: the object is fetched whole, before its first sample, and passes `receive`.
-- GROUPS: the shard is a part of a larger object. `read_group` says which bytes it needs, and returns its raw bytes.
+Every format has a `StoredFormat` and a `StoredIndex`. What else an index can do are protocols of their own, which
+`mdsx/shards/` asks for by their type. An index is one of the first two, and any of the others:
 
-A shard may need a *side object*, which is next to the index and says what the shard itself does not: an index of tars
-has one for each tar. `mdsx/shards/` fetches it whole, checks its hash, keeps it in the cache, and gives it to
-`with_side_object`. The index that this returns can read that shard.
+| capability | what it has |
+|---|---|
+| `ReadsWhole` | each shard is an object, which is fetched whole |
+| `ReadsParts` | each shard is a part of an object |
+| `ReadsSamples` | single samples are read from an object by byte range |
+| `NeedsSideObjects` | a shard needs another object, which is next to the index, before anything of it can be read |
+| `ProjectsColumns` | columns are stored apart, so that only some are fetched |
+| `ReadsLengths` | lengths are read without the values |
+| `EstimatesLengths` | the index alone says the mean length |
+| `ReadsRows` | fixed-size values are read without the others |
+| `FindsDamage` | damage is described more precisely than by the checks of `ReadsWhole` |
 
 Whatever the format, samples are selected (`Selection`) so that one batch can come from many shards, of several
 formats, and each column of it is copied with one call.
@@ -21,9 +28,8 @@ formats, and each column of it is copied with one call.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +44,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 T = TypeVar("T")
-
-
-class Reads(Enum):
-    """What can be read of a shard in storage."""
-
-    SAMPLES = "single samples, by byte range"
-    GROUPS = "the whole shard, which is a part of an object"
-    SHARDS = "the whole shard, which is an object"
 
 
 Range = tuple[int, int]
@@ -122,8 +120,10 @@ class RangeReader(Protocol):
 class StoredIndex(Protocol):
     """The shards of one dataset: what its index says, and how their bytes become samples. It can be pickled.
 
-    Arrays have one item for each shard.
+    Arrays have one item for each shard. `file` is the full name of a shard's object, for messages.
     """
+
+    __slots__ = ()
 
     @property
     def format(self) -> str:
@@ -147,11 +147,7 @@ class StoredIndex(Protocol):
 
     @property
     def raw_sizes(self) -> NDArray[np.int64]:
-        """Raw bytes, or estimates of them."""
-
-    @property
-    def exact_sizes(self) -> bool:
-        """Whether `raw_sizes` are exact. Otherwise they are estimates, and the cache finds out when it has a shard."""
+        """Raw bytes. Those of `ReadsParts` are estimates, and the cache finds out when it has a shard."""
 
     @property
     def raw_hashes(self) -> NDArray[np.uint8]:
@@ -171,37 +167,6 @@ class StoredIndex(Protocol):
     def name(self, shard: int) -> str:
         """Return the key of the shard's object."""
 
-    def raw_hash(self, shard: int) -> str:
-        """Return the shard's item of `raw_hashes` in hexadecimal."""
-
-    def project(self, columns: Sequence[int]) -> StoredIndex:
-        """Return an index of the same samples that reads only the columns with these numbers, in this order; or self,
-        if the format cannot fetch columns apart. The fingerprint stays the same, `raw_hashes` do not."""
-
-    def reads(self, shard: int) -> Reads:
-        """Return how the shard is read from storage."""
-
-    def side_object(self, shard: int) -> SideObject | None:
-        """Return the object next to the index that must be read before the shard; None if it needs none."""
-
-    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
-        """Return an index on which `open`, `check`, `by_range`, `read_lengths`, `read_rows` and `find_damage` can be
-        called for this shard. `data` is its side object, whose hash is right, and `file` that one's full name. Only for
-        a shard that has one. Raise CorruptError, which names the side object, if it does not fit."""
-
-    def receive(self, shard: int, *, file: str) -> Receiver:
-        """Return the checks for a whole object. Not for GROUPS. `file` is its full name, for messages, as below."""
-
-    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
-        """Return how to get the raw bytes, in pieces, of a shard that is a part of an object. Only for GROUPS.
-
-        It raises CorruptError if the group is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError
-        if the object is not the one that was indexed.
-        """
-
-    def object_size(self, shard: int) -> int:
-        """Return the size of the object that has the shard."""
-
     def open(self, shard: int, raw: Buffer, *, file: str) -> OpenedShard:
         """Parse the raw bytes of a shard in constant time. Raise CorruptError if they are not those of this shard."""
 
@@ -209,22 +174,123 @@ class StoredIndex(Protocol):
         """Raise CorruptError, with the place if possible, unless all raw bytes are those that the index names."""
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
-        """Check raw bytes that passed a receiver against every rule that can be tested, and return the problems."""
+        """Check raw bytes that were received against every rule that can be tested, and return the problems."""
+
+    def decoder(self, columns: Mapping[str, int]) -> Decoder:
+        """Return a decoder of `columns`: the name that each gets -> its number in the schema. See `RowDecoder`."""
+
+
+@runtime_checkable
+class ReadsWhole(Protocol):
+    """Each shard is an object of its own, which can be fetched whole."""
+
+    __slots__ = ()
+
+    def receive(self, shard: int, *, file: str) -> Receiver:
+        """Return the checks for a whole object."""
+
+
+@runtime_checkable
+class ReadsParts(Protocol):
+    """Each shard is a part of an object. `name` returns the same key for all parts of one."""
+
+    __slots__ = ()
+
+    def object_size(self, shard: int) -> int:
+        """Return the size of the object that has the shard."""
+
+    def read_part(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
+        """Return how to get the raw bytes of a shard, in pieces.
+
+        It raises CorruptError if the part is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError
+        if the object is not the one that was indexed.
+        """
+
+
+@runtime_checkable
+class ReadsSamples(Protocol):
+    """Single samples can be read from the object of a shard."""
+
+    __slots__ = ()
+
+    def has_ranges(self, shard: int) -> bool:
+        """Return whether that is so for this shard. Otherwise it is read whole."""
 
     def by_range(self, shard: int, *, file: str) -> RangeReader:
-        """Return the way to read single samples of the stored object. Only for SAMPLES."""
+        """Return the way to read single samples."""
+
+
+@runtime_checkable
+class NeedsSideObjects(Protocol):
+    """Each shard needs an object next to the index, which says what the shard itself does not.
+
+    `mdsx/shards/` fetches it whole, checks its hash, keeps it in the cache, and gives it to `with_side_object`.
+    """
+
+    __slots__ = ()
+
+    def side_object(self, shard: int) -> SideObject:
+        """Return the object that must be read before the shard."""
+
+    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
+        """Return an index with the same capabilities, which can read this shard. Only `receive` needs no such index.
+
+        `data` is the side object, whose hash is right, and `file` that one's full name. Raise CorruptError, which names
+        the side object, if it does not fit.
+        """
+
+
+@runtime_checkable
+class ProjectsColumns(Protocol):
+    """Columns are stored apart."""
+
+    __slots__ = ()
+
+    def project(self, columns: Sequence[int]) -> StoredIndex:
+        """Return an index of the same samples that reads only the columns with these numbers, in this order.
+
+        The fingerprint stays the same, `raw_hashes` do not.
+        """
+
+
+@runtime_checkable
+class ReadsLengths(Protocol):
+    """Lengths can be read without the values."""
+
+    __slots__ = ()
 
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
-        """Return how to read what `OpenedShard.lengths` returns by range from the stored object; None if that needs the
-        whole shard. The reading raises CorruptError."""
+        """Return how to read what `OpenedShard.lengths` returns by range from the stored object; None if this column
+        needs the whole shard. The reading raises CorruptError."""
+
+
+@runtime_checkable
+class EstimatesLengths(Protocol):
+    """The index alone says how long samples are on average."""
+
+    __slots__ = ()
 
     def mean_length(self, column: int) -> Fraction | None:
-        """Return the mean of the lengths by this column, from the index alone, or an estimate: the default window of
-        groups follows from it, so it is the same wherever this index is read. None if the index has no estimate."""
+        """Return the mean of the lengths by this column, or an estimate: the default window of groups follows from it,
+        so it is the same wherever this index is read. None if the index says nothing of this column."""
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """Fixed-size values are stored apart from the others."""
+
+    __slots__ = ()
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         """Return how to select all samples of the stored object for their fixed-size values alone; None if that reads
         no less than the whole shard. The reading raises CorruptError."""
+
+
+@runtime_checkable
+class FindsDamage(Protocol):
+    """The format can say more of damaged stored bytes than the first problem."""
+
+    __slots__ = ()
 
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
@@ -232,11 +298,8 @@ class StoredIndex(Protocol):
         """Return the problems of stored bytes that failed `receive` or `check`, as precisely as possible.
 
         `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
-        number in the dataset of the shard's first sample, for messages. Not for GROUPS. See `check_stored`.
+        number in the dataset of the shard's first sample, for messages.
         """
-
-    def decoder(self, columns: Mapping[str, int]) -> Decoder:
-        """Return a decoder of `columns`: the name that each gets -> its number in the schema. See `RowDecoder`."""
 
 
 class StoredFormat(Protocol):
@@ -253,84 +316,20 @@ class StoredFormat(Protocol):
     def recognizes(self, data: bytes) -> bool:
         """Return whether an index with these bytes, even a damaged one, is of this format."""
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        """How the names of this format's files end, as a regular expression -> what to do with such files where there
+        is no index. "{url}" stands for their folder, "{ending}" for the end of their names."""
+
     def parse_index(self, data: bytes, *, file: str) -> StoredIndex:
         """Parse and check an index. Raise CorruptError or UnsupportedError."""
 
 
-class WholeShards:
-    """What is the same in most indexes: base of a `StoredIndex` whose shards are objects of their own, read whole.
-
-    A format that can do more replaces the methods: `reads`, and what goes with it.
-    """
-
-    __slots__ = ()
-
-    exact_sizes: ClassVar[bool] = True
-
-    if TYPE_CHECKING:  # at run time, these are attributes of the class below
-
-        @property
-        def schema(self) -> Schema: ...
-        @property
-        def sizes(self) -> NDArray[np.int64]: ...
-        @property
-        def raw_hashes(self) -> NDArray[np.uint8]: ...
-
-    def raw_hash(self, shard: int) -> str:
-        return bytes(self.raw_hashes[shard]).hex()
-
-    def project(self, columns: Sequence[int]) -> Self:
-        return self
-
-    def reads(self, shard: int) -> Reads:
-        return Reads.SHARDS
-
-    def object_size(self, shard: int) -> int:
-        return int(self.sizes[shard])
-
-    def side_object(self, shard: int) -> SideObject | None:
-        return None
-
-    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
-        raise NotImplementedError("shards have no side objects: `side_object` returns None")
-
-    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
-        raise NotImplementedError("a shard is an object of its own: `reads` does not return GROUPS")
-
-    def by_range(self, shard: int, *, file: str) -> RangeReader:
-        raise NotImplementedError("shards are read whole: `reads` does not return SAMPLES")
-
-    def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
-        return None
-
-    def mean_length(self, column: int) -> Fraction | None:
-        return None
-
-    def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
-        return None
-
-    def find_damage(
-        self: Any, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
-    ) -> Sequence[CorruptError]:
-        return check_stored(self, shard, stored, size=size, file=file)
-
-    def decoder(self, columns: Mapping[str, int]) -> Decoder:
-        return RowDecoder(self.schema, columns)
-
-
-def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, size: int, file: str) -> Sequence[CorruptError]:
-    """Pass stored bytes through `receive` and `check`: a `find_damage` for formats without a more precise one."""
-    if size != (expected := int(index.sizes[shard])):
-        message = "the object has another size than the index says"
-        return [CorruptError(message, file=file, place="size", found=size, expected=expected)]
-    receiver, raw = index.receive(shard, file=file), bytearray()
-    try:
-        for piece in receiver.feed(stored):
-            raw += piece
-        receiver.finish()
-        return index.check(shard, raw, file=file)
-    except CorruptError as error:
-        return [error]
+def object_sizes(index: StoredIndex, shards: Iterable[int]) -> dict[str, int]:
+    """Return the keys of the objects that have these shards, and their sizes."""
+    if isinstance(index, ReadsParts):
+        return {index.name(shard): index.object_size(shard) for shard in shards}
+    return {index.name(shard): int(index.sizes[shard]) for shard in shards}
 
 
 class RowDecoder:

@@ -24,8 +24,6 @@ from mdsx.format.schema import Schema
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from mdsx.format.shard import ShardView
-
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
 LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
@@ -169,16 +167,6 @@ def check_row_key(schema: Schema, rows: NDArray[Any], key: int, file: str | None
         raise CorruptError(
             "the rows are damaged", file=file, place="row key", found=f"{found:016x}", expected=f"{key:016x}"
         )
-
-
-def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
-    """Return the checksums of a shard's samples, without the row key. Their heap bytes must be in order."""
-    rows, heaps = shard.rows.view(np.uint8), None
-    if shard.schema.variable:
-        lengths = shard.rows["lengths"]
-        stops = np.where(lengths == NULL, 0, lengths).sum(axis=1, dtype=np.int64).cumsum()
-        heaps = cut(shard.heap, stops)
-    return row_checksums(rows, shard.schema.row_size, heaps, heap_size=len(shard.heap), first=0)
 
 
 def cut(heap: bytes | memoryview, stops: NDArray[np.int64]) -> Iterable[memoryview]:

@@ -1,8 +1,8 @@
-"""Find the sound samples of a damaged shard, each by its own checksum.
+"""Find the undamaged samples of a damaged shard, each by its own checksum.
 
 The layout of a shard, from the index or from its own header, says where everything is. So a damaged header, frame or
 seek table costs only the samples in it, and a truncated shard loses only those that are cut off. The layout's row key
-decides which samples belong to the shard, whatever its header says. A new shard is made of the sound samples.
+decides which samples belong to the shard, whatever its header says. A new shard is made of the undamaged samples.
 
 Without an index, a damaged header is only a claim, which the samples must prove: the row key that follows from all of
 them and the claimed columns is also the one by which a stored checksum is right; or two or more samples agree on a row
@@ -37,26 +37,26 @@ Ranges = Sequence[tuple[int, int]]
 class Salvage:
     """The readable part of a shard.
 
-    `view` has its rows and the beginning of its heap, with zeros for damaged frames. `sound` says which of these rows'
-    samples are sound. `problems` has all damage, by place. `other` is the row key in a sound header of another shard,
-    if no sample is sound either.
+    `view` has its rows and the beginning of its heap, with zeros for damaged frames. `undamaged` says which of these
+    rows' samples are undamaged. `problems` has all damage, by place. `other` is the row key in an undamaged header of
+    another shard, if no sample is undamaged either.
     """
 
     layout: Layout
     view: ShardView
-    sound: NDArray[np.bool_]
+    undamaged: NDArray[np.bool_]
     problems: list[CorruptError]
     other: int | None = None
 
     @property
     def lost(self) -> Ranges:
-        """Return the samples that are not sound, by their numbers in the shard."""
-        return _joined(ranges_of(~self.sound), len(self.sound), self.layout.samples)
+        """Return the samples that are not undamaged, by their numbers in the shard."""
+        return _joined(ranges_of(~self.undamaged), len(self.undamaged), self.layout.samples)
 
     def rebuild(self) -> memoryview:
-        """Return the uncompressed shard of the sound samples, in order. There must be one."""
+        """Return the uncompressed shard of the undamaged samples, in order. There must be one."""
         schema, size = self.layout.schema, self.layout.schema.row_size
-        rows = self.view.rows.view(np.uint8).reshape(-1, size)[self.sound].reshape(-1)
+        rows = self.view.rows.view(np.uint8).reshape(-1, size)[self.undamaged].reshape(-1)
         fields: NDArray[Any] = rows.view(schema.row_dtype)
         heaps, heap = None, b""
         if schema.variable:
@@ -128,7 +128,7 @@ def _claimed_size(head: memoryview) -> int:
 def salvage(
     stored: Buffer, layout: Layout, *, compressed: bool, size: int, file: str | None = None, first: int | None = None
 ) -> Salvage:
-    """Find the sound samples in `stored`, a shard's file of `size` bytes, or what is left of it.
+    """Find the undamaged samples in `stored`, a shard's file of `size` bytes, or what is left of it.
 
     `first` is the number in the dataset of the shard's first sample, for messages.
     """
@@ -158,21 +158,21 @@ def salvage(
         problems += header
     if any(raw[layout.rows_offset + layout.samples * layout.schema.row_size : layout.heap_offset]):
         problems.append(CorruptError("it is not zero", file=file, place="padding between rows and heap"))
-    sound = known.copy()
+    undamaged = known.copy()
 
     def of_samples() -> Iterator[CorruptError]:
         for problem in find_problems(view, known=known, samples=layout.samples, heap_size=heap_size, first=first):
             if problem.sample is not None and not problem.proven:
-                sound[problem.sample] = False
+                undamaged[problem.sample] = False
             yield problem.error
 
     found = of_samples()
     damage = bounded(found, file)
     for _ in found:  # also mark the samples whose problems are not listed
         pass
-    if other is not None and not sound.any():
-        return Salvage(layout, view, sound, header, other)
-    return Salvage(layout, view, sound, problems + damage)
+    if other is not None and not undamaged.any():
+        return Salvage(layout, view, undamaged, header, other)
+    return Salvage(layout, view, undamaged, problems + damage)
 
 
 def surplus(size: int, expected: int, file: str) -> list[CorruptError]:
@@ -243,7 +243,7 @@ def _head(raw: memoryview) -> memoryview:
 
 
 def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:
-    """Return the problems of the header; and its row key, if it is sound but another shard's."""
+    """Return the problems of the header; and its row key, if it is undamaged but another shard's."""
     head = _head(raw)
     try:
         own = Layout.of(parse_header(head, size=_claimed_size(head), file=file))

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, FormatError, UsageError, shown
-from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type, suggest
+from mdsx.format.bases import BASES
+from mdsx.format.suggest import suggest
+from mdsx.format.types import ColumnType, parse_type
 
 HEADER_SIZE = 64
 """Bytes of the header that 1.0 writes."""
@@ -110,6 +112,11 @@ class Schema:
         """Return the numbers of the fixed-size columns."""
         return tuple(number for number, column in enumerate(self.columns) if column.type.fixed_size)
 
+    @cached_property
+    def minor(self) -> int:
+        """Return the minor version of its shards: the first that has all of these types."""
+        return max(column.type.minor for column in self.columns)
+
     @property
     def rows_offset(self) -> int:
         """Return the offset of the rows in a shard whose header has 64 bytes."""
@@ -170,7 +177,7 @@ def _way_out(asked: object) -> str:
     near = suggest(asked)
     meant = f"did you mean {near!r}? " if near else ""
     forms = "arrays like uint16[2048] or float32[*,3]; lists like str[*]; ? after nullable ones"
-    return f"{meant}types: {', '.join((*SCALARS, *OBJECTS))}; {forms}"
+    return f"{meant}types: {', '.join(BASES)}; {forms}"
 
 
 def _stored_pairs(text: str, file: str | None) -> list[tuple[str, str]]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError
+from mdsx.format.encoded import Encoded
 from mdsx.format.records import read_records
 from mdsx.format.rows import NULL, Extents, heap_extents
 from mdsx.format.schema import Schema
-
-if TYPE_CHECKING:
-    from mdsx.format.encode import Encoded
 
 _EXTENTS = 8  # where in a row of ours `start` and `lengths` are
 
@@ -49,7 +47,7 @@ class Selection:
         if schema.variable:
             rows["start"][1:] = encoded.stops[:-1]
             rows["lengths"] = encoded.lengths
-        return cls(RowLayout(schema), file, samples, rows, np.arange(encoded.samples), encoded.heap)
+        return cls(RowLayout(schema), file, samples, rows, np.arange(encoded.samples), encoded.heap.data)
 
     @property
     def schema(self) -> Schema:

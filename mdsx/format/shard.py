@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
 from mdsx.format.lengths import lengths_of_rows
-from mdsx.format.rows import check_row, check_row_key, heap_extents
+from mdsx.format.rows import NULL, check_row, check_row_key, cut, heap_extents, row_checksums
 from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
 from mdsx.format.selection import RowLayout, Selection
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAGIC = b"\x89MDSX\r\n\x1a"
-MAJOR, MINOR = 1, 0
+MAJOR = 1
 MAX_HEADER_SIZE = 4096
 MAX_SIZE = 2**63 - 1
 
@@ -99,7 +99,7 @@ def build_header(schema: Schema, samples: int, heap_size: int, row_key: int) -> 
     size = raw_size(schema, samples, heap_size)
     if size > MAX_SIZE:
         raise UsageError("a shard must be smaller than 2^63 bytes", found=size)
-    fields = (MAGIC, MAJOR, MINOR, HEADER_SIZE, samples, row_key, schema.row_size, len(schema.json))
+    fields = (MAGIC, MAJOR, schema.minor, HEADER_SIZE, samples, row_key, schema.row_size, len(schema.json))
     head = _FIELDS.pack(*fields, size - heap_size, size, 0)[:_CHECKED]
     checksum = xxhash.xxh3_64_intdigest(head + schema.json)
     return (head + struct.pack("<Q", checksum) + schema.json).ljust(schema.rows_offset, b"\0")
@@ -140,8 +140,8 @@ def parse_header(
             message, file=file, place="major version", found=major, expected=MAJOR, hint="upgrade mdsx"
         )
     expect(major == MAJOR, "major version", "there is no such version", major, MAJOR)
-    sound = header_size % 8 == 0 and HEADER_SIZE <= header_size <= MAX_HEADER_SIZE
-    expect(sound, "header size", "wrong header size", header_size, "a multiple of 8 from 64 to 4096")
+    good = header_size % 8 == 0 and HEADER_SIZE <= header_size <= MAX_HEADER_SIZE
+    expect(good, "header size", "wrong header size", header_size, "a multiple of 8 from 64 to 4096")
     expect(schema_size <= MAX_SCHEMA_SIZE, "schema size", "the schema is too large", schema_size, "at most 1 MiB")
     end = header_size + schema_size
     expect(length >= end, "schema", "the file ends before its schema does", length, f"{end} or more bytes")
@@ -151,8 +151,8 @@ def parse_header(
     expect(hasher.intdigest() == stored, "header checksum", "header or schema are damaged", found, f"{stored:016x}")
 
     rows_offset = up(end, 64)
-    sound = row_size % 8 == 0 and row_size <= MAX_ROW_SIZE
-    expect(sound, "row size", "wrong row size", row_size, "a multiple of 8 below 2^31")
+    good = row_size % 8 == 0 and row_size <= MAX_ROW_SIZE
+    expect(good, "row size", "wrong row size", row_size, "a multiple of 8 below 2^31")
     after = up(rows_offset + samples * row_size, 64)
     expect(heap_offset == after, "offset of the heap", "wrong offset", heap_offset, after)
     expect(file_size <= MAX_SIZE, "file size", "the shard is too large", file_size, "below 2^63")
@@ -238,3 +238,13 @@ class ShardView:
         for sample, start, stop in zip(samples.tolist(), starts.tolist(), stops.tolist(), strict=True):
             at = self.rows_offset + sample * size
             check_row(self.buffer[at : at + size], self.heap[start:stop], sample, self.row_key, file)
+
+
+def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
+    """Return the checksums of a shard's samples, without the row key. Their heap bytes must be in order."""
+    rows, heaps = shard.rows.view(np.uint8), None
+    if shard.schema.variable:
+        lengths = shard.rows["lengths"]
+        stops = np.where(lengths == NULL, 0, lengths).sum(axis=1, dtype=np.int64).cumsum()
+        heaps = cut(shard.heap, stops)
+    return row_checksums(rows, shard.schema.row_size, heaps, heap_size=len(shard.heap), first=0)

@@ -1,12 +1,12 @@
-"""Column types: what the text `uint16[*,3]?` means, and which type the author of an unknown text may have meant.
+"""Column types: what the text `uint16[*,3]?` means.
 
     type = base ["[" dim *("," dim) "]"] ["?"]        dim = "*" / "0" / [1-9][0-9]*
     base = [A-Za-z][A-Za-z0-9_.-]*
 
-A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`.
-The rest are *variable-size*. `str[*]` is a list of str; the same holds for every base that is not a scalar. A base that
-this version does not know is variable-size and opaque, with or without dimensions, so that later types need no new
-major version.
+A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`. The
+rest are *variable-size*, and so are all bases that a minor version added. `str[*]` is a list of str; the same holds for
+every base that is not a scalar. A base that this version does not know is opaque, with or without dimensions, so that
+later types need no new major version.
 """
 
 from __future__ import annotations
@@ -14,32 +14,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from mdsx.errors import CorruptError, FormatError
+from mdsx.errors import CorruptError
+from mdsx.format.bases import BASES, NUMBERS, OBJECTS
+from mdsx.format.families.record import Kind, Number, Object
 
 MAX_DIMENSIONS = 8
 MAX_SPAN = 2**31
 """The item size times all dimensions except 0 must be below this, in a type (stars do not count) and in a value."""
-
-SCALARS: dict[str, np.dtype[Any]] = {
-    "bool": np.dtype("u1"),  # a byte, 0 or 1
-    **{f"int{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
-    "float16": np.dtype("<f2"),
-    "bfloat16": np.dtype("<u2"),  # NumPy has none: its 16 bits
-    "float32": np.dtype("<f4"),
-    "float64": np.dtype("<f8"),
-}
-"""Base -> the little-endian dtype in which its items are stored."""
-
-OBJECTS = ("bytes", "str", "json", "msgpack", "jpeg", "png")
-"""Bases that are always variable-size. Their only dimensions are `[*]`, which makes lists of them."""
 
 _TYPE = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\[([^\[\]]*)\])?(\?)?")
 _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
@@ -65,12 +51,28 @@ class ColumnType:
     @property
     def known(self) -> bool:
         """Return False if the base is of a later version: its values can be found, but not decoded."""
-        return self.base in SCALARS or self.base in OBJECTS or self.foreign is not None
+        return self.base in BASES or self.foreign is not None
+
+    @property
+    def kind(self) -> Kind | None:
+        """Return what its values, or their items, are to a user; None if the base is not one of ours."""
+        found = BASES.get(self.base)
+        return None if found is None else found.kind
+
+    @property
+    def number(self) -> Number:
+        """Return the record of the base. Only for scalars and arrays."""
+        return NUMBERS[self.base]
+
+    @property
+    def object(self) -> Object:
+        """Return the record of the base. Only for other known bases."""
+        return OBJECTS[self.base]
 
     @property
     def scalar(self) -> bool:
         """Return True for numbers, bools and arrays of them."""
-        return self.base in SCALARS
+        return self.base in NUMBERS
 
     @property
     def is_list(self) -> bool:
@@ -83,13 +85,24 @@ class ColumnType:
         return 0 if self.shape is None else self.shape.count(None)
 
     @property
-    def fixed_size(self) -> bool:
+    def one_size(self) -> bool:
+        """Return True if all values have the same number of bytes, and none is null."""
         return self.scalar and not self.nullable and not self.stars
+
+    @property
+    def fixed_size(self) -> bool:
+        """Return True if values are in rows: they have one size, and version 1.0 knows the base."""
+        return self.one_size and not self.number.minor
+
+    @property
+    def minor(self) -> int:
+        """Return the first minor version of the shard that knows the base, as far as this version knows."""
+        return BASES[self.base].minor if self.base in BASES else 0
 
     @property
     def item_dtype(self) -> np.dtype[Any]:
         """Return the storage dtype of one item. Only for scalars and arrays."""
-        return SCALARS[self.base]
+        return self.number.item
 
     @property
     def field_dtype(self) -> np.dtype[Any]:
@@ -131,70 +144,3 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
 def span(item_size: int, shape: tuple[int | None, ...]) -> int:
     """Return the item size times the dimensions that are neither starred nor 0."""
     return item_size * math.prod(dim for dim in shape if dim)
-
-
-_NAMES = {
-    "int64": "int long longlong bigint index id cls str_int datetime64 timedelta64 timestamp duration date datetime",
-    "int32": "integer",
-    "int16": "short smallint",
-    "int8": "tinyint char int4",
-    "uint64": "uint ulong",
-    "uint8": "byte ubyte uint4",
-    "float64": "fp64 double str_float real number",
-    "float32": "single fp32 torch.float",
-    "float16": "half halffloat fp16",
-    "bfloat16": "bf16 brain",
-    "bool": "boolean bool_ bool8",
-    "str": "string large_string utf8 large_utf8 text txt unicode varchar str_decimal decimal",
-    "bytes": "binary large_binary bytearray memoryview blob buffer raw bin",
-    "json": "dict list tuple object any map struct mapping pkl pickle jsonl",
-    "jpeg": "jpg pil image jpeg_array jpegarray img",
-    "float32[*]": "ndarray array tensor npy",
-}
-_MEANT = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-
-_MODULE = re.compile(r"(?:np|numpy|torch|pa|pyarrow|pl|polars|jnp|tf|typing|collections\.abc)\.")
-_NULLABLE = re.compile(r"(?:optional\[(.*)\]|(.*?) *\| *none|(.*)\?)")
-_LIST = re.compile(
-    r"(?:list|large_list|sequence|tuple|iterable|set)_?[\[(<] *(?:\w+: *)?(.*?)(?: *, *\.\.\.)? *[\])>]"
-    r"|\[(\w+)\]|(\w+)\[\]"
-)
-_NDARRAY = re.compile(r"ndarray:(\w+)(?::([\d,]+))?")
-_SHAPED = re.compile(r"(\w+) *[\[(<:] *((?:\d+|\*|-1|none)(?: *[,x ] *(?:\d+|\*|-1|none))*) *,? *[\])>]?")
-
-
-def suggest(asked: object) -> str | None:
-    """Return the type that the author of an unknown type may have meant: another loader's name, a dtype, or a typo."""
-    text = (asked.__name__ if isinstance(asked, type) else str(asked))[:200].lower().strip().removesuffix("()")
-    found = _MEANT.get(text) or _kind(_MODULE.sub("", text))
-    with suppress(FormatError):
-        if found is not None and parse_type(found).known:
-            return found
-    return None
-
-
-def _kind(text: str) -> str | None:
-    if match := _NULLABLE.fullmatch(text):
-        found = _kind(match[1] or match[2] or match[3] or "")
-        return found and f"{found.rstrip('?')}?"
-    if match := _LIST.fullmatch(text):
-        found = _kind(match[1] or match[2] or match[3] or "")
-        return "json" if found is None or found.endswith(("]", "?")) else f"{found}[*]"
-    if match := _NDARRAY.fullmatch(text):
-        return f"{match[1]}[{match[2] or '*'}]"
-    if match := _SHAPED.fullmatch(text):
-        found = _base(match[1])
-        dims = re.sub(" *[,x ] *", ",", match[2]).replace("-1", "*").replace("none", "*")
-        return found and f"{found}[{dims}]"
-    return _base(text)
-
-
-def _base(text: str) -> str | None:
-    name = re.split(r"[\[(<:]", text.lstrip("<>=|"))[0]
-    if name in _MEANT:
-        return _MEANT[name]
-    with suppress(TypeError, ValueError, SyntaxError):  # "i4", "f8", ...
-        if np.dtype(name).name in SCALARS:
-            return np.dtype(name).name
-    near = get_close_matches(name, (*SCALARS, *OBJECTS, *_MEANT), n=1, cutoff=0.7)
-    return _MEANT.get(near[0], near[0]) if near else None

@@ -1,35 +1,28 @@
-"""Encode single values, as they are stored in the heap or, for fixed-size columns, in the row.
+"""Values of columns <-> the bytes that are stored for them, in the heap or, for fixed-size columns, in the row.
 
-- Numbers: see `numbers`. Arrays are in C order and have exactly the shape of the type; a u32 for each starred dimension
-  precedes the items.
-- `bytes`, `jpeg`, `png`: any buffer of single bytes, stored unchanged. Images must begin with their magic bytes.
-- `str`: strict UTF-8, so no surrogates.
-- `json`: `json.dumps` without spaces or escapes, keys in the order given, floats as Python's repr. Keys must be str,
-  because any other key would be read back as one. No NaN, infinity or surrogates, and at most 500 levels of lists and
-  dicts. Tuples become lists.
-- `msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits;
-  `datetime` with a time zone and `msgpack.Timestamp` as timestamps, no other extension types. Types are exact: tuples
-  and subclasses are refused, because they would be read back as another type.
-- Lists, such as `str[*]`: a list, tuple or other sequence of such values, without None.
+The records of the base types know how one item is stored. This module has what types are made of them: arrays (in C
+order and of exactly the type's shape; a u32 for each starred dimension precedes the items), lists, and null. A scalar
+is read as a NumPy scalar of its dtype (`bool` as Python's), an array as one of its own. Whatever the bytes are, they
+raise no error but CorruptError.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import math
 import struct
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import accumulate, pairwise
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.ma import MaskedArray
 
-from mdsx.format.decode import map_key
-from mdsx.format.inputs import Refused, all_masked, as_array, describe, each
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.families.integers import BOOL
+from mdsx.format.families.record import Number
+from mdsx.format.inputs import Refused, all_masked, describe, each
 from mdsx.format.numbers import scalar_encoder, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
-from mdsx.format.strict_json import MAX_DEPTH
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 
@@ -39,6 +32,12 @@ class _Null(bytes):
 
 NULL = _Null()
 """The encoded null: no bytes. Use `is` to distinguish it from an empty value."""
+
+ValueDecoder = Callable[[memoryview], object]
+ValuesDecoder = Callable[[Iterable[memoryview]], list[object]]
+
+
+# --- encoding
 
 
 def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
@@ -53,14 +52,9 @@ def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
 
 def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
     if kind.scalar:
-        return scalar_encoder(kind.base) if kind.shape is None else _array_encoder(kind)
-    return _list_encoder(_object_encoder(kind.base)) if kind.is_list else _object_encoder(kind.base)
-
-
-def _object_encoder(base: str) -> Callable[[object], bytes]:
-    if base in IMAGES:
-        return _image_encoder(base)
-    return {"bytes": _encode_bytes, "str": _encode_str, "json": _encode_json, "msgpack": _msgpack_encoder()}[base]
+        return scalar_encoder(kind.number) if kind.shape is None else _array_encoder(kind)
+    encode = kind.object.encoder()
+    return _list_encoder(encode) if kind.is_list else encode
 
 
 def _list_encoder(encode_item: Callable[[object], bytes]) -> Callable[[object], bytes]:
@@ -89,8 +83,7 @@ def as_sequence(value: Any, expected: str) -> Sequence[object]:
 
 
 def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
-    base, shape, dtype = kind.base, kind.shape, kind.item_dtype
-    native = base not in ("bool", "bfloat16")
+    base, shape, dtype, native = kind.number, kind.shape, kind.item_dtype, kind.number.native
     dimensions = dimensions_encoder(kind)
 
     def encode(value: object) -> bytes:
@@ -129,103 +122,127 @@ def _empty_shape(kind: ColumnType) -> tuple[int, ...]:
     return (0,)
 
 
-IMAGES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
-"""Base -> the magic bytes with which each value begins."""
+# --- decoding
 
 
-def _image_encoder(base: str) -> Callable[[object], bytes]:
-    magic = IMAGES[base]
+def value_decoder(type: ColumnType, name: str, *, stored: bool = False) -> ValueDecoder:
+    """Return a function that decodes one value of a variable-size column. The caller handles nulls, by their length.
 
-    def encode(value: object) -> bytes:
-        data = _encode_bytes(value)
-        if not data.startswith(magic):
-            hint = "pass the bytes of the encoded image file"
-            raise Refused(f"{base} data, which begins with {magic!r}", f"{data[:8]!r}", hint=hint)
-        return data
-
-    return encode
-
-
-def _encode_bytes(value: object) -> bytes:
-    if type(value) is bytes:
-        return value
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
-    given = None if isinstance(value, memoryview) else as_array(value)
-    try:
-        view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # checked by trying
-    except (TypeError, ValueError):  # a dtype without a buffer format, or released memory
-        raise Refused("bytes", describe(value)) from None
-    if view.format not in ("B", "c") or view.ndim != 1:
-        raise Refused("bytes, or a one-dimensional uint8 array", describe(value))
-    return view.tobytes()
+    With `stored`, items of a type that NumPy lacks stay their bits. The function raises CorruptError, without naming
+    the sample. Raise UnsupportedError for a type of a later version.
+    """
+    if type.foreign is not None:
+        return type.foreign
+    if type.scalar:
+        decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
+        return decode if type.number.native or (stored and type.number is not BOOL) else _numpy_decoder(type, decode)
+    if not type.known:
+        message = f"column {name!r} has type '{type}', which this version cannot decode"
+        raise UnsupportedError(message, found=str(type), hint="upgrade mdsx, or leave the column out")
+    return _list_decoder(type.object.decode) if type.is_list else type.object.decode
 
 
-def _encode_str(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise Refused("str", describe(value))
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise Refused("text without surrogates", describe(value)) from None
+def values_decoder(type: ColumnType, name: str, *, views: bool = False, stored: bool = False) -> ValuesDecoder:
+    """Return a function that decodes many values, each like `value_decoder`. With `views`, values of `bytes` and
+    pictures are views of the memory passed to it, except in lists."""
+    if type.kind == "bytes" and views and not type.is_list:
+        return list
+    if type.kind == "text" and not type.is_list and type.object.decode_all is not None:
+        return type.object.decode_all
+    decode = value_decoder(type, name, stored=stored)
+    return lambda pieces: list(map(decode, pieces))
 
 
-_NO_NAN = "JSON has no NaN and no infinity: declare the column as msgpack, or write null"
-
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _encode_json(value: object) -> bytes:
-    try:
-        data = _JSON.encode(value).encode()
-        if isinstance(value, dict | list | tuple):
-            check_keys(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        hint = _NO_NAN if "Out of range float" in str(error) else None  # another error may name a type, such as float32
-        raise Refused("a JSON value", f"{describe(value)}: {error}", hint=hint) from None
-    return data
+def numpy_values(type: ColumnType, values: Any) -> Any:
+    """Convert a column from storage form (see `ColumnType.item_dtype`) to what NumPy users expect: `bool` to bool_, and
+    types that NumPy lacks to float32. `values` is an array, or a list of arrays, scalars and None."""
+    if not type.scalar or type.number.native:
+        return values
+    if isinstance(values, list):
+        return [value if value is None else type.number.numpy(value) for value in values]
+    return type.number.numpy(values)
 
 
-def check_keys(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int = 1) -> None:
-    """Raise Refused for a key that JSON would turn into a str, and for too many levels."""
-    if depth > MAX_DEPTH:
-        raise Refused(f"at most {MAX_DEPTH} levels", "more")
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise Refused("keys that are str", f"the key {describe(key)}")
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, dict | list | tuple):
-            check_keys(item, depth + 1)
+def check_items(base: Number, items: Any) -> None:
+    """Raise CorruptError for stored items, an array or a scalar, that are no numbers of `base`."""
+    if base.highest is not None and np.any(items > base.highest):
+        raise CorruptError(f"a {base.name} is neither 0 nor 1", found=int(np.max(items)))
 
 
-_EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
-"""Bytes with which an extension type can begin: data without them has none."""
+def _numpy_decoder(type: ColumnType, decode: ValueDecoder) -> ValueDecoder:
+    base = type.number
 
-_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""Bytes with which a NaN can begin: of all keys, Python's dict may hold only NaN twice."""
+    def decode_items(data: memoryview) -> object:
+        items: Any = decode(data)
+        check_items(base, items)
+        return base.numpy(items)
 
-
-def _msgpack_encoder() -> Callable[[object], bytes]:
-    packer = msgpack.Packer(use_bin_type=True, strict_types=True, datetime=True)
-
-    def encode(value: object) -> bytes:
-        try:
-            data: bytes = packer.pack(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Refused("a msgpack value", f"{describe(value)}: {error}") from None
-        if _EXTENSION.search(data) or _NAN.search(data):
-            msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_refuse_repeated, ext_hook=_refuse_extension)
-        return data
-
-    return encode
+    return decode_items
 
 
-def _refuse_repeated(pairs: list[tuple[Any, object]]) -> int:
-    if len({map_key(key) for key, _ in pairs}) < len(pairs):
-        raise Refused("maps whose keys differ", "NaN as two keys")
-    return 0
+def _sized_decoder(type: ColumnType) -> ValueDecoder:
+    """Return the decoder of nullable scalars and of arrays without a star, which always have the same size."""
+    size, dtype = type.nbytes, type.item_dtype
+    shape = None if type.shape is None else tuple(dim or 0 for dim in type.shape)
+
+    def decode_sized(data: memoryview) -> object:
+        if len(data) != size:
+            raise CorruptError(
+                f"a value of type '{type}' has the wrong size", found=len(data), expected=f"{size} bytes"
+            )
+        items = np.frombuffer(data, dtype) if size else np.empty(0, dtype)
+        return items[0] if shape is None else items.reshape(shape).copy()
+
+    return decode_sized
 
 
-def _refuse_extension(code: int, data: bytes) -> None:
-    raise Refused("no extension types but timestamps", f"extension type {code}")
+def _starred_decoder(type: ColumnType) -> ValueDecoder:
+    """Return the decoder of arrays with stars: one u32 for each starred dimension, then the items."""
+    dtype, stars = type.item_dtype, struct.Struct(f"<{type.stars}I")
+    dims = type.shape or ()
+
+    def decode_starred(data: memoryview) -> object:
+        if len(data) < stars.size:
+            raise CorruptError(
+                "an array ends within its dimensions", found=len(data), expected=f"{stars.size} or more bytes"
+            )
+        varying = iter(stars.unpack_from(data))
+        shape = tuple(next(varying) if dim is None else dim for dim in dims)
+        if span(dtype.itemsize, shape) >= MAX_SPAN:
+            expected = "below 2^31 bytes, dimensions of 0 left out"
+            raise CorruptError("an array's dimensions are too large", found=shape, expected=expected)
+        size = stars.size + math.prod(shape) * dtype.itemsize
+        if len(data) != size:
+            raise CorruptError(
+                f"an array of shape {shape} has the wrong size", found=len(data), expected=f"{size} bytes"
+            )
+        if size > stars.size:
+            return np.frombuffer(data, dtype, offset=stars.size).reshape(shape).copy()
+        return np.empty(shape, dtype)
+
+    return decode_starred
+
+
+def _list_decoder(decode: ValueDecoder) -> ValueDecoder:
+    """Return the decoder of lists: a u32 count, that many u32 lengths, then the values."""
+
+    def decode_list(data: memoryview) -> object:
+        count = int.from_bytes(data[:4], "little")
+        at = 4 + 4 * count
+        if len(data) < max(at, 4):
+            found = f"{len(data)} bytes" + (f" for {count} values" if len(data) >= 4 else "")
+            raise CorruptError("a list ends within its lengths", found=found, expected=f"{max(at, 4)} or more")
+        edges = list(accumulate(struct.unpack_from(f"<{count}I", data, 4), initial=at))
+        if edges[-1] != len(data):
+            raise CorruptError("a list has the wrong size", found=len(data), expected=f"{edges[-1]} bytes")
+        return [decode(data[start:stop]) for start, stop in pairwise(edges)]
+
+    return decode_list
+
+
+def field_decoder(type: ColumnType) -> Callable[[Any], Any] | None:
+    """Return the conversion of a fixed-size value in a row to the value that users get; None if they are the same."""
+    convert = type.number.numpy
+    if type.shape is None:
+        return None if type.number.native else convert
+    return np.ndarray.copy if type.number.native else lambda items: convert(items.copy())

@@ -1,49 +1,53 @@
 """Loaders without PyTorch: a rank's batches, as NumPy arrays, and what `mdsx.torch` makes its own of."""
 
+from mdsx.loader.ahead import Ahead, Workforce, batches_ready
 from mdsx.loader.assembly import (
+    ArrayBackend,
     Collate,
-    Kit,
     OnError,
     PackedBatch,
-    Short,
+    PartialBatch,
     Transform,
     presented,
     presented_info,
     skipped_lines,
     transformed,
 )
-from mdsx.loader.batches import BatchLoader, rows_of
+from mdsx.loader.batches import BatchLoader
 from mdsx.loader.collation import Uneven, join_samples
-from mdsx.loader.course import course_of, view_of
-from mdsx.loader.loader import Loader, LoaderOptions
+from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
-from mdsx.loader.rank_data import RankData, batches_together, rank_data
-from mdsx.loader.ranks import RankOptions, Ranks
+from mdsx.loader.ranks import Mesh, Ranks
+from mdsx.loader.reading import Reading, batches_together
+from mdsx.loader.spec import RunSpec, checked_batching, course_of, opened, view_of
 from mdsx.loader.stats import Stats
 
 __all__ = [
+    "Ahead",
+    "ArrayBackend",
     "BatchLoader",
     "BatchMaker",
     "Collate",
-    "Kit",
     "Loader",
-    "LoaderOptions",
+    "Mesh",
     "OnError",
     "PackedBatch",
-    "RankData",
-    "RankOptions",
+    "PartialBatch",
     "Ranks",
-    "Short",
+    "Reading",
+    "RunSpec",
     "Stats",
     "Transform",
     "Uneven",
+    "Workforce",
+    "batches_ready",
     "batches_together",
+    "checked_batching",
     "course_of",
     "join_samples",
+    "opened",
     "presented",
     "presented_info",
-    "rank_data",
-    "rows_of",
     "skipped_lines",
     "transformed",
     "view_of",

@@ -18,6 +18,9 @@ from typing import Any, Protocol
 import xxhash
 
 from mdsx.errors import UsageError, shown
+from mdsx.loader.reading import Reading
+from mdsx.order import MAX_SAMPLES, Tick
+from mdsx.stream import Steps
 
 _FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases", "begin")
 """What follows from the data and the state; everything else is given."""
@@ -34,6 +37,25 @@ class Store(Protocol):
     """A `torch.distributed.Store`."""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
+
+
+def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
+    """Return what decides which samples come in which step: as JSON, equal on all ranks."""
+    order = reading.identity.state(0, 0, reached=Tick(MAX_SAMPLES))
+    spec = reading.spec
+    cut = {"batch_size": spec.rows, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
+    return {**given, **reading.batcher.fields, **cut}
+
+
+def asked(reading: Reading) -> object:
+    """Return what a run was asked to read, as JSON: equal on ranks that were given the same."""
+    view, spec = reading.view, reading.spec
+    return [
+        [[[shards.storage.url for shards in excerpt.datasets], excerpt.subset.name] for excerpt in view.excerpts],
+        [column.name for column in view.schema.columns],
+        [str(spec.shuffle), str(spec.epoch_samples), str(spec.batching.window)],
+    ]
 
 
 def digest(found: Mapping[str, Any]) -> str:

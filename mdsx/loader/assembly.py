@@ -14,16 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from mdsx.dataset import Sample
+from mdsx.datasets import Sample
 from mdsx.errors import CorruptError
-from mdsx.format import ColumnType, Schema
+from mdsx.format import BOOL, INT64, ColumnType, Schema
 from mdsx.loader.collation import Listed, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
 from mdsx.stream import (
     Batch,
     Failure,
-    Layout,
-    Pack,
     Packing,
     generator,
     info_columns,
@@ -39,11 +37,11 @@ OnError = Literal["raise", "skip"]
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 
 
-_PLAIN = ColumnType("int32")  # of keys that packing adds: their arrays stay as they are
-_BOOL = ColumnType("bool")
+_PLAIN = ColumnType(INT64.name)  # of keys that packing adds: their arrays stay as they are
+_BOOL = ColumnType(BOOL.name)
 
 
-class Kit(NamedTuple):
+class ArrayBackend(NamedTuple):
     """How batches hold values: NumPy's way, or that of another library."""
 
     array: Callable[[ColumnType, Any], Any]  # from an array in storage form
@@ -52,7 +50,7 @@ class Kit(NamedTuple):
     collate: Collate
 
 
-class Short(NamedTuple):
+class PartialBatch(NamedTuple):
     """A batch without some of its samples: which, and why."""
 
     batch: Any
@@ -60,7 +58,7 @@ class Short(NamedTuple):
 
 
 def assemble(
-    kit: Kit,
+    backend: ArrayBackend,
     schema: Schema,
     batch: Batch,
     transform: Transform | None,
@@ -70,12 +68,12 @@ def assemble(
     """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated. `fill`: how many
     samples it has with repeated ones, and then a mask; or 0."""
     if transform is None and collate is None:
-        return _from_columns(kit, schema, batch, fill)
-    return _from_samples(kit, batch, list(transformed(schema, batch, transform)), collate, fill)
+        return _from_columns(backend, schema, batch, fill)
+    return _from_samples(backend, batch, list(transformed(schema, batch, transform)), collate, fill)
 
 
-def assemble_sound(
-    kit: Kit,
+def assemble_undamaged(
+    backend: ArrayBackend,
     schema: Schema,
     batch: Batch,
     transform: Transform | None,
@@ -83,7 +81,7 @@ def assemble_sound(
     fill: int,
     stand_ins: Callable[[], Iterator[Batch]],
 ) -> Any:
-    """As `assemble`, without the samples that fail; return a Short if there are any.
+    """As `assemble`, without the samples that fail; return a PartialBatch if there are any.
 
     If no sample is left, return what a rank without samples gets, made from the first good one of `stand_ins`.
     """
@@ -91,15 +89,15 @@ def assemble_sound(
     if transform is None and collate is None:
         if failures and not len(batch.positions) and fill:
             batch, _ = _stand_in(schema, None, stand_ins(), failures)
-        made = _from_columns(kit, schema, batch, fill)
+        made = _from_columns(backend, schema, batch, fill)
     else:
         samples = list[Any]()
         for result in _transformed_each(schema, batch, transform):
             (failures if isinstance(result, Failure) else samples).append(result)
         if failures and not samples:
             batch, samples = _stand_in(schema, transform, stand_ins(), failures)
-        made = _from_samples(kit, batch, samples, collate, fill)
-    return Short(made, skipped_lines(failures)) if failures and ours else made
+        made = _from_samples(backend, batch, samples, collate, fill)
+    return PartialBatch(made, skipped_lines(failures)) if failures and ours else made
 
 
 class PackedBatch(NamedTuple):
@@ -147,30 +145,29 @@ def pack_transformed(
 
 
 def presented_groups(
-    kit: Kit, batch: PackedBatch, kinds: Mapping[str, ColumnType], layout: Layout
-) -> dict[str, Any] | Short:
-    """Return a batch of groups as arrays and lists; a Short if samples were left out. `kinds`: the types of columns;
-    none after a transform, which may change them."""
+    backend: ArrayBackend, batch: PackedBatch, kinds: Mapping[str, ColumnType], *, nested: bool
+) -> dict[str, Any] | PartialBatch:
+    """Return a batch of groups as arrays and lists; a PartialBatch if samples were left out. `kinds`: the types of
+    columns; none after a transform, which may change them. `nested`: other columns have a list for each row."""
     types, found = batch.types, dict[str, Any]()
     for name, values in batch.columns.items():
         if isinstance(values, int):
             found[name] = values
         elif isinstance(values, list):
-            found[name] = _packed_lists(kit, values, kinds.get(name), layout)
+            found[name] = _packed_lists(backend, values, kinds.get(name), nested=nested)
         else:
-            found[name] = kit.array(types.get(name, _PLAIN), values)
-    return Short(found, batch.skipped) if batch.skipped else found
+            found[name] = backend.array(types.get(name, _PLAIN), values)
+    return PartialBatch(found, batch.skipped) if batch.skipped else found
 
 
 def _named(batch: Batch, number: int) -> str:
     return place_of(*_numbers(batch, number))
 
 
-def _packed_lists(kit: Kit, values: list[Any], kind: ColumnType | None, layout: Layout) -> list[Any]:
+def _packed_lists(backend: ArrayBackend, values: list[Any], kind: ColumnType | None, *, nested: bool) -> list[Any]:
     """Return a key of a batch of groups that is no array: a list of values, or one for each row."""
-    nested = isinstance(layout, Pack) and layout.layout == "rows"
     rows = values if nested else [values]
-    found = [kit.listed(row) if kind is None else kit.column(kind, row) for row in rows]
+    found = [backend.listed(row) if kind is None else backend.column(kind, row) for row in rows]
     return found if nested else found[0]
 
 
@@ -195,14 +192,14 @@ def _stand_in(
     raise error
 
 
-def _from_columns(kit: Kit, schema: Schema, batch: Batch, fill: int) -> Any:
+def _from_columns(backend: ArrayBackend, schema: Schema, batch: Batch, fill: int) -> Any:
     """A batch of columns."""
     count = len(batch.positions)
     columns = {name: _filled(values, fill - count) for name, values in batch.columns.items()}
-    made = presented(kit, schema, columns)
+    made = presented(backend, schema, columns)
     if batch.info is not None:
-        made[batch.info] = presented_info(kit, columns[batch.info])
-    return _masked(kit, made, batch, count, fill)
+        made[batch.info] = presented_info(backend, columns[batch.info])
+    return _masked(backend, made, batch, count, fill)
 
 
 def _filled(column: Any, more: int) -> Any:
@@ -221,18 +218,18 @@ def _again(value: Any) -> Any:
         return value if isinstance(value, memoryview) else copy(value)
 
 
-def _from_samples(kit: Kit, batch: Batch, samples: list[Any], collate: Collate | None, fill: int) -> Any:
+def _from_samples(backend: ArrayBackend, batch: Batch, samples: list[Any], collate: Collate | None, fill: int) -> Any:
     """Return a batch of `samples`, made from those of `batch`."""
     filled = _filled(samples, fill - len(samples))
-    made = _collated(batch, filled, collate or kit.collate, empty=batch.stand_in and not fill)
-    return _masked(kit, made, batch, len(samples), fill)
+    made = _collated(batch, filled, collate or backend.collate, empty=batch.stand_in and not fill)
+    return _masked(backend, made, batch, len(samples), fill)
 
 
-def _masked(kit: Kit, made: Any, batch: Batch, count: int, fill: int) -> Any:
+def _masked(backend: ArrayBackend, made: Any, batch: Batch, count: int, fill: int) -> Any:
     """Return a batch with the mask of its own samples, if it was filled up."""
     if not fill:
         return made
-    return with_mask(made, kit.array(_BOOL, np.arange(fill) < (0 if batch.stand_in else count)))
+    return with_mask(made, backend.array(_BOOL, np.arange(fill) < (0 if batch.stand_in else count)))
 
 
 def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:
@@ -254,14 +251,14 @@ def _collated(batch: Batch, samples: list[Any], collate: Collate, *, empty: bool
         raise
 
 
-def presented(kit: Kit, schema: Schema, columns: Columns) -> Columns:
+def presented(backend: ArrayBackend, schema: Schema, columns: Columns) -> Columns:
     """Return columns in storage form as arrays [n, ...], or as lists."""
-    return {column.name: kit.column(column.type, columns[column.name]) for column in schema.columns}
+    return {column.name: backend.column(column.type, columns[column.name]) for column in schema.columns}
 
 
-def presented_info(kit: Kit, fields: Any) -> dict[str, Any]:
+def presented_info(backend: ArrayBackend, fields: Any) -> dict[str, Any]:
     """Return the fields of `info_column`, int64 [n, 5], as arrays [n]."""
-    return {name: kit.array(_PLAIN, values) for name, values in info_columns(np.asarray(fields)).items()}
+    return {name: backend.array(_PLAIN, values) for name, values in info_columns(np.asarray(fields)).items()}
 
 
 def _samples(schema: Schema, batch: Batch) -> list[Sample]:

@@ -12,13 +12,13 @@ from typing import Any
 from mdsx.errors import CorruptError
 from mdsx.format import Schema
 from mdsx.loader.assembly import (
+    ArrayBackend,
     Collate,
-    Kit,
     OnError,
     PackedBatch,
     Transform,
     assemble,
-    assemble_sound,
+    assemble_undamaged,
     pack_run,
     pack_transformed,
     presented_groups,
@@ -31,7 +31,7 @@ from mdsx.stream import Batch, Packing, RankReader, Task
 class BatchMaker:
     """Makes batches of samples with this schema. `packing` makes those of groups, if no `collate` does."""
 
-    kit: Kit
+    backend: ArrayBackend
     schema: Schema
     transform: Transform | None
     collate: Collate | None = None
@@ -61,52 +61,52 @@ class BatchMaker:
 
     def assemble(self, batch: Batch, fill: int = 0) -> Any:
         """Return `batch` as a training loop gets it. `fill`: see `filled`."""
-        return assemble(self.kit, self.schema, batch, self.transform, self.collate, fill)
+        return assemble(self.backend, self.schema, batch, self.transform, self.collate, fill)
 
     def filled(self, reader: RankReader, task: Task) -> int:
         """Return how many samples every rank's batch of `task` has, some of them repeated; 0 if none is repeated."""
-        return -(-(task.stop - task.start) // reader.batching.world_size) if self.uneven == "repeat" else 0
+        return -(-(task.stop - task.start) // reader.steps.world_size) if self.uneven == "repeat" else 0
 
-    def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
-        """Yield for each task of a run what a loader gets: a batch, or Short."""
+    def assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
+        """Yield for each task of a chunk what a loader gets: a batch, or PartialBatch."""
         if self.packing is not None:
-            yield from map(self.presented_groups, self.packed(reader, run))
+            yield from map(self.presented_groups, self.packed(reader, chunk))
             return
         if self.on_error == "raise":
-            for task, batch in zip(run, reader.read_each(run), strict=True):
+            for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
                 yield self.assemble(batch, self.filled(reader, task))
             return
-        for task, batch in zip(run, reader.read_each(run), strict=True):
+        for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
             fill, stand_ins = self.filled(reader, task), partial(reader.stand_ins, task)
-            yield assemble_sound(self.kit, self.schema, batch, self.transform, self.collate, fill, stand_ins)
+            yield assemble_undamaged(self.backend, self.schema, batch, self.transform, self.collate, fill, stand_ins)
 
-    def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
+    def packed(self, reader: RankReader, chunk: list[Task]) -> Iterator[PackedBatch]:
         """Yield the batch of groups of each task; before a batch's error, those before it."""
         assert self.packing is not None
         if self.transform is not None:
             skip = self.on_error == "skip"
-            for task, batch in zip(run, reader.read_each(run), strict=True):
+            for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
                 stand_ins = partial(reader.stand_ins, task)
                 yield pack_transformed(self.schema, batch, self.transform, self.packing, stand_ins, skip=skip)
             return
         done = 0
         try:
-            for made in pack_run(next(reader.read(run, joined=True)), self.packing):
+            for made in pack_run(next(reader.read(chunk, joined=True)), self.packing):
                 yield made  # one by one, while it is in the processor's cache
                 done += 1
             return
         except Exception as error:
             damaged = self.on_error == "skip" and isinstance(error, CorruptError)
-            if len(run) == 1 and not damaged:
+            if len(chunk) == 1 and not damaged:
                 raise
-        if len(run) == 1:
-            yield from pack_run(reader.read_sound(run[0]), self.packing)
+        if len(chunk) == 1:
+            yield from pack_run(reader.read_undamaged(chunk[0]), self.packing)
             return
-        for task in run[done:]:
+        for task in chunk[done:]:
             yield from self.packed(reader, [task])
 
     def presented_groups(self, batch: PackedBatch) -> Any:
-        """Return a batch of groups as arrays and lists, or a Short."""
+        """Return a batch of groups as arrays and lists, or a PartialBatch."""
         assert self.packing is not None
         kinds = {} if self.transform else self.packing.kinds
-        return presented_groups(self.kit, batch, kinds, self.packing.layout)
+        return presented_groups(self.backend, batch, kinds, nested=self.packing.layout.nested)

@@ -6,13 +6,13 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import find_local_ranks, find_ranks
 from mdsx.errors import UsageError, shown
-from mdsx.process import find_local_ranks, find_ranks
 
 
 class Mesh(Protocol):
@@ -24,33 +24,20 @@ class Mesh(Protocol):
     def mesh_dim_names(self) -> tuple[str, ...] | None: ...
 
 
-class RankOptions(TypedDict, total=False):
-    """Which part of every global batch `StreamingDataset` reads in this process.
-
-    Attributes:
-        rank: This process among `world_size`. The default is torch.distributed's once it is initialised, or else the
-            launcher's (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
-        world_size: The number of processes; default as for `rank`, or else 1. It is given together with `rank`.
-        replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
-            means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
-            those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
-    """
-
-    rank: int | None
-    world_size: int | None
-    replication: int | tuple[Mesh, str | Sequence[str]]
-
-
 class Ranks:
     """The rank of this process, as given or looked up whenever it is asked for, and its part of the data."""
 
-    def __init__(self, options: RankOptions) -> None:
-        rank, world_size = options.get("rank"), options.get("world_size")
+    def __init__(
+        self,
+        rank: int | None = None,
+        world_size: int | None = None,
+        replication: int | tuple[Mesh, str | Sequence[str]] = 1,
+    ) -> None:
         if (rank is None) != (world_size is None):
             raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self.given = self._given is not None  # by the user; a copy may be given what this process found
-        self._groups = _groups(options.get("replication", 1))
+        self._groups = _groups(replication)
         if self._given is not None or not isinstance(self._groups, int):
             _ = self.part  # which checks it
 
@@ -63,7 +50,7 @@ class Ranks:
         """Return (rank, world size) of processes.
 
         Raises:
-            UsageError: They are invalid, or known by halves.
+            UsageError: They are invalid, or only one of the two is known.
         """
         rank, world_size = self._given or _found()
         if not 0 <= rank < world_size:

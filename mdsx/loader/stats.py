@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from mdsx.process import Counter
-from mdsx.sizes import format_size
+from mdsx.base.process import Counter
+from mdsx.base.sizes import format_size
 from mdsx.stream import Meter
 
 _LATEST = {"sample_bytes", "in_flight", "order_hash"}  # no totals: a difference has the later value

@@ -9,8 +9,18 @@ them (vectors: groups-v1.json).
 
 from __future__ import annotations
 
+from mdsx.order.advice import (
+    better_lanes,
+    block_bytes,
+    fitting_lanes,
+    lanes_for_nodes,
+    own_lanes,
+    room_ahead,
+    shared_lanes,
+    small_cache,
+)
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread, lanes_read
+from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
@@ -57,20 +67,24 @@ __all__ = [
     "Order",
     "Oversize",
     "Phases",
+    "Position",
     "ShardUses",
     "Shuffle",
     "Subset",
+    "Tick",
     "Weight",
     "WindowGroups",
     "Windows",
     "active_shards",
     "better_lanes",
+    "block_bytes",
     "bounds_of",
     "by_value",
     "check_whole_runs",
     "chosen_of",
     "default_window",
     "exact_weight",
+    "fitting_lanes",
     "group_positions",
     "group_window",
     "integer",
@@ -79,16 +93,21 @@ __all__ = [
     "key",
     "keys",
     "lane_spread",
+    "lanes_for_nodes",
     "lanes_read",
     "mix64",
     "mixed",
+    "own_lanes",
+    "room_ahead",
     "same_samples",
     "sample_seeds",
     "select_between",
     "select_chosen",
     "select_fraction",
     "share_edges",
+    "shared_lanes",
     "shares_of",
+    "small_cache",
     "step_order",
     "windows",
 ]

@@ -1,17 +1,18 @@
-"""The course of a run: the sample at each position, counted over all epochs, and which positions each rank reads.
+"""The course of a run: the sample at each tick, and which ticks each rank reads.
 
-An epoch of a run has `epoch_samples` positions. By default that is the size of the dataset, so that run and dataset
-begin their epochs together. With another number, the run continues across the dataset's epochs, and skips nothing.
+A *position* is a place in the order of one epoch. A *tick* is the same, counted over all epochs: `epoch * epoch_samples
++ position`. By default, an epoch of a run has as many samples as the dataset, so that both begin together. With another
+number, the run continues across the dataset's epochs, and skips nothing.
 
-The positions of a global batch are sorted by (lane, offset) and divided equally among the ranks. So a batch has the
-same positions for any world size, and a rank stays on its own lanes if the numbers allow it.
+The ticks of a global batch are sorted by (lane, offset) and divided equally among the ranks. So a batch has the same
+samples for any world size, and a rank stays on its own lanes if the numbers allow it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NewType, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,51 +25,58 @@ from mdsx.order.order import Order, by_value
 from mdsx.order.run_draws import check_whole_runs
 
 MAX_WORLD_SIZE = 2**24
-_MAX_BATCH = 2**36  # times the world size, it stays within int64
+MAX_BATCH = 2**36  # times the world size, it stays within int64
 _SPREAD_BATCHES = 200
 
 
+Position = NewType("Position", int)
+"""A place in the order of one epoch."""
+
+Tick = NewType("Tick", int)
+"""A place in the order of a run, counted over all epochs."""
+
+
 class Course(Protocol):
-    """The course of a run. Positions count over all epochs, and shard numbers over all datasets."""
+    """The course of a run. Shard numbers count over all datasets."""
 
     epoch_samples: int
-    samples: int  # in all datasets; a shard is needed again after about that many positions
+    samples: int  # in all datasets; a shard is needed again after about that many ticks
     lanes: int
     shuffle_block: int
-    cut: int | None  # windows of groups are cut at multiples of it
+    cut: int | None  # windows of groups are cut at ticks that are multiples of it
     run: int | None  # of a mixture in runs: the number of positions that draw one component
 
-    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the lane of each position."""
+    def lanes_of(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lane of each tick."""
         ...
 
-    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the shard, and the sample in it, at each position."""
+    def locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shard, and the sample in it, at each tick."""
         ...
 
-    def rank_positions(
+    def rank_ticks(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
+        """Return the ticks of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
         which it does; and how many each batch has."""
         ...
 
-    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return int64 [n]: the first position, from `position` on, that draws on each of `shards` (default: all, in
-        order); NEVER if none does.
+    def next_needs(self, tick: Tick, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return int64 [n]: the first tick, from `tick` on, that draws on each of `shards` (default: all, in order);
+        NEVER if none does.
 
-        It is `position` itself if a block that is being read has samples of the shard. A dataset's positions are exact.
-        In a mixture, only `position` itself is exact; later positions are expected values, by the weights.
+        It is `tick` itself if a block that is being read has samples of the shard. A dataset's ticks are exact. In a
+        mixture, only `tick` itself is exact; later ones are expected values, by the weights.
         """
         ...
 
-    def prepare(self, position: int) -> None:
-        """Compute what `next_needs` keeps, from `position` on up to the end of the next epoch."""
+    def prepare(self, tick: Tick) -> None:
+        """Compute what `next_needs` keeps, from `tick` on up to the end of the next epoch."""
         ...
 
-    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
-        """Return bool [shards]: the shards that `rank` reads in global batches of `batch_size` from `start` on, and
-        from the next epoch's start on.
+    def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+        """Return bool [shards]: the shards that `rank` reads in global batches of that size from `start` on, and from
+        the next epoch's start on.
 
         Short batches at the end of an epoch may need others.
         """
@@ -80,7 +88,7 @@ class Course(Protocol):
 
 
 class DatasetCourse:
-    """The epochs of one dataset: position p is position p % N of the dataset's epoch p // N."""
+    """The epochs of one dataset: tick t is position t % N of the dataset's epoch t // N."""
 
     run: int | None = None
 
@@ -96,53 +104,51 @@ class DatasetCourse:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_orders": {self.order.epoch: self.order}, "_uses": {}}
 
-    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return positions % max(self.samples, 1) % self.lanes
+    def lanes_of(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        return ticks % max(self.samples, 1) % self.lanes
 
-    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if not len(positions):
-            return self.order.locate(positions)
-        first, last = int(positions.min()) // self.samples, int(positions.max()) // self.samples
+    def locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not len(ticks):
+            return self.order.locate(ticks)
+        first, last = int(ticks.min()) // self.samples, int(ticks.max()) // self.samples
         if first == last:
-            return self._at(first).locate(positions - first * self.samples)
-        epochs, places = np.divmod(positions, self.samples)
-        shards, samples = np.empty_like(positions), np.empty_like(positions)
+            return self._at(first).locate(ticks - first * self.samples)
+        epochs, places = np.divmod(ticks, self.samples)
+        shards, samples = np.empty_like(ticks), np.empty_like(ticks)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
             shards[here], samples[here] = self._at(epoch).locate(places[here])
         return shards, samples
 
-    def rank_positions(
+    def rank_ticks(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         epochs = starts // max(self.samples, 1) * self.samples  # lanes count from the start of the dataset's epoch
-        places, sizes = batch_positions(
-            starts - epochs, stops - epochs, lanes=self.lanes, rank=rank, world_size=world_size
-        )
+        places, sizes = batch_ticks(starts - epochs, stops - epochs, lanes=self.lanes, rank=rank, world_size=world_size)
         return places + np.repeat(epochs, sizes), sizes
 
-    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def next_needs(self, tick: Tick, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         shards = np.arange(self._shards) if shards is None else shards
         if not self.samples:
             return np.full(len(shards), NEVER)
-        epoch, place = divmod(position, self.samples)
+        epoch, place = divmod(tick, self.samples)
         away = self._uses_at(epoch).away(place, shards)
         over = np.flatnonzero(away == NEVER)
         if len(over):
             away[over] = self._uses_at(epoch + 1).away(place - self.samples, shards[over])
-        return np.minimum(away + position, NEVER)
+        return np.minimum(away + tick, NEVER)
 
-    def prepare(self, position: int) -> None:
+    def prepare(self, tick: Tick) -> None:
         for epoch in range(2) if self.samples else ():
-            self._uses_at(position // self.samples + epoch)
+            self._uses_at(tick // self.samples + epoch)
 
-    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+    def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         if not self.samples:
             return np.zeros(self._shards, np.bool_)
         following = (start // self.epoch_samples + 1) * self.epoch_samples
         starts = None if self.epoch_samples != self.samples else (start % self.samples, following % self.samples)
         return self._uses_at(start // self.samples).in_lanes(
-            lanes_read(starts, batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
+            lanes_read(starts, global_batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
         )
 
     def active_shards(self, lanes: int) -> int:
@@ -181,36 +187,36 @@ class MixtureCourse:
         self.cut: int | None = None
         self._shards = shards
 
-    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return positions % self.lanes
+    def lanes_of(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        return ticks % self.lanes
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
         """Return the course with other phases."""
         return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples)
 
-    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        components, shards, samples = self.order.locate(positions)
+    def locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        components, shards, samples = self.order.locate(ticks)
         return self._shards[components] + shards, samples
 
-    def rank_positions(
+    def rank_ticks(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return batch_positions(starts, stops, lanes=self.lanes, rank=rank, world_size=world_size)
+        return batch_ticks(starts, stops, lanes=self.lanes, rank=rank, world_size=world_size)
 
-    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def next_needs(self, tick: Tick, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         shards = np.arange(self._shards[-1]) if shards is None else shards
         components = np.searchsorted(self._shards, shards, side="right") - 1
         needs = np.full(len(shards), NEVER)
         for component, chosen in by_value(components):
-            needs[chosen] = self.order.next_needs(component, position, shards[chosen] - self._shards[component])
+            needs[chosen] = self.order.next_needs(component, tick, shards[chosen] - self._shards[component])
         return needs
 
-    def prepare(self, position: int) -> None:
-        self.next_needs(position)
+    def prepare(self, tick: Tick) -> None:
+        self.next_needs(tick)
 
-    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+    def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         following = (start // self.epoch_samples + 1) * self.epoch_samples if self.epoch_samples else start
-        lanes = lanes_read((start, following), batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
+        lanes = lanes_read((start, following), global_batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
         return self.order.in_lanes(lanes)
 
     def active_shards(self, lanes: int) -> int:
@@ -224,10 +230,10 @@ def _epoch_samples(asked: int | None, samples: int) -> int:
 # --- ranks
 
 
-def batch_positions(
+def batch_ticks(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
+    """Return the ticks of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
     which it does; and how many each batch has."""
     edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
     begin, end = _share(sizes, rank, world_size)
@@ -237,8 +243,8 @@ def batch_positions(
     firsts = starts + (np.arange(lanes) - starts) % lanes + (low - edges[:, :-1]) * lanes
     stretches, total = counts.ravel(), int(counts.sum())
     before = np.cumsum(stretches) - stretches
-    positions = np.repeat(firsts.ravel() - before * lanes, stretches) + np.arange(total) * lanes
-    return positions, counts.sum(axis=1)
+    ticks = np.repeat(firsts.ravel() - before * lanes, stretches) + np.arange(total) * lanes
+    return ticks, counts.sum(axis=1)
 
 
 def rank_lanes(
@@ -249,49 +255,38 @@ def rank_lanes(
 
 
 def lanes_read(
-    starts: tuple[int, ...] | None, batch_size: int, *, lanes: int, rank: int, world_size: int
+    starts: tuple[int, ...] | None, global_batch_size: int, *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.bool_]:
-    """Return bool [C]: the lanes that `rank` reads in successive global batches of `batch_size` that begin at any of
-    `starts` (None: at any position). There may be more lanes in it than are read."""
-    step = math.gcd(batch_size, lanes)
+    """Return bool [C]: the lanes that `rank` reads in successive global batches of that size that begin at any of
+    `starts` (None: at any tick). It may overestimate."""
+    step = math.gcd(global_batch_size, lanes)
     residues = {0} if step == lanes else set(range(step)) if starts is None else {start % step for start in starts}
     if len(residues) * (lanes // step) > _SPREAD_BATCHES:
         return np.ones(lanes, np.bool_)
     begins = np.array([residue + number * step for residue in residues for number in range(lanes // step)])
     found = np.zeros(lanes, np.bool_)
-    found[rank_lanes(begins, begins + batch_size, lanes=lanes, rank=rank, world_size=world_size)] = True
+    found[rank_lanes(begins, begins + global_batch_size, lanes=lanes, rank=rank, world_size=world_size)] = True
     return found
 
 
-def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:
+def lane_spread(global_batch_size: int, *, lanes: int, world_size: int) -> float:
     """Return the sum of the lanes that each rank touches, divided by `lanes`: 1.0 if no two ranks share a lane.
 
     A shard is downloaded about that many times if no two ranks share a cache. The result is at least world_size /
-    lanes if that is above 1. `batch_size` is the size of the global batch. At most 200 batches are counted.
+    lanes if that is above 1. At most 200 batches are counted.
     """
-    integer(batch_size, "batch_size", 1, _MAX_BATCH)
+    integer(global_batch_size, "global_batch_size", 1, MAX_BATCH)
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
-    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, batch_size))  # then the lanes repeat
-    starts = np.arange(batches) * batch_size
-    edges, sizes = _lane_edges(starts, starts + batch_size, lanes), np.full(batches, batch_size)
+    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, global_batch_size))  # then the lanes repeat
+    starts = np.arange(batches) * global_batch_size
+    edges, sizes = _lane_edges(starts, starts + global_batch_size, lanes), np.full(batches, global_batch_size)
     return sum(len(_lanes_between(edges, sizes, rank, world_size)) for rank in range(world_size)) / lanes
 
 
-def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
-    """Return the number of lanes nearest to `lanes` that keeps each rank on its own: a divisor of the batch size that
-    divides, or is divided by, the world size. (1 always is.)
-    """
-    integer(batch_size, "batch_size", 1, _MAX_BATCH)
-    integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
-    most = min(batch_size, 4 * integer(lanes, "lanes", 1, MAX_LANES))
-    fits = [n for n in range(1, most + 1) if batch_size % n == 0 and (n % world_size == 0 or world_size % n == 0)]
-    return min(fits, key=lambda n: (abs(math.log(n / lanes)), -n))
-
-
-def _below(positions: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """Count the positions before each of `positions` that are in lanes before `lane`."""
-    return positions // lanes * lane + np.minimum(positions % lanes, lane)
+def _below(ticks: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """Count the ticks before each of `ticks` that are in lanes before `lane`."""
+    return ticks // lanes * lane + np.minimum(ticks % lanes, lane)
 
 
 def _lane_edges(starts: NDArray[np.int64], stops: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:

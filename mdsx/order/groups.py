@@ -238,7 +238,7 @@ def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise UsageError("lengths are an array of an integer for each sample", found=f"{array.ndim}-D {array.dtype}")
     if len(array) != samples:
-        raise UsageError("there are not as many lengths as samples", found=len(array), expected=samples)
+        raise UsageError("expected one length per sample", found=len(array), expected=samples)
     if samples and not 0 <= int(array.min()) <= int(array.max()) <= MAX_LENGTH:
         raise UsageError(
             "lengths are out of range", found=f"{array.min()} to {array.max()}", expected=f"0 to {MAX_LENGTH}"

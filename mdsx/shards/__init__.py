@@ -1,18 +1,18 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.announcer import Announcer
 from mdsx.shards.choices import choose_by, split
-from mdsx.shards.excerpt import ColumnChoice, Excerpt
+from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
-from mdsx.shards.joins import SideNeeds
 from mdsx.shards.length_file import LengthFile, put_length_file
-from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, stored_sum, write_length_file
+from mdsx.shards.lengths import Lengths, lengths_of
+from mdsx.shards.needs import Announcer, SideNeeds
+from mdsx.shards.objects import coalesce, download_shard, gap_in, inspect_shard, retried, stream_shard
+from mdsx.shards.row_lengths import column_of, stored_lengths, stored_sum, write_length_file
 from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
-from mdsx.shards.stored import coalesce, download_shard, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
 
@@ -21,7 +21,7 @@ __all__ = [
     "Announcer",
     "ColumnChoice",
     "Columns",
-    "Excerpt",
+    "DatasetSlice",
     "LengthFile",
     "Lengths",
     "Selection",

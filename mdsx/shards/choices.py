@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.progress import StatusLine
 from mdsx.errors import UsageError, shown
 from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of
-from mdsx.progress import StatusLine
-from mdsx.shards.excerpt import Excerpt
+from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.gather import Columns, as_samples, values_of
 from mdsx.shards.scan import scan
 from mdsx.shards.value_hashes import check_splits, value_hashes
@@ -23,7 +23,7 @@ _RUN = 2**16  # samples
 
 
 def choose_by(
-    excerpt: Excerpt,
+    excerpt: DatasetSlice,
     function: Callable[..., Any],
     columns: str | Sequence[str] | None,
     *,
@@ -46,7 +46,9 @@ def choose_by(
     return select_chosen(excerpt.subset, excerpt.shards.index.counts, marks)
 
 
-def split(excerpt: Excerpt, shares: Sequence[Weight], seed: int, by: str | None, *, progress: bool) -> list[Subset]:
+def split(
+    excerpt: DatasetSlice, shares: Sequence[Weight], seed: int, by: str | None, *, progress: bool
+) -> list[Subset]:
     """Return the samples of `excerpt` in each share: see `Dataset.split`."""
     edges, stored = share_edges(shares), excerpt.shards.index.counts
     if by is None:

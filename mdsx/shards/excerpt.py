@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import xxhash
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Decoder, Schema
 from mdsx.order import AllSamples, Subset
@@ -19,7 +19,7 @@ ColumnChoice = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class DatasetSlice:
     """Some samples and columns of one dataset, or of several that are joined by the numbers of their samples.
 
     Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. The
@@ -34,12 +34,12 @@ class Excerpt:
     sides: tuple[Shards, ...] = ()
 
     @classmethod
-    def whole(cls, shards: Shards) -> Excerpt:
+    def whole(cls, shards: Shards) -> DatasetSlice:
         """All samples and columns."""
         columns = tuple(range(len(shards.schema.columns)))
         return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, (0,) * len(columns))
 
-    def choose(self, columns: ColumnChoice) -> Excerpt:
+    def choose(self, columns: ColumnChoice) -> DatasetSlice:
         """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
         if isinstance(columns, str):
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
@@ -57,7 +57,7 @@ class Excerpt:
             self, shards=datasets[0], schema=schema, columns=tuple(stored), homes=homes, sides=tuple(datasets[1:])
         )
 
-    def join(self, other: Excerpt) -> Excerpt:
+    def join(self, other: DatasetSlice) -> DatasetSlice:
         """Return an excerpt with the columns of both, of the same samples."""
         homes = tuple(home + 1 + len(self.sides) for home in other.homes)
         return replace(
@@ -78,7 +78,7 @@ class Excerpt:
         """The numbers of the datasets that have any of the columns."""
         return tuple(sorted(set(self.homes))) or (0,)
 
-    def with_cache(self, cache: Cache, *, by_default: bool = False) -> Excerpt:
+    def with_cache(self, cache: Cache, *, by_default: bool = False) -> DatasetSlice:
         """Return the same, read through `cache`: with `by_default`, the datasets that were opened without one. Else
         raise UsageError if a dataset was opened with another one."""
         shards, *sides = (

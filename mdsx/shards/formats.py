@@ -1,33 +1,58 @@
-"""The formats that can be read, and a dataset's index: which format it is of, and what to do if there is none."""
+"""The formats that can be read, and a dataset's index: how it is fetched, and which format it is of.
+
+Many processes open an index at once, so that a large one is downloaded once for each node, into the cache.
+
+Rules:
+- A small index is read with one request, and never cached.
+- A large one is a file of the cache like a shard: counted, leased while it is read, evicted when it was not used for
+  long. Its name stands for its place, its ETag and its size, so that a replaced index is another file.
+- Each process gets the first piece from storage. So it knows the ETag, and may read what the cache has. It compares the
+  piece with the file, and checks the checksum of the whole, also of a file of its own. A wrong file is dropped.
+- What cannot be shared safely is downloaded by each process: an index without an ETag or a checksum of its own, one
+  that takes much of the cache's limit, and one that another process does not finish in time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import mmap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
+import xxhash
+
+from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import (
+    ChangedError,
     CorruptError,
     ForbiddenError,
     FormatError,
     MissingError,
+    TruncatedError,
     UnsupportedError,
     UsageError,
     shown,
 )
-from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, filenames, parse_index
-from mdsx.mds import MdsFormat
-from mdsx.parquet import ParquetFormat
-from mdsx.process import REQUESTS, Share
-from mdsx.shards.shared_index import get_index
-from mdsx.shards.stored import retried
+from mdsx.foreign.mds import MdsFormat
+from mdsx.foreign.parquet import ParquetFormat
+from mdsx.foreign.tars import TarsFormat, is_wids
+from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, begins_sealed, filenames, is_sealed, parse_index
+from mdsx.shards.objects import retried
+from mdsx.shards.opened import make_room
 from mdsx.shards.without_index import advice
-from mdsx.storage import MissingBucketError, Storage, file_of
-from mdsx.storage.cache import CacheDirectory
-from mdsx.tars import TarsFormat, is_wids
+from mdsx.storage import MissingBucketError, Piece, Storage, file_of
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, Write
+
+_FIRST = 2**20  # bytes of the first request: a larger index is shared
+_SHARE = 8  # the index takes at most this part of the cache's limit: an eighth
+_PATIENCE = 60.0  # seconds to wait for a process that downloads the index
+_PAUSE = 0.02
 
 OURS: Final = MdsxFormat()
 FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat())
-"""The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
+"""The formats that can be read: to add one, add it here. An index that none of them recognizes is parsed as one of
+ours, which refuses it."""
 
 
 def index_keys() -> list[str]:
@@ -56,7 +81,7 @@ def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDir
     kept, refused = None, None
     try:
         kept = retried(lambda: _read_snapshot(storage, key, snapshot, cache), FormatError)
-    except ForbiddenError as error:  # some storages forbid what is missing: the index may be what was asked for
+    except ForbiddenError as error:  # some storages return 403 for missing objects: the index may be what was asked for
         refused = error
     index: StoredIndex = read_index(storage, cache=cache) if kept is None else kept
     if index.fingerprint != snapshot:
@@ -80,7 +105,7 @@ def snapshots(storage: Storage) -> list[str]:
 
 def cache_folder(index: StoredIndex) -> str:
     """Return the name of the cache's folder for the shards of a dataset: a fingerprint. Appended parts do not change
-    it, so that the shards that are in the cache already stay of use."""
+    it, so that cached shards stay valid."""
     return index.base_fingerprint if isinstance(index, Index) else index.fingerprint
 
 
@@ -99,7 +124,7 @@ def _read_snapshot(storage: Storage, key: str, fingerprint: str, cache: CacheDir
 def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
     first, *others = index_keys()
     data = _get(storage, first, cache)
-    if data is not None and not is_wids(data):  # WebDataset's own index may have this name
+    if data is not None and (OURS.recognizes(data) or not is_wids(data)):  # WebDataset's own index may have this name
         return format_of(first, data).parse_index(data, file=file_of(storage, first))
     for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each, cache), others), strict=True):
         if found is not None:
@@ -109,7 +134,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
         hint = f"`mdsx index tar {storage.url}`"
         raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
     message = f"no dataset is here: it has none of {', '.join(index_keys())}"
-    raise MissingError(message, file=storage.url, hint=advice(storage, index_keys()))
+    raise MissingError(message, file=storage.url, hint=advice(storage, FORMATS))
 
 
 def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:
@@ -146,3 +171,68 @@ def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
                 found=", ".join(attempts[:8]),
                 hint="run the job again; or move all but one of them away",
             )
+
+
+# --- the bytes of an index
+
+
+def get_index(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes:
+    """Return the bytes of the object `key`, an index: of a large one in remote storage, from `cache` if it has room.
+
+    Raise MissingError if there is none. The bytes may be damaged, as those of any object.
+    """
+    if cache is not None and storage.path(key) is None:
+        # An empty object has no first piece. One that was replaced meanwhile, or is damaged, is read without the cache.
+        with suppress(TruncatedError, ChangedError, CorruptError):
+            first = storage.get(key, stop=_FIRST)
+            if len(first.data) == first.total:
+                return first.data
+            if _can_be_shared(first, cache) and (found := _shared(storage, key, cache, first)) is not None:
+                return found
+    return storage.get(key).data
+
+
+def _can_be_shared(first: Piece, cache: CacheDirectory) -> bool:
+    named = first.etag.strip('"') != ""  # some servers give all objects the same, empty one
+    return named and begins_sealed(first.data) and _SHARE * first.total <= cache.recent_limit
+
+
+def _shared(storage: Storage, key: str, cache: CacheDirectory, first: Piece) -> bytes | None:
+    """Return the right bytes from the cache; None if it has no room, or another process takes too long."""
+
+    def fill(write: Write) -> None:
+        data = storage.get(key, etag=first.etag).data
+        if not _is_right(data, first):
+            raise CorruptError("the index is damaged", file=file_of(storage, key))
+        write(data)
+
+    place, version = f"{storage.url}\n{key}", f"{first.etag}\n{first.total}"
+    name = CacheKey(_hash(place), _hash(version), first.total, kind="index")
+    for _ in range(2):
+        found = _fetched(cache, name, fill, storage.url)
+        if isinstance(found, Verdict):
+            return None
+        data = bytes(found)
+        if _is_right(data, first):
+            return data
+        cache.discard(name)
+    return None
+
+
+def _fetched(cache: CacheDirectory, name: CacheKey, fill: Callable[[Write], None], url: str) -> mmap.mmap | Verdict:
+    """Return the file, which this process makes if no other one does; or why it is not there."""
+    make_room(leased=True)
+    deadline = time.monotonic() + _PATIENCE
+    while (found := cache.fetch(name, fill, source=url)) is Verdict.BUSY and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+        while cache.is_being_made(name) and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+    return found
+
+
+def _is_right(data: bytes, first: Piece) -> bool:
+    return len(data) == first.total and data.startswith(first.data) and is_sealed(data)
+
+
+def _hash(text: str) -> str:
+    return xxhash.xxh3_128_hexdigest(text.encode(errors="surrogateescape"))

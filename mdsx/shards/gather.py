@@ -1,21 +1,21 @@
 """Selections of many shards -> columns, batch by batch: the only place where samples are copied.
 
 One NumPy call a batch copies the values of a fixed-size column; those of a variable-size one are cut from the heaps and
-decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns them into the
-types that NumPy users expect.
+decoded one by one. Columns are in *storage form*: `bool` as uint8, types that NumPy lacks as their bits. `present`
+turns them into the types that NumPy users expect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError
 from mdsx.format import (
     Column,
@@ -49,8 +49,8 @@ def gather(
 ) -> Iterator[Columns]:
     """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
-    `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`,
-    `jpeg` and `png` columns are memory views of the shards, not copies. With `join`, variable-size columns are not
+    `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`
+    and pictures are memory views of the shards, not copies. With `join`, variable-size columns are not
     decoded: they are JoinedValues. With `stored`, they are StoredValues, neither decoded nor copied. Raise CorruptError
     that names the sample.
     """
@@ -62,7 +62,7 @@ def gather(
         if isinstance(addresses, np.ndarray)
     }
     varying = {
-        number: _Values(rows, values, column, values_decoder(_stored(column), views=views))
+        number: _Values(rows, values, column, values_decoder(column.type, column.name, views=views, stored=True))
         for number, (column, values) in enumerate(zip(schema.columns, located, strict=True))
         if isinstance(values, Values)
     }
@@ -88,11 +88,6 @@ def joined(parts: Sequence[Columns]) -> Columns:
         else [value for part in parts for value in part[name]]
         for name, values in first.items()
     }
-
-
-def _stored(column: Column) -> Column:
-    """Return the column with bfloat16 as uint16, since NumPy has no such type."""
-    return replace(column, type=replace(column.type, base="uint16")) if column.type.base == "bfloat16" else column
 
 
 def _rows(sources: Sequence[Source], places: NDArray[np.int64]) -> Rows:
@@ -154,8 +149,10 @@ class _Values:
     column: Column
     decoder: ValuesDecoder
 
-    def decode(self, start: int, stop: int) -> list[object]:
-        """Return the values of samples [start, stop)."""
+    def decode(self, start: int, stop: int) -> list[object] | NDArray[Any]:
+        """Return the values of samples [start, stop): [n, ...] in storage form if they have one size."""
+        if self.column.type.one_size:
+            return self._stacked(start, stop)
         wanted, nulls = np.arange(start, stop), self.extents.nulls
         if nulls is not None:
             wanted = wanted[~nulls[start:stop]]
@@ -180,6 +177,15 @@ class _Values:
             sizes = np.where(nulls, 0, sizes)
         data = read_joined((self.rows.heap_addresses + self.extents.starts)[here], sizes)
         return JoinedValues(data, np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls)
+
+    def _stacked(self, start: int, stop: int) -> NDArray[Any]:
+        kind = self.column.type
+        wrong = (self.extents.stops - self.extents.starts)[start:stop] != kind.nbytes
+        if wrong.any():
+            self._blame(start + np.flatnonzero(wrong))
+        addresses = (self.rows.heap_addresses + self.extents.starts)[start:stop]
+        (items,) = read_records(addresses, kind.field_dtype, [stop - start])
+        return items
 
     @cached_property
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
@@ -225,8 +231,8 @@ class StoredValues:
     _start: int
     _stop: int
 
-    def decode(self) -> list[object]:
-        """Return the values. Raise CorruptError that names the sample."""
+    def decode(self) -> list[object] | NDArray[Any]:
+        """Return the values, as `gather` does. Raise CorruptError that names the sample."""
         return self._column.decode(self._start, self._stop)
 
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -253,7 +259,7 @@ class StoredValues:
 
 
 def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
-    """Convert columns from storage form to NumPy's: bool to bool_, bfloat16 to float32 (exactly)."""
+    """Convert columns from storage form to NumPy's: bool to bool_, types that it lacks to float32 (exactly)."""
     return {
         column.name: numpy_values(column.type, columns[column.name])
         for column in schema.columns

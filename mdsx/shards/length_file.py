@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import REQUESTS, Counter, Share, count, in_flight
+from mdsx.base.warn import warn
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, TruncatedError
 from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, filenames
-from mdsx.process import REQUESTS, Counter, Share, count, in_flight
-from mdsx.shards.stored import retried
+from mdsx.shards.objects import retried
 from mdsx.storage import Storage, discard, file_of
-from mdsx.warn import warn
 
 _GAP = 2**14  # lengths: reading over a gap of this size costs less than one more request
 _MOST = 2**21  # lengths in a request

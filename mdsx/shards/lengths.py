@@ -7,7 +7,7 @@ the shard's rows, without the values that the rows lead to.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -15,35 +15,26 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
+from mdsx.base.process import Owner, find_local_ranks
 from mdsx.errors import UsageError, shown
 from mdsx.format import (
     MAX_LENGTH,
-    STORED_LENGTH,
     Column,
+    EstimatesLengths,
     LengthIdentity,
-    LengthRule,
-    LengthTrailer,
     Schema,
-    StoredIndex,
     constant_length,
     filenames,
-    length_rule,
 )
 from mdsx.order import by_value
-from mdsx.process import REQUESTS, Owner, Share, find_local_ranks
-from mdsx.shards.excerpt import Excerpt
-from mdsx.shards.joins import Join
-from mdsx.shards.length_file import LengthFile, ShardLengths, put_length_file
+from mdsx.shards.excerpt import DatasetSlice
+from mdsx.shards.length_file import LengthFile
 from mdsx.shards.length_table import LengthTable
+from mdsx.shards.needs import Join
+from mdsx.shards.row_lengths import column_of, read_lengths, width_of
 from mdsx.shards.shards import Shards
-from mdsx.shards.side_objects import SideObjects
-from mdsx.shards.stored import StoredShards
 from mdsx.shards.view import View
-from mdsx.storage import Storage
-
-_AT_ONCE = 64  # shards
-_BYTES_AT_ONCE = 2**28
 
 
 class Lengths(Protocol):
@@ -108,7 +99,7 @@ def _checked(given: object, samples: int) -> NDArray[np.uint32]:
         raise UsageError(message, found=shown(given))
     if len(lengths) != samples:
         hint = "give one for each stored sample, also of those that a selection leaves out"
-        raise UsageError("there are not as many lengths as samples", found=len(lengths), expected=samples, hint=hint)
+        raise UsageError("expected one length per sample", found=len(lengths), expected=samples, hint=hint)
     if samples and not (int(lengths.min()) >= 0 and int(lengths.max()) <= MAX_LENGTH):
         wrong = int(lengths.min()) if int(lengths.min()) < 0 else int(lengths.max())
         raise UsageError("this number cannot be a length", found=wrong, expected=f"0 to {MAX_LENGTH}")
@@ -154,7 +145,7 @@ class _JoinedLengths:
         return found
 
 
-def _part(excerpt: Excerpt, name: str) -> _Part:
+def _part(excerpt: DatasetSlice, name: str) -> _Part:
     stored = [
         excerpt.datasets[home].schema.columns[number]
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
@@ -171,19 +162,6 @@ def _part(excerpt: Excerpt, name: str) -> _Part:
         return _ConstantLengths(identity, shards.index.samples, constant)
     lengths = _StoredLengths(shards, number, identity)
     return lengths if home == 0 else _SideLengths(lengths, Join(excerpt.shards.index.counts, shards.index.counts))
-
-
-def column_of(schema: Schema, name: str, *, url: str) -> tuple[int, LengthRule]:
-    """Return the number and the rule of a column that gives lengths. Raise UsageError for another one."""
-    for number, column in enumerate(schema.columns):
-        if column.name == name and (rule := length_rule(column.type)):
-            return number, rule
-    type = next((column.type for column in schema.columns if column.name == name), None)
-    message = "there is no such column" if type is None else f"a column of type '{type}' gives no lengths"
-    good = ", ".join(column.name for column in schema.columns if length_rule(column.type))
-    expected = good or "arrays of one dimension, bytes, str, json or integers; the dataset has none"
-    hint = "if columns were chosen (columns=), choose it too" if type is None else None
-    raise UsageError(message, file=url, place=f"column {str(name)[:80]!r}", expected=expected, hint=hint)
 
 
 class _SideLengths:
@@ -227,7 +205,8 @@ class _StoredLengths:
 
     @property
     def mean(self) -> Fraction | None:
-        return self._shards.index.mean_length(self._column)
+        index = self._shards.index
+        return index.mean_length(self._column) if isinstance(index, EstimatesLengths) else None
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         table = self._state.table
@@ -255,8 +234,8 @@ class _StoredLengths:
         middle = (rank or 0) * len(missing) // max(count, 1)
         waiting = missing[middle:] + missing[:middle]
         while waiting := table.missing(waiting):
-            width = _width(self._shards.index, self._column, waiting)
-            table.put(_read(self._shards, self._column, waiting[:width]))
+            width = width_of(self._shards.index, self._column, waiting)
+            table.put(read_lengths(self._shards, self._column, waiting[:width]))
 
 
 class _Process:
@@ -280,78 +259,3 @@ class _Process:
         if shards.mapped_in_place and path is not None and self.file is not None:
             return LengthTable.in_place(identity, counts, path, self.file.trailer)
         return LengthTable.in_memory(identity, counts)
-
-
-def _width(index: StoredIndex, column: int, numbers: Sequence[int]) -> int:
-    """Return how many of the shards to read at once."""
-    by_range = index.read_lengths(numbers[0], column, file="") is not None
-    sizes = index.counts * index.schema.row_size if by_range else index.raw_sizes
-    return max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(int(sizes[numbers].max()), 1)))
-
-
-def _read(shards: Shards | StoredShards, column: int, numbers: Sequence[int]) -> list[ShardLengths]:
-    """Read the lengths of shards from their rows."""
-    found = Share(REQUESTS).map(lambda shard: shards.lengths(shard, column).astype(STORED_LENGTH), numbers)
-    return list(zip(numbers, found, strict=True))
-
-
-def write_length_file(
-    storage: Storage,
-    index: StoredIndex,
-    column: str,
-    *,
-    target: Storage,
-    watch: Callable[[int, int], object] = lambda shards, samples: None,
-) -> LengthTrailer:
-    """Write the file of lengths by `column`, of the dataset in `storage`, to the `target`, which has its `index`, and
-    return its trailer. Call `watch` with how many shards and samples were read. Raise UsageError for a column without
-    lengths.
-    """
-    shards = range(len(index.counts))
-    parts = stored_lengths(storage, index, column, shards, beside=target, watch=watch)
-    _, rule = column_of(index.schema, column, url=storage.url)
-    return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)
-
-
-def stored_sum(storage: Storage, index: StoredIndex, column: str, numbers: Sequence[int]) -> int | None:
-    """Return the sum of the lengths by `column` in the shards `numbers`, from their rows; None for a column without
-    lengths."""
-    if not any(each.name == column and length_rule(each.type) for each in index.schema.columns):
-        return None
-    found = 0
-    for start in range(0, len(numbers), _AT_ONCE):
-        parts = stored_lengths(storage, index, column, numbers[start : start + _AT_ONCE])
-        found += sum(int(part.sum(dtype=np.int64)) for part in parts)
-    return found
-
-
-def stored_lengths(
-    storage: Storage,
-    index: StoredIndex,
-    column: str,
-    numbers: Sequence[int],
-    *,
-    beside: Storage | None = None,
-    watch: Callable[[int, int], object] = lambda shards, samples: None,
-) -> list[NDArray[np.uint32]]:
-    """Return the lengths by `column` of each of the shards `numbers`, from their rows. `beside`: where the index is, if
-    not in `storage`. `watch`: as above.
-
-    Raise UsageError for a column without lengths.
-    """
-    number, _ = column_of(index.schema, column, url=storage.url)
-    constant = constant_length(index.schema.columns[number].type)
-    if constant is not None:
-        return [np.full(size, constant, STORED_LENGTH) for size in index.counts[numbers].tolist()]
-    projected = index.project([number])
-    place = number if projected is index else 0
-    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
-    shards, samples = StoredShards(storage, projected, side_objects.index), 0
-    parts = list[NDArray[np.uint32]]()
-    while len(parts) < len(numbers):
-        waiting = numbers[len(parts) : len(parts) + _AT_ONCE]
-        for _, lengths in _read(shards, place, waiting[: _width(projected, place, waiting)]):
-            parts.append(lengths)
-            samples += len(lengths)
-        watch(len(parts), samples)
-    return parts

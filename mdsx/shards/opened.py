@@ -18,12 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from mdsx.base.process import at_fork, most_leases
+from mdsx.base.system import mapped_files
 from mdsx.errors import CorruptError, MissingError
 from mdsx.format import OpenedShard
-from mdsx.process import at_fork, most_leases
 from mdsx.storage import map_whole
 from mdsx.storage.cache import held
-from mdsx.system import mapped_files
 
 MAPPINGS = 2**14  # at most
 
@@ -58,7 +58,7 @@ class Identity:
 def map_in_place(path: Path) -> mmap.mmap:
     """Map a shard of a local dataset. Raise MissingError, or CorruptError if it is empty."""
     if not os.path.lexists(path):
-        raise MissingError("the index names this shard, but it is not there", file=str(path))
+        raise MissingError("the index names this shard, which was not found", file=str(path))
     try:
         return map_whole(path)
     except ValueError as error:  # an empty file cannot be mapped

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import REQUESTS, Share
 from mdsx.format import Selection
-from mdsx.process import REQUESTS, Share
 from mdsx.shards.gather import Columns
 from mdsx.shards.view import View
 
@@ -26,7 +26,7 @@ _WORTH_CHECKING = 4  # check a shard as a whole, which is fast, if a fourth of i
 _ROWS_KEPT = 2  # shards of each dataset whose rows are kept, beside those of the runs that are under way
 
 
-class Run(NamedTuple):
+class ScannedRun(NamedTuple):
     """The next samples of a view, in storage form."""
 
     columns: Columns
@@ -34,7 +34,7 @@ class Run(NamedTuple):
     samples: NDArray[np.int64]  # numbered as stored
 
 
-def scan(view: View, *, most: int, join: bool = False, check: bool = False) -> Iterator[Run]:
+def scan(view: View, *, most: int, join: bool = False, check: bool = False) -> Iterator[ScannedRun]:
     """Yield all samples of a view of one excerpt, in order, in runs of at most `most` samples of a shard.
 
     `join`: variable-size columns as JoinedValues. `check`: every sample is checked as usual, even if that takes more
@@ -62,7 +62,7 @@ class _Scanner:
         """Whether only fixed-size columns of each part are read, without a check of the samples."""
         self._rows: OrderedDict[int, Future[Selection | None]] = OrderedDict()
 
-    def runs(self, most: int) -> Iterator[Run]:
+    def runs(self, most: int) -> Iterator[ScannedRun]:
         ahead = deque[_Reading]()
         for shard, samples in self._samples(most):
             ahead.append(self._begin(shard, samples))
@@ -117,13 +117,13 @@ class _Scanner:
         shards.open(number, whole=view.shard_counts[shard] * _WORTH_CHECKING >= shards.index.counts[number])
         return view.select(shard, samples)
 
-    def _end(self, reading: _Reading) -> Run:
+    def _end(self, reading: _Reading) -> ScannedRun:
         found = [(shard, selection.result()) for shard, selection in reading.found]
         (columns,) = self._view.gather(found, reading.places, [len(reading.samples)], join=self._join)
         del found  # a selection is a lease
         for part in self._view.parts:
             part.shards.release()
-        return Run(columns, reading.shard, reading.samples)
+        return ScannedRun(columns, reading.shard, reading.samples)
 
 
 class _Reading(NamedTuple):

@@ -27,16 +27,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import Counter, at_fork, count, keep_freed_memory
+from mdsx.base.system import network_file_system
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, UsageError, restated
-from mdsx.format import Decoder, OpenedShard, Schema, Selection, StoredIndex, filenames, sample_name
-from mdsx.process import Counter, at_fork, count, keep_freed_memory
+from mdsx.format import (
+    Decoder,
+    OpenedShard,
+    ProjectsColumns,
+    ReadsParts,
+    Schema,
+    Selection,
+    StoredIndex,
+    filenames,
+    sample_name,
+)
 from mdsx.shards.formats import cache_folder, read_index
+from mdsx.shards.objects import retried
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.side_objects import SideObjects
-from mdsx.shards.stored import StoredShards, retried
+from mdsx.shards.stored import StoredShards
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
-from mdsx.system import network_file_system
 
 _DEFAULT_CACHE = Cache()
 _UNKNOWN: Needs = MappingProxyType({})
@@ -80,6 +91,7 @@ class Shards:
                 self.storage.connect(filenames.INDEX, connections)
         self.beside = self.storage if index is None else open_beside(url, index, storage_options)
         self.index: StoredIndex = read_index(self.beside, snapshot, cache=self.cache)
+        self._exact_sizes = not isinstance(self.index, ReadsParts)
         self.is_pinned = self.is_snapshot = snapshot is not None
         self.cache_folder = cache_folder(self.index)
         self.local = path is not None
@@ -134,11 +146,10 @@ class Shards:
     def project(self, columns: Sequence[int]) -> tuple[Shards, tuple[int, ...]]:
         """Return the shards with these columns, and the numbers that the columns have there. Formats that store
         columns apart then fetch no others."""
-        index = self.index.project(columns)
-        if index is self.index:
+        if not isinstance(self.index, ProjectsColumns):
             return self, tuple(columns)
         other = copy(self)
-        other.index, other._state_or_none = index, None
+        other.index, other._state_or_none = self.index.project(columns), None
         return other, tuple(range(len(columns)))
 
     def check_cache(self) -> None:
@@ -169,7 +180,8 @@ class Shards:
 
     def key(self, shard: int) -> CacheKey:
         index = self.index
-        return CacheKey(self.cache_folder, index.raw_hash(shard), int(index.raw_sizes[shard]), index.exact_sizes)
+        raw_hash = bytes(index.raw_hashes[shard]).hex()
+        return CacheKey(self.cache_folder, raw_hash, int(index.raw_sizes[shard]), self._exact_sizes)
 
     # --- whole shards
 
@@ -303,7 +315,7 @@ class Shards:
         """Select `samples` of a shard that is not open from storage; one that is read whole only through the cache, if
         that has room."""
         try:
-            if self.cache is not None and self.is_whole_only(shard) and self.fetch(shard) is None:
+            if self.cache is not None and self.requires_full_download(shard) and self.fetch(shard) is None:
                 opened = self._state.opened.get(shard)
                 if opened is not None:
                     return opened.view.select(samples, verify=not opened.verified)
@@ -313,7 +325,7 @@ class Shards:
         except CorruptError as error:
             raise self._numbered(shard, error) from error.__cause__
 
-    def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+    def select_undamaged(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         """Select each of `samples` by itself, from storage, or return its error. Raise the error of the shard as such,
         if it has one: its header is damaged or another shard's, or storage fails."""
         found = self._state.stored.select_each(shard, samples)
@@ -337,9 +349,9 @@ class Shards:
         than the whole shard. Samples are not checked: that takes their other values."""
         return self._state.stored.rows(shard)
 
-    def is_whole_only(self, shard: int) -> bool:
-        """Return whether the shard's format has no way to read single samples from storage."""
-        return self._state.stored.is_whole_only(shard)
+    def requires_full_download(self, shard: int) -> bool:
+        """Return whether single samples of the shard cannot be read from storage."""
+        return self._state.stored.requires_full_download(shard)
 
     # --- inside
 
@@ -395,7 +407,7 @@ class Shards:
     def _count(self, shard: int, opened: Opened, samples: int) -> None:
         """Check a shard whole once as many of its samples were checked singly as it has: then none is checked again.
 
-        The samples of a shard that is damaged in place are still checked singly: the sound ones can be read.
+        The samples of a shard that is damaged in place are still checked singly: the undamaged ones can be read.
         """
         if opened.verified or opened.damaged:
             return
@@ -436,7 +448,7 @@ class Shards:
         whole: bool,
         verified: bool = False,
     ) -> bool:
-        """Keep a mapped file, and return True, if it is sound as far as it is checked; else drop it."""
+        """Keep a mapped file, and return True, if it is undamaged as far as it is checked; else drop it."""
         try:
             self._keep(shard, identity, mapped, whole=whole, verified=verified or self._trust_cache)
         except CorruptError:

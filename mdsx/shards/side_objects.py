@@ -1,4 +1,4 @@
-"""The side objects of shards (see `format/protocol.py`): in place next to the index, in the cache, or in memory.
+"""The side objects of shards (`NeedsSideObjects`): in place next to the index, in the cache, or in memory.
 
 A side object is checked by its hash whenever it is read. Of those that are read for single requests, a few are kept in
 memory; those of open shards are mapped as long as their shards are. In the cache, they are files like shards: counted,
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from mdsx.base.process import Counter, count, in_flight
 from mdsx.errors import CorruptError, FormatError, MissingError
-from mdsx.format import SideObject, StoredIndex, filenames
-from mdsx.process import Counter, count, in_flight
+from mdsx.format import NeedsSideObjects, SideObject, StoredIndex, filenames
+from mdsx.shards.objects import retried
 from mdsx.shards.opened import make_room
-from mdsx.shards.stored import retried
 from mdsx.storage import Storage, file_of, map_whole
 from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, Write
 
@@ -34,6 +34,7 @@ class SideObjects:
 
     def __init__(self, storage: Storage, index: StoredIndex, cache: CacheDirectory | None, *, mapped: bool) -> None:
         self._storage, self._index = storage, index
+        self._sides = index if isinstance(index, NeedsSideObjects) else None
         local = storage.path(filenames.INDEX) is not None
         self._cache = None if local else cache
         self._mapped = mapped and local
@@ -46,39 +47,38 @@ class SideObjects:
 
         Raise MissingError, or CorruptError if the side object is not the right one.
         """
-        side = self._index.side_object(shard)
-        if side is None:
+        if self._sides is None:
             return self._index
+        side = self._sides.side_object(shard)
         with self._lock:
             if (found := self._kept.get(shard)) is not None:
                 self._kept.move_to_end(shard)
                 return found
-        found = self._parsed(shard, side, bytes(self._read(side, 0.0, {})))
+        found = self._parsed(self._sides, shard, bytes(self._read(side, 0.0, {})))
         with self._lock:
             if shard not in self._kept:
                 self._kept[shard] = found
                 self._size += side.size
             while self._size > _KEPT and len(self._kept) > 1:
                 oldest, _ = self._kept.popitem(last=False)
-                self._size -= _size_of(self._index, oldest)
+                self._size -= self._sides.side_object(oldest).size
         return found
 
     def opened_index(self, shard: int) -> StoredIndex:
         """Return an index that can read the shard as long as it is open."""
-        side = self._index.side_object(shard)
-        return self._index if side is None else self._parsed(shard, side, self._read(side, 0.0, {}))
+        if self._sides is None:
+            return self._index
+        return self._parsed(self._sides, shard, self._read(self._sides.side_object(shard), 0.0, {}))
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs) -> None:
         """Fetch the shard's side object into the cache, if that has room."""
-        side = self._index.side_object(shard)
-        if side is not None and self._cache is not None:
-            self._fetch(self._cache, side, needed_in, needs)
+        if self._sides is not None and self._cache is not None:
+            self._fetch(self._cache, self._sides.side_object(shard), needed_in, needs)
 
     def touch(self, shard: int, needed_in: float) -> None:
         """Note for the cache in how many seconds the shard is needed again."""
-        side = self._index.side_object(shard)
-        if side is not None and self._cache is not None:
-            self._cache.touch(self._key(side), needed_in)
+        if self._sides is not None and self._cache is not None:
+            self._cache.touch(self._key(self._sides.side_object(shard)), needed_in)
 
     # --- inside
 
@@ -131,14 +131,14 @@ class SideObjects:
             raise self._wrong(side)
         return piece.data
 
-    def _parsed(self, shard: int, side: SideObject, data: Buffer) -> StoredIndex:
-        return self._index.with_side_object(shard, data, file=file_of(self._storage, side.name))
+    def _parsed(self, sides: NeedsSideObjects, shard: int, data: Buffer) -> StoredIndex:
+        return sides.with_side_object(shard, data, file=file_of(self._storage, sides.side_object(shard).name))
 
     def _key(self, side: SideObject) -> CacheKey:
         return CacheKey(self._index.fingerprint, side.hash, side.size, kind="side object")
 
     def _missing(self, side: SideObject) -> MissingError:
-        message = "the index names this file, but it is not there"
+        message = "the index names this file, which was not found"
         return MissingError(message, file=file_of(self._storage, side.name), hint=_HINT)
 
     def _wrong(self, side: SideObject) -> CorruptError:
@@ -154,15 +154,8 @@ def with_side_object(storage: Storage, index: StoredIndex, shard: int) -> Stored
 
     Raise MissingError, or CorruptError if the side object is not the right one.
     """
-    if index.side_object(shard) is None:
-        return index
     return SideObjects(storage, index, None, mapped=False).index(shard)
 
 
 def _is_right(side: SideObject, data: Buffer) -> bool:
     return len(memoryview(data)) == side.size and xxhash.xxh3_128_hexdigest(data) == side.hash
-
-
-def _size_of(index: StoredIndex, shard: int) -> int:
-    side = index.side_object(shard)
-    return 0 if side is None else side.size

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError
 from mdsx.format import Column
 
-_BYTES = ("str", "bytes", "jpeg", "png")
 _NAN = np.uint64(0x7FF8 << 48)
 
 
@@ -36,7 +35,7 @@ def value_hashes(column: Column, values: Any) -> NDArray[np.uint64]:
 def check_splits(column: Column, file: str) -> None:
     """Raise UsageError unless the column's values have hashes."""
     kind = column.type
-    if not kind.known or kind.is_list or not (kind.scalar or kind.base in _BYTES):
+    if kind.is_list or kind.kind in (None, "document"):
         raise UsageError(
             "a dataset is split by a column of numbers, arrays, str or bytes: equal values of other types may be "
             "stored in several ways",

@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import Schema, Selection
+from mdsx.format import INT64, Schema, Selection
 from mdsx.order import by_value
-from mdsx.shards.announcer import Announcer, CacheAnnouncer, Folder
-from mdsx.shards.excerpt import Excerpt
+from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.gather import Columns, gather, present
-from mdsx.shards.joins import Join, SideNeeds
+from mdsx.shards.needs import Announcer, CacheAnnouncer, Folder, Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, ShardNames, Verdict
 
@@ -47,7 +46,7 @@ class View:
     After them come the shards of the sides. Samples are located by the others, the *main* shards.
     """
 
-    def __init__(self, excerpts: Sequence[Excerpt], component_column: str | None = None) -> None:
+    def __init__(self, excerpts: Sequence[DatasetSlice], component_column: str | None = None) -> None:
         """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
         self.excerpts = tuple(excerpts)
         self.component_column = component_column
@@ -56,7 +55,7 @@ class View:
         if component_column is not None:
             if component_column in [column.name for column in self.schema.columns]:
                 raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
-            added = Schema.from_columns({component_column: "int64"})
+            added = Schema.from_columns({component_column: INT64.name})
             self.schema = Schema.of((*self.schema.columns, *added.columns))
         self.parts = _parts(self.excerpts)
         self._columns = _columns(self._stored, self.excerpts, self.parts)
@@ -207,9 +206,9 @@ class View:
         shards, number = self.at(shard)
         return shards.select(number, samples)
 
-    def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+    def select_undamaged(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         shards, number = self.at(shard)
-        return shards.select_sound(number, samples)
+        return shards.select_undamaged(number, samples)
 
     def expand(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return all that is read for `samples`, numbered as stored, of main shards: shards, samples, and the place of
@@ -317,7 +316,7 @@ class View:
         return int(np.searchsorted(self._firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
 
 
-def _parts(excerpts: Sequence[Excerpt]) -> tuple[Part, ...]:
+def _parts(excerpts: Sequence[DatasetSlice]) -> tuple[Part, ...]:
     """Return the main dataset of each excerpt, then the sides that are read."""
     parts = [Part(excerpt.shards, component, 0, None) for component, excerpt in enumerate(excerpts)]
     for component, excerpt in enumerate(excerpts):
@@ -329,7 +328,7 @@ def _parts(excerpts: Sequence[Excerpt]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _columns(schema: Schema, excerpts: Sequence[Excerpt], parts: Sequence[Part]) -> tuple[_Columns, ...]:
+def _columns(schema: Schema, excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_Columns, ...]:
     """Group columns that every excerpt has in one dataset."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mdsx.base.process import PREFETCH, Share
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_size
 from mdsx.errors import UsageError
-from mdsx.process import PREFETCH, Share
-from mdsx.progress import Progress
 from mdsx.shards.shards import Shards
-from mdsx.sizes import format_size
 from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
 
 _STALE = 86400.0  # seconds

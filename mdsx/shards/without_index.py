@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from mdsx.base.sizes import format_count
 from mdsx.errors import MdsxError
-from mdsx.format import filenames
-from mdsx.sizes import format_count
+from mdsx.format import StoredFormat, filenames
 from mdsx.storage import Storage
 
 _LOOKED = 1000  # names that are looked at
-_KINDS = (  # how names of files end; what to do. {url}: the folder with all of them
-    (r"parquet", "make an index of them with `mdsx index parquet {url}`"),
-    (r"mds(?:\.\w+)?", "these are MDS shards without their index.json: copy it here too"),
-    (r"tgz|tar\.\w+", "convert them with `mdsx convert tar {url}/*.{ending} OUT`"),
-    (r"tar", "make an index of them with `mdsx index tar {url}`, or convert them (`mdsx convert tar`)"),
-    (r"mdsx(?:\.\w+)?", "if their writer died, finish it with resume=True, or see `mdsx repair {url}`"),
-    (r"(?:jsonl|ndjson)(?:\.\w+)?", "convert them with `mdsx convert jsonl {url}/*.{ending} OUT`"),
-    (r"tfrecords?(?:\.\w+)?", "convert them with `mdsx convert tfrecord {url}/*.{ending} OUT`"),
-)
+_CONVERTED = {  # what `StoredFormat.files` has, for files that are no stored format
+    r"(?:jsonl|ndjson)(?:\.\w+)?": "convert them with `mdsx convert jsonl {url}/*.{ending} OUT`",
+    r"tfrecords?(?:\.\w+)?": "convert them with `mdsx convert tfrecord {url}/*.{ending} OUT`",
+}
 
 
-def advice(storage: Storage, index_keys: Collection[str]) -> str:
+def advice(storage: Storage, formats: Sequence[StoredFormat]) -> str:
     """Return what to do at a place without an index, from what is there instead."""
+    index_keys = {form.index_key for form in formats}
     url = storage.url.rstrip("/")
     folder, _, name = url.rpartition("/")
     if name in index_keys:
@@ -40,12 +36,13 @@ def advice(storage: Storage, index_keys: Collection[str]) -> str:
             if filenames.part_number(place) is not None:
                 return f"here are parts of a dataset: join them with `mdsx merge {url}`"
             return f"give the URL of one dataset: {url}/{below}"
-    return _files(url, names) or "check the URL; a dataset that is still being written has no index yet"
+    known = _CONVERTED | {end: hint for form in formats for end, hint in form.files.items()}
+    return _files(url, names, known) or "check the URL; a dataset that is still being written has no index yet"
 
 
-def _files(url: str, names: list[str]) -> str | None:
+def _files(url: str, names: list[str], known: Mapping[str, str]) -> str | None:
     """Return what to do with the most frequent kind of files, or with the file that the URL names."""
-    ends = re.compile("|".join(rf"(?:\.({suffix})$)" for suffix, _ in _KINDS), re.IGNORECASE)
+    ends = re.compile("|".join(rf"(?:\.({suffix})$)" for suffix in known), re.IGNORECASE)
     if not names and ends.search(url):
         return f"give the URL of the folder: {posixpath.dirname(url)}"
     kinds: dict[tuple[int, str], list[str]] = {}
@@ -59,7 +56,7 @@ def _files(url: str, names: list[str]) -> str | None:
     below = posixpath.commonpath(list(map(posixpath.dirname, files)))
     folder, where = (f"{url}/{below}", f"below {below}/") if below else (url, "here")
     verb, more = "is" if len(files) == 1 else "are", " or more" * (len(names) == _LOOKED)
-    hint = _KINDS[kind - 1][1].format(url=folder, ending=ending)
+    hint = [*known.values()][kind - 1].format(url=folder, ending=ending)
     return f"there {verb} {format_count(len(files), f'*.{ending} file')}{more} {where}: {hint}"
 
 

@@ -9,10 +9,18 @@ from pathlib import PurePath
 from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
-from mdsx.storage.base import Entry, MissingBucketError, Piece, Storage, file_of
-from mdsx.storage.entries import describe, find_entries, is_visible
+from mdsx.storage.base import (
+    Entry,
+    MissingBucketError,
+    Piece,
+    Storage,
+    describe,
+    file_of,
+    find_entries,
+    is_visible,
+)
 from mdsx.storage.local import LocalStorage, map_whole
-from mdsx.storage.options import Options, StorageOptions, parsed, sealed
+from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -39,7 +47,7 @@ __all__ = [
 ]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ONE_SLASH = re.compile(r"(file|s3|gs|az|azure|abfss?|hf|https?):/(?!/)", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(\w+):/(?!/)")
 
 
 def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
@@ -62,7 +70,7 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         raise UsageError("a URL must be UTF-8", found=shown(text))
     if separator and (found := _CONTROL.search(text)):
         raise UsageError(f"a URL may not have control characters, but this has {found[0]!r}", found=shown(text))
-    if _ONE_SLASH.match(text):
+    if (one := _ONE_SLASH.match(text)) and one[1].lower() in ("file", *SCHEMES):
         what = (
             "a Path drops one of two slashes: give the URL as a str"
             if isinstance(url, PurePath)
@@ -71,7 +79,7 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         found_without = text.rpartition("@")[2].partition("?")[0]  # it may have a password, or be signed
         raise UsageError("a URL has two slashes after the colon", found=shown(found_without), hint=what)
     if not separator:
-        parsed(Options, options, text)
+        parsed(BaseOptions, options, text)
         return LocalStorage(expanded(text))
     if scheme == "file":
         host, slash, path = rest.partition("/")
@@ -79,7 +87,7 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
             raise UsageError("file:// names another machine", found=text, hint="write file:///path")
         if not slash:
             raise UsageError("file:// has no path", found=text, hint="write file:///path")
-        parsed(Options, options, text)
+        parsed(BaseOptions, options, text)
         return LocalStorage("/" + unquote(path))  # "?" and "#" are part of the name
     if scheme not in SCHEMES:
         raise UsageError(f"there is no storage for {scheme[:30]}://", expected=_KNOWN)
@@ -107,7 +115,7 @@ SCHEMES = {
     "http": ("web", "WebStorage"),
     "https": ("web", "WebStorage"),
 }
-"""Where the storage of each scheme is. It is imported when it is used first."""
+"""Where the storage of each scheme is: to add a cloud, add it here. It is imported when it is used first."""
 
 _KNOWN = "a path, file://, " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
 

@@ -7,12 +7,14 @@ and name the URL.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import MissingError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ Sink = Callable[[bytes], object]
 
 class MissingBucketError(MissingError):
     """The whole bucket, container, repository or revision does not exist."""
+
+
+class NoListingError(UsageError):
+    """The storage cannot list its objects: a web server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +132,36 @@ def check_key(key: str) -> str:
         if component in (".", "..") or not _COMPONENT.fullmatch(component):
             raise UsageError("a key must be names joined by '/', without '.', '..' or backslashes", found=shown(key))
     return key
+
+
+def find_entries(storage: Storage, keys: Collection[str]) -> dict[str, Entry]:
+    """Return the entries of the objects with these `keys`, and maybe of others, by key; those missing are left out.
+
+    One listing finds them all. A web server has none: there, each is asked for, and a missing one raises MissingError.
+    """
+    shared = os.path.commonprefix([min(keys), max(keys)])  # noqa: RUF071  # of the text, and so that of all keys
+    try:
+        found = list(storage.list(shared))
+    except NoListingError:
+        found = list(Share(REQUESTS).map(lambda key: describe(storage, key), sorted(keys)))
+    return {entry.key: entry for entry in found}
+
+
+def describe(storage: Storage, key: str) -> Entry:
+    """Return the entry of an object, without a listing. Raise MissingError."""
+    piece = storage.get(key, stop=1)
+    return Entry(key, piece.total, piece.etag)
+
+
+def is_visible(key: str) -> bool:
+    """Return whether an object in a folder of data is a part of it, as engines decide.
+
+    Hidden ones are not, and those whose name or folder begins with "_", except for folders of partitioned data such as
+    `_year=2024`.
+    """
+    *folders, name = key.split("/")
+    return not name.startswith((".", "_")) and not any(map(_is_hidden, folders))
+
+
+def _is_hidden(folder: str) -> bool:
+    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)

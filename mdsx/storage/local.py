@@ -21,7 +21,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdsx.decompress import MOST_UNPACKED, most_unpacked
+from mdsx.base.decompress import MOST_UNPACKED, most_unpacked
+from mdsx.base.process import exhausted
+from mdsx.base.system import map_file, stored_bytes
 from mdsx.errors import (
     ChangedError,
     CorruptError,
@@ -32,10 +34,8 @@ from mdsx.errors import (
     UsageError,
 )
 from mdsx.format import filenames
-from mdsx.process import exhausted
 from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
 from mdsx.storage.below import Folder, LinkError, opened, remove_at, sync
-from mdsx.system import map_file, stored_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,9 +53,8 @@ class LocalStorage:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))
-        is_part = filenames.part_number(f"{self._root.name}/") is not None
-        self._top = self._root.parent if is_part else self._root  # what the user gave: it may be a link
-        self._own = (self._root.name,) if is_part else ()  # what mdsx has named: it may not
+        self._own = filenames.names_of_part(self._root.parts)  # what mdsx has named: it may not be a link
+        self._top = self._root.parents[len(self._own) - 1] if self._own else self._root  # what the user gave: it may
         self._settled: set[str] = set()  # folders that are durable, below `_top`
 
     @property
@@ -386,7 +385,7 @@ def _errors(path: Path) -> Iterator[None]:
         hint = "put a folder in its place, or name the folder that it leads to"
         raise UsageError(message, file=str(error.filename), hint=hint) from error
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError("it is not there", file=str(path)) from error
+        raise MissingError("not found", file=str(path)) from error
     except FileExistsError as error:
         raise UsageError("a file has the name of a folder", file=str(path), hint="write to another place") from error
     except PermissionError as error:

@@ -1,26 +1,28 @@
 """Options of a storage, as users give them: `storage_options={"endpoint": "https://..."}`.
 
-Each kind of storage has a dataclass with the options that it knows. They belong to one URL, so that one run can read
-from several clouds and endpoints. No index, state or error ever has their values.
+Each kind of storage has a dataclass with the options that it knows: a field of type `Secret` is one, and `IN_HEADER`
+says that it is sent as it is. They belong to one URL, so that one run can read from several clouds and endpoints. No
+index, state or error ever has their values.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any, TypeVar
 
 from mdsx.errors import UsageError, shown
 from mdsx.secret import Secret, revealed
 
 StorageOptions = Mapping[str, Any]
-_SENT = {"token", "access_key_id", "sas_token"}  # in headers and URLs, as they are
-O = TypeVar("O", bound="Options")  # noqa: E741 - the one type here
+IN_HEADER = {"ascii": True}
+"""The metadata of an option that is sent in a header or a URL as it is."""
+O = TypeVar("O", bound="BaseOptions")  # noqa: E741 - the one type here
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BaseOptions:
     """The options of every storage.
 
     `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures (an
@@ -35,7 +37,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RemoteOptions(Options):
+class RemoteOptions(BaseOptions):
     """The options of every cloud: another `endpoint` than the usual one, and no credentials at all."""
 
     endpoint: str | None = None
@@ -51,18 +53,19 @@ def parsed(kind: type[O], given: StorageOptions | None, url: str) -> O:
         return kind()
     if not isinstance(given, Mapping):
         raise UsageError('storage_options must be a dict, like {"region": "eu-west-1"}', found=type(given).__name__)
-    known = {each.name: str(each.type) for each in fields(kind)}
+    known = {each.name: each for each in fields(kind)}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             expected = ", ".join(sorted(known))
             raise UsageError("the storage has no such option", file=url, place=shown(name), expected=expected)
-        values[name] = None if value is None else _value(name, value, known[name], url)
+        values[name] = None if value is None else _value(value, known[name], url)
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
-def _value(name: str, value: object, wanted: str, url: str) -> object:
-    """Return `value` as the type `wanted`. An error does not show it: it may be a secret in the wrong place."""
+def _value(value: object, option: Field[Any], url: str) -> object:
+    """Return `value` as the type of the option. An error does not show it: it may be a secret in the wrong place."""
+    name, wanted = option.name, str(option.type)
     if isinstance(value, Secret) and not wanted.startswith("Secret"):
         value = value.reveal()
     if wanted.startswith("bool"):
@@ -80,30 +83,25 @@ def _value(name: str, value: object, wanted: str, url: str) -> object:
             raise UsageError(f"{name} must be a number of seconds, at least 0", file=url)
         return number
     if not wanted.startswith("Secret"):
-        return _text(name, value, url)
-    return Secret(_text(name, revealed(value) if isinstance(value, Secret) else value, url))
+        return _text(value, option, url)
+    return Secret(_text(revealed(value) if isinstance(value, Secret) else value, option, url))
 
 
-def _text(name: str, value: object, url: str) -> str:
+def _text(value: object, option: Field[Any], url: str) -> str:
+    name = option.name
     if not isinstance(value, str) or not value:
         raise UsageError("the option must be a text", file=url, place=name, found=type(value).__name__)
     if value != value.strip() or not value.isprintable():
         hint = "strip it, if it was read from a file"
         raise UsageError("the option has a line break or spaces around it", file=url, place=name, hint=hint)
-    if name in _SENT and not value.isascii():
+    if "ascii" in option.metadata and not value.isascii():
         raise UsageError("the option has characters that are not ASCII", file=url, place=name)
     return value
 
 
-_PLAIN = {"account", "anonymous", "client_id", "connect_timeout", "profile", "redirects", "region", "requester_pays"}
-"""Options that nobody needs to hide. An endpoint or an unknown name may have a secret in the wrong place."""
-
-
 def sealed(given: StorageOptions | None) -> StorageOptions | None:
-    """Return options, to keep them, with secrets in place of texts. `parsed` takes them."""
+    """Return options, to keep them, with secrets in place of texts: any may have a secret in the wrong place. `parsed`
+    takes them."""
     if not isinstance(given, Mapping):
         return given
-    return {
-        name: Secret(value, ()) if isinstance(value, str) and name not in _PLAIN else value
-        for name, value in given.items()
-    }
+    return {name: Secret(value, ()) if isinstance(value, str) else value for name, value in given.items()}

@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
+from mdsx.base.process import Counter, count
 from mdsx.errors import MdsxError
-from mdsx.process import Counter, count
 from mdsx.secret import redacted
 
 TRIES = 8

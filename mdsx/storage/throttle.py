@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 
-from mdsx.process import at_fork
+from mdsx.base.process import at_fork
 from mdsx.secret import redacted
 
 _CUT = 0.7

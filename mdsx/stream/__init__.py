@@ -1,17 +1,15 @@
-"""Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
+"""Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.background import batches_ahead, lists_ahead
-from mdsx.stream.batching import Batching, Place, Steps, Task, in_lists, run_sizes, warn_of_spread
+from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
 from mdsx.stream.damaged import Failure, place_of
-from mdsx.stream.group_source import GroupSource
-from mdsx.stream.groups import GroupBatching, Plan, failed_in_planning
-from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
+from mdsx.stream.groups import failed_in_planning
 from mdsx.stream.machine import Pace
-from mdsx.stream.meter import Meter
-from mdsx.stream.packed import Packing, packed_samples
-from mdsx.stream.prefetch import warn_of_small_cache
+from mdsx.stream.max_tokens import MaxTokens
+from mdsx.stream.meter import Meter, check_skipped, checked_share
+from mdsx.stream.pack import Pack
+from mdsx.stream.packing import Packing, packed_samples
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
-from mdsx.stream.run import NOTHING, Iteration, Run
+from mdsx.stream.run import NOTHING, Batches, Iteration, Run
 from mdsx.stream.sample_info import (
     INFO_FIELDS,
     NOTHING_ADDED,
@@ -20,52 +18,57 @@ from mdsx.stream.sample_info import (
     generator,
     info_columns,
     info_records,
-    takes_generator,
 )
-from mdsx.stream.skipping import check_skipped, checked_share
-from mdsx.stream.state import OrderIdentity, WorkerShare
+from mdsx.stream.samples import SAMPLES, SampleSteps
+from mdsx.stream.state import OrderIdentity
+from mdsx.stream.steps import (
+    Cursor,
+    PlannedEpoch,
+    RankGroups,
+    Steps,
+    Task,
+    first_task,
+)
+from mdsx.stream.worker_share import WorkerShare
 
 __all__ = [
     "FIRST_READS",
     "INFO_FIELDS",
     "NOTHING",
     "NOTHING_ADDED",
+    "SAMPLES",
     "Batch",
+    "Batcher",
+    "Batches",
     "Batching",
+    "Cursor",
+    "Cut",
     "Failure",
-    "GroupBatching",
-    "GroupSource",
     "Info",
     "Iteration",
-    "Layout",
     "MaxTokens",
     "Meter",
     "OrderIdentity",
     "Pace",
     "Pack",
     "Packing",
-    "Place",
-    "Plan",
+    "PlannedEpoch",
     "RankGroups",
     "RankReader",
+    "Resumed",
     "Run",
     "SampleInfo",
+    "SampleSteps",
     "Steps",
     "Task",
     "WorkerShare",
-    "batches_ahead",
     "check_skipped",
     "checked_share",
     "failed_in_planning",
+    "first_task",
     "generator",
-    "in_lists",
     "info_columns",
     "info_records",
-    "lists_ahead",
     "packed_samples",
     "place_of",
-    "run_sizes",
-    "takes_generator",
-    "warn_of_small_cache",
-    "warn_of_spread",
 ]

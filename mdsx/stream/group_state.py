@@ -8,8 +8,8 @@ from typing import Any
 
 from mdsx.errors import StateError, shown
 from mdsx.order import GROUPS_VERSION, MAX_WINDOW, Grouping, Windows
-from mdsx.stream.groups import GroupPlace
 from mdsx.stream.state import number_of
+from mdsx.stream.steps import Cursor
 
 _NUMBERS = ("window", "taken")
 _STEPS = ("epoch", "step")
@@ -23,10 +23,12 @@ class GroupIdentity:
     lengths: Mapping[str, Any]
     epoch_steps: int | None
 
-    def state(self, place: GroupPlace) -> dict[str, Any]:
-        """Return the field `groups` of a state at `place`: JSON-able, the same on every rank."""
-        steps = {} if self.epoch_steps is None else {"epoch": place.epoch, "step": place.step}
-        return {"version": GROUPS_VERSION, **steps, "window": place.window, "taken": place.taken, **self.fields}
+    def state(self, cursor: Cursor) -> dict[str, Any]:
+        """Return the field `groups` of a state at `cursor`: JSON-able, the same on every rank."""
+        steps = {}
+        if self.epoch_steps is not None:
+            steps = {"epoch": cursor.epoch, "step": cursor.step % self.epoch_steps}
+        return {"version": GROUPS_VERSION, **steps, "window": cursor.window, "taken": cursor.taken, **self.fields}
 
     def check(self, found: Any) -> tuple[int, int, int, int | None]:
         """Return (window, taken, step, epoch of the order or None) of the field `groups`.
@@ -96,20 +98,20 @@ def with_window(rule: Grouping, found: Any) -> Grouping:
     return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule
 
 
-def window_at(windows: Windows, position: int, window: int, taken: int) -> int:
-    """Return the number of the window that begins at `position`, counted over all epochs: `window` in the state.
+def window_at(windows: Windows, start: int, window: int, taken: int) -> int:
+    """Return the number of the window that begins at the tick `start`: `window` in the state.
 
     Raise StateError if no window begins there, or if `taken` groups were taken from another one.
     """
-    for number in (window, (position - windows.start) // windows.size):
-        if 0 <= number < len(windows) and windows[number][0] == position and (number == window or not taken):
+    for number in (window, (start - windows.start) // windows.size):
+        if 0 <= number < len(windows) and windows[number][0] == start and (number == window or not taken):
             return number
-    if position == windows.stop and not taken:
+    if start == windows.stop and not taken:
         return len(windows)
     raise StateError(
         "the state's position is not at the start of a window of these groups",
         place="position",
-        found=position - windows.start,
+        found=start - windows.start,
         expected=f"a multiple of {windows.size}",
         hint="give batching= the window that the run had, or none if it had none; or resume at the start of an epoch",
     )

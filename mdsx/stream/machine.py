@@ -1,7 +1,7 @@
-"""When to bring, evict and close shards: decided from positions, a clock and completions, without any I/O.
+"""When to bring, evict and close shards: decided from ticks, a clock and completions, without any I/O.
 
-The machine keeps one vector: the position at which each shard is needed next (`Course.next_needs`). The reader reports
-the positions that it reads; the machine advances none. Times are seconds of any clock that the caller has.
+The machine keeps one vector: the tick at which each shard is needed next (`Course.next_needs`). The reader reports
+the ticks that it reads; the machine advances none. Times are seconds of any clock that the caller has.
 
 - Prefetch: shards come in the order of need. The shards being read come whatever their size; later ones up to
   `look_ahead` bytes and an epoch ahead. Each is tried once for each use. If there is no room, nothing is tried until
@@ -25,14 +25,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.order import Tick
+
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 _PATIENCE = 15.0  # seconds within which a shard must come to be waited for
 _UNJUDGED = 5.0  # seconds of downloads that say too little: at a cold start, all shards are in flight at once
 _EPOCH = 3600.0  # seconds that an epoch is assumed to last before the pace is known
 _WINDOWS = 64  # windows of an epoch in which shards are queued
 
-NextNeeds = Callable[[int, NDArray[np.int64] | None], NDArray[np.int64]]
-"""(position, shards) -> the position at which each of them is needed next; None: all shards."""
+NextNeeds = Callable[[Tick, NDArray[np.int64] | None], NDArray[np.int64]]
+"""(tick, shards) -> the tick at which each of them is needed next; None: all shards."""
 
 
 class Bring(NamedTuple):
@@ -63,19 +65,19 @@ class Pace:
         self._marks: deque[tuple[int, float]] = deque(maxlen=2)
         self._rate: float | None = None
 
-    def reached(self, position: int, now: float, samples: int) -> None:
-        """Note that a run of epochs of `samples` is at `position` now."""
+    def reached(self, tick: int, now: float, samples: int) -> None:
+        """Note that a run of epochs of `samples` is at `tick` now."""
         marks = self._marks
-        if marks and not 0 <= position - marks[-1][0] <= samples:  # set_epoch, or a state was loaded
+        if marks and not 0 <= tick - marks[-1][0] <= samples:  # set_epoch, or a state was loaded
             marks.clear()
-        if not marks or 2 * (position - marks[-1][0]) >= samples:
-            marks.append((position, now))
+        if not marks or 2 * (tick - marks[-1][0]) >= samples:
+            marks.append((tick, now))
         first, since = marks[0]
-        if now > since and position > first:
-            self._rate = (position - first) / (now - since)
+        if now > since and tick > first:
+            self._rate = (tick - first) / (now - since)
 
     def rate(self, samples: int) -> float:
-        """Return positions a second."""
+        """Return ticks a second."""
         return max(samples, 1) / _EPOCH if self._rate is None else self._rate
 
 
@@ -100,11 +102,11 @@ class ShardMachine:
         self._sizes, self.mine, self._samples = sizes, mine & (sizes > 0), samples
         self._look_ahead, self._share = look_ahead, share
         self._pace = pace
-        self.needs = np.zeros(0, np.int64)  # by shard; empty until the first positions are read
+        self.needs = np.zeros(0, np.int64)  # by shard; empty until the first ticks are read
         self.open: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self.under_way: dict[int, int] = {}  # shard -> the need that it is brought for
-        self._at = self._stop = 0  # the positions being read; both their end once consumed
-        self._first = -1  # of the positions read last
+        self._at = self._stop = 0  # the ticks being read; both their end once consumed
+        self._first = -1  # of the ticks read last
         self._tried = np.zeros(len(sizes), np.bool_)  # for its next or present use
         self._wanted: set[int] = set()  # not tried, and being read now
         self._queue: list[tuple[int, int]] = []  # a heap of (need, shard): all shards to try, needed before
@@ -123,11 +125,11 @@ class ShardMachine:
         return not len(self.needs) or not self._first <= start <= self._at + self._samples
 
     def reading(self, start: int, stop: int, shards: Iterable[int], now: float) -> None:
-        """Note that the reader reads positions `start` to `stop`, with `shards`."""
+        """Note that the reader reads ticks `start` to `stop`, with `shards`."""
         if self.jumps(start):
             self._begin(start)
         samples = max(self._samples, 1)
-        if self._first >= 0 and start // samples != self._first // samples:  # the first run is noted once it was read
+        if self._first >= 0 and start // samples != self._first // samples:  # the first chunk is noted once it was read
             self._ranged = 0.0
         self._first = self._at = start
         self._stop = stop
@@ -137,8 +139,8 @@ class ShardMachine:
             heapq.heappush(self._queue, (-1, shard))  # before all others
         self._go_on(start, now)
 
-    def first_reads(self, positions: NDArray[np.int64], shards: NDArray[np.int64], until: int) -> None:
-        """Note after a jump that from the end of this read up to `until`, `shards` are first read at `positions`.
+    def first_reads(self, ticks: NDArray[np.int64], shards: NDArray[np.int64], until: int) -> None:
+        """Note after a jump that from the end of this read up to `until`, `shards` are first read at `ticks`.
 
         Blocks draw on many shards at once. So at first these come in the order of reading.
         """
@@ -146,13 +148,13 @@ class ShardMachine:
         soon[list(self._wanted)] = False
         self.needs[soon] = until
         chosen = soon[shards]
-        self.needs[shards[chosen]] = positions[chosen]
+        self.needs[shards[chosen]] = ticks[chosen]
         self._queue = [(-1, shard) for shard in self._wanted]
         self._horizon = self._at
 
     def consumed(self, stop: int, used: Iterable[int], now: float) -> list[Close]:
         """Note that the reader handed out all before `stop`, and holds `used` open. Return the shards to close."""
-        if not len(self.needs):  # it read single samples before any run of batches
+        if not len(self.needs):  # it read single samples before any chunk of batches
             self._begin(stop)
             self._first = stop
         using = dict.fromkeys(shard for shard in used if self._sizes[shard])
@@ -161,7 +163,7 @@ class ShardMachine:
             self.open.move_to_end(shard)
         self._at = self._stop = stop
         due = np.flatnonzero(self.needs <= stop)
-        self.needs[due] = self._next_needs(stop, due)
+        self.needs[due] = self._next_needs(Tick(stop), due)
         for shard in due[self.needs[due] > stop].tolist():  # its use is over
             if shard not in self.under_way:
                 self._try_again(shard)
@@ -248,14 +250,14 @@ class ShardMachine:
         """Return how many seconds an epoch lasts at the present pace."""
         return max(self._samples, 1) / self._pace.rate(self._samples)
 
-    def seconds_to(self, position: int) -> float:
-        """Return in how many seconds the run reaches that position; 0 if it has."""
-        return max(position - self._at, 0) / self._pace.rate(self._samples)
+    def seconds_to(self, tick: int) -> float:
+        """Return in how many seconds the run reaches that tick; 0 if it has."""
+        return max(tick - self._at, 0) / self._pace.rate(self._samples)
 
     # --- inside
 
     def _begin(self, start: int) -> None:
-        self.needs = self._next_needs(start, None)
+        self.needs = self._next_needs(Tick(start), None)
         self._tried[:] = False
         self._tried[list(self.under_way)] = True
         self._ahead.clear()
@@ -285,8 +287,8 @@ class ShardMachine:
         if self._ahead.pop(shard, None) is not None:
             self._ahead_bytes -= int(self._sizes[shard])
 
-    def _go_on(self, position: int, now: float) -> None:
-        self._pace.reached(position, now, self._samples)
+    def _go_on(self, tick: int, now: float) -> None:
+        self._pace.reached(tick, now, self._samples)
         self.blocked = False
 
     def _closed(self, using: Container[int]) -> list[Close]:

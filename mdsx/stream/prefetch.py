@@ -2,7 +2,7 @@
 
 They never hold a lease, and never raise a failure of storage: the next read of that shard raises it, and `Shards` keeps
 the error of a shard that failed its check for that read. The reader's next call raises any other error. All prefetchers
-of a process share their threads (see mdsx/process/threads.py).
+of a process share their threads (see mdsx/base/process/threads.py).
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import PREFETCH, THREADS, Scheduler
 from mdsx.errors import MdsxError
-from mdsx.order import Course
-from mdsx.process import PREFETCH, THREADS, Scheduler
+from mdsx.order import Course, Tick, block_bytes, room_ahead
 from mdsx.shards import View
-from mdsx.sizes import format_size
 from mdsx.storage.cache import ShardNeeds, Verdict
-from mdsx.stream.batching import Steps
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
-from mdsx.warn import warn
+from mdsx.stream.steps import Steps
 
-_LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each process
-_SHARDS_AHEAD = 64  # more gain nothing
 _LONGEST_WAIT = 30.0  # seconds
 _TWICE = 1 / 400  # of an epoch's bytes may be read by range while their shards come; headers and gaps add to that
 _LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
@@ -34,14 +30,14 @@ _LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another 
 
 class Prefetcher:
     """Brings the shards of `view` for one reader; `machine` decides which, and when. Only the reader's thread calls the
-    methods; their positions count over all epochs."""
+    methods."""
 
     def __init__(self, view: View, machine: ShardMachine, scheduler: Scheduler = THREADS) -> None:
         self._shared = _Shared(view, machine, scheduler)
         self._end = weakref.finalize(self, _close, self._shared)
 
     def reading(self, start: int, stop: int, shards: Iterable[int], first_reads: FirstReads | None = None) -> None:
-        """Note that positions `start` up to `stop` are being read, with `shards`.
+        """Note that ticks `start` up to `stop` are being read, with `shards`.
 
         After a jump, it calls `first_reads(stop)`: see ShardMachine.first_reads.
         """
@@ -113,7 +109,7 @@ class Prefetcher:
 
 
 FirstReads = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], int]]
-"""start -> positions, shards, until: when shards are first read from `start` up to `until`."""
+"""start -> ticks, shards, until: when shards are first read from `start` up to `until`."""
 
 
 class _Shared:
@@ -184,9 +180,9 @@ def _work(shared: _Shared) -> None:
 def prefetcher_of(
     view: View,
     course: Course,
-    batching: Steps,
+    steps: Steps,
     *,
-    start: int,
+    start: Tick,
     rank: int,
     processes: int,
     pace: Pace,
@@ -200,49 +196,28 @@ def prefetcher_of(
     if limit is None:
         return None
 
-    def next_needs(position: int, shards: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        needs, end = course.next_needs(position, shards), batching.window_end(position)
-        return np.where(needs < end, position, needs) if end > position else needs
+    def next_needs(tick: Tick, shards: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        needs, end = course.next_needs(tick, shards), steps.window_end(tick)
+        return np.where(needs < end, tick, needs) if end > tick else needs
 
     machine = ShardMachine(
         view.side_needs.next_needs(next_needs),
         view.cached_sizes,
-        view.side_needs.spread(course.shards_of(start, batching.divided, rank, batching.world_size)),
+        view.side_needs.spread(course.shards_of(start, steps.period, rank, steps.world_size)),
         pace,
         samples=course.samples,
-        look_ahead=_look_ahead(view, course, batching, limit, processes),
+        look_ahead=_look_ahead(view, course, steps, limit, processes),
         share=limit // (2 * processes),
-        twice=_TWICE * int(view.raw_sizes.sum()) / max(processes, batching.world_size),
+        twice=_TWICE * int(view.raw_sizes.sum()) / max(processes, steps.world_size),
     )
     return Prefetcher(view, machine, scheduler)
 
 
-def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_size: int) -> None:
-    """Warn if the cache cannot hold the shards that the node's ranks draw on at a time."""
-    limit = view.cache_limit
-    if limit is None or not course.samples:
-        return
-    active = course.active_shards(ranks_here * -(-course.lanes // world_size))
-    needed = view.bytes_of(active)
-    if limit < needed:
-        missing, shards = 1 - limit / needed, int((view.counts > 0).sum())
-        requests = max(round(missing * course.samples), shards)
-        warn(
-            f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
-            f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
-            f"An epoch costs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
-            f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
-            f"{course.shuffle_block}"
-        )
-
-
-def _look_ahead(view: View, course: Course, batching: Steps, limit: int, processes: int) -> int:
-    """Return how many bytes of shards a process brings ahead: a fourth of the room beside the shards in use on the
-    node, because it evicts shards that are needed later; or a lane's next block, if there is room."""
-    sizes = view.raw_sizes
-    lanes = processes * -(-course.lanes // batching.world_size)
-    active = view.bytes_of(course.active_shards(lanes)) if course.samples else 0
-    spare = max(limit - active, 0) // processes
-    block = int(sizes.sum()) * course.shuffle_block // (max(course.samples, 1) * course.lanes)
-    most = max(block, min(_SHARDS_AHEAD * int(sizes.max(initial=0)), spare // 4))
-    return max(min(most, spare, _LOOK_AHEAD), int(sizes.max(initial=1)))
+def _look_ahead(view: View, course: Course, steps: Steps, limit: int, processes: int) -> int:
+    """Return how many bytes of shards a process brings ahead of their need, in the room beside the shards that are in
+    use on the node."""
+    sizes, samples = view.raw_sizes, course.samples
+    lanes = processes * -(-course.lanes // steps.world_size)
+    active = view.bytes_of(course.active_shards(lanes)) if samples else 0
+    block = block_bytes(int(sizes.sum()), samples=samples, lanes=course.lanes, shuffle_block=course.shuffle_block)
+    return max(int(room_ahead(block, int(sizes.max(initial=0)), max(limit - active, 0) // processes)), 1)

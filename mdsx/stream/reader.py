@@ -1,8 +1,8 @@
 """Reads a rank's batches of the global order as columns: locate, make local, gather.
 
-The reader reads runs of batches together: it groups their samples by shard, and visits each shard once. It verifies a
+The reader reads chunks of batches together: it groups their samples by shard, and visits each shard once. It verifies a
 mapped shard as a whole when it opens it. If a shard is not local, and will not come soon, the reader fetches samples by
-range (or the whole shard, if a run needs much of it). The first batch never waits: the reader fetches its samples by
+range (or the whole shard, if a chunk needs much of it). The first batch never waits: the reader fetches its samples by
 range, and starts the prefetch afterwards.
 """
 
@@ -15,25 +15,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import REQUESTS, THREADS, Counter, Owner, Scheduler, count
+from mdsx.base.work import Chunks, chunk_lengths
 from mdsx.errors import CorruptError
-from mdsx.order import Course
-from mdsx.process import REQUESTS, THREADS, Counter, Owner, Scheduler, count
+from mdsx.order import Course, Tick
 from mdsx.shards import Columns, Selection, View
-from mdsx.stream.batching import RankShare, Steps, Task, in_lists, run_sizes
 from mdsx.stream.damaged import Failure, sound_columns
-from mdsx.stream.layouts import RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
+from mdsx.stream.steps import RankGroups, Steps, Task
 
-_WORTH_FETCHING = 4  # fetch a shard whole if a run needs a fourth of it
-FIRST_READS = 2**14  # positions of a rank to look at after a jump
-_RUN_BYTES = 2**24
-_RUN_BATCHES = 256
-_RUN_SAMPLES = 512  # at least that many if batches are tiny
-_RUNS_IN_BLOCK = 8
-_RUN_LANES = 2**20
+_WORTH_FETCHING = 4  # fetch a shard whole if a chunk needs a fourth of it
+FIRST_READS = 2**14  # ticks of a rank to look at after a jump
+_CHUNK_BYTES = 2**24
+_CHUNK_BATCHES = 256
+_CHUNK_SAMPLES = 512  # at least that many if batches are tiny
+_CHUNKS_IN_BLOCK = 8
+_CHUNK_LANES = 2**20
 _STAND_INS = 64
+_FIRST = Tick(0)
 
 
 class Batch(NamedTuple):
@@ -59,7 +60,7 @@ class _Runtime:
     def __init__(self, prefetcher: Prefetcher | None, scheduler: Scheduler) -> None:
         self.owner = Owner()
         self.prefetcher = prefetcher
-        self.begun = False  # the first run was found
+        self.begun = False  # the first chunk was found
         self.damaged = set[int]()  # shards to read sample by sample
         self.pool = scheduler.crew(REQUESTS, iteration=True)
 
@@ -74,7 +75,7 @@ class RankReader:
         self,
         view: View,
         course: Course,
-        batching: Steps,
+        steps: Steps,
         rank: int,
         *,
         pace: Pace | None = None,
@@ -88,7 +89,7 @@ class RankReader:
     ) -> None:
         self.view = view
         self.course = course
-        self.batching = batching
+        self.steps = steps
         self.rank = rank
         self._pace = Pace() if pace is None else pace
         self._processes = processes
@@ -102,8 +103,8 @@ class RankReader:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}
 
-    def prepare(self, start: int) -> None:
-        """Compute what reading from position `start` on needs for all shards: processes that are forked from this one
+    def prepare(self, start: Tick) -> None:
+        """Compute what reading from `start` on needs for all shards: processes that are forked from this one
         then share it."""
         view = self.view
         if view.cache_limit is not None and len(view.counts):
@@ -111,29 +112,30 @@ class RankReader:
             self.course.prepare(start)
 
     def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
-        """Yield the rank's share of each of `tasks` of one epoch, read as one run; with `joined`, one batch."""
-        share = self.batching.rank_share(tasks, self.course, self.rank)
-        positions, counts, spares, begin, start, stop, done, located = share
+        """Yield the rank's share of each of `tasks` of one epoch, read as one chunk; with `joined`, one batch."""
+        ticks, counts, located = self.steps.rank_share(tasks, self.course, self.rank)
+        start, stop, done = tasks[0].start, max(task.stop for task in tasks), tasks[-1].done
         lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
         if len(lacking):
-            positions = np.insert(positions, np.cumsum(counts)[lacking], spares[lacking])
+            spares = np.array([task.start for task in tasks])
+            ticks = np.insert(ticks, np.cumsum(counts)[lacking], spares[lacking])
             counts[lacking] = 1
             located = None
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
-        shards, samples = self._locate(positions) if located is None else located
-        added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
+        shards, samples = self._locate(ticks) if located is None else located
+        added = NOTHING_ADDED if self._info is None else self._info.of(ticks, shards, samples)
         runtime = self._runtime(start)
         prefetcher, first = runtime.prefetcher, not runtime.begun
         wanted = [] if prefetcher is None else np.unique(self.view.expand(shards, samples)[0]).tolist()
         if prefetcher is not None and not first:
             prefetcher.reading(start, stop, wanted, self._first_reads)
-        sizes = [len(positions)] if joined else counts.tolist()
+        sizes = [len(ticks)] if joined else counts.tolist()
         places, found = self._select(runtime, shards, samples)
         if prefetcher is not None and first:
             prefetcher.reading(start, stop, wanted, self._first_reads)
         runtime.begun = True
-        positions -= begin
-        groups = [[task.groups.groups] if task.groups is not None else [] for task in tasks]
+        positions = ticks - self._epoch_start(start)
+        groups = [[task.groups] if task.groups is not None else [] for task in tasks]
         if joined:
             groups = [[each for of_task in groups for each in of_task]]
         edges = pairwise(accumulate(sizes, initial=0))
@@ -169,43 +171,43 @@ class RankReader:
             if len(tasks) == 1 and not damaged:
                 raise
         if len(tasks) == 1:
-            yield self.read_sound(tasks[0])
+            yield self.read_undamaged(tasks[0])
             return
         for task in tasks[done:]:
             yield from self.read_each([task])
 
-    def read_sound(self, task: Task) -> Batch:
+    def read_undamaged(self, task: Task) -> Batch:
         """Return the rank's share of `task` without damaged samples. Raise the errors of whole shards."""
-        share = self.batching.rank_share([task], self.course, self.rank)
+        share = self.steps.rank_share([task], self.course, self.rank)
         stand_in = self._stand_in and not share.counts[0]
-        groups = [task.groups.groups] if task.groups is not None and not stand_in else []
-        positions = share.spares if stand_in else share.positions
-        return self._read_sound(share, positions, stand_in=stand_in, groups=groups)
+        groups = [task.groups] if task.groups is not None and not stand_in else []
+        ticks = np.array([task.start]) if stand_in else share.ticks
+        return self._read_undamaged(task, ticks, stand_in=stand_in, groups=groups)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
         """Yield single undamaged samples of any rank, some more than a batch has: from the start of `task` on, and
         after the epoch's end from its start."""
-        total, share = self.course.epoch_samples, self.batching.rank_share([task], self.course, self.rank)
-        for number in range(min(self.batching.step_samples + _STAND_INS, total)):
-            position = share.begin + (task.start + number) % total
-            batch = self._read_sound(share, np.array([position]), stand_in=True)
+        total, begin = self.course.epoch_samples, self._epoch_start(task.start)
+        for number in range(min(self.steps.step_samples + _STAND_INS, total)):
+            tick = begin + (task.start - begin + number) % total
+            batch = self._read_undamaged(task, np.array([tick]), stand_in=True)
             if not batch.damaged:
                 yield batch
 
-    def _read_sound(
-        self, share: RankShare, positions: NDArray[np.int64], *, stand_in: bool, groups: Sequence[RankGroups] = ()
+    def _read_undamaged(
+        self, task: Task, ticks: NDArray[np.int64], *, stand_in: bool, groups: Sequence[RankGroups] = ()
     ) -> Batch:
-        """Return the undamaged samples at `positions`, counted over all epochs, while the task of `share` is read."""
-        runtime = self._runtime(share.first)
-        shards, samples = self._locate(positions)
-        added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
-        positions = positions - share.begin
+        """Return the undamaged samples at `ticks` while `task` is read."""
+        runtime = self._runtime(task.start)
+        shards, samples = self._locate(ticks)
+        added = NOTHING_ADDED if self._info is None else self._info.of(ticks, shards, samples)
+        positions = ticks - self._epoch_start(task.start)
         try:
             columns, kept, wrong = sound_columns(
                 self.view, shards, samples, self._select_each, views=self._views, stored=self._stored
             )
         finally:
-            self._let_go(runtime, share.done, np.unique(self.view.expand(shards, samples)[0]).tolist())
+            self._let_go(runtime, task.done, np.unique(self.view.expand(shards, samples)[0]).tolist())
         damaged = [
             Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
             for place in sorted(wrong)
@@ -214,9 +216,13 @@ class RankReader:
         of_kept = added.to(columns, kept)
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups, **of_kept)
 
-    def _locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _epoch_start(self, tick: Tick) -> int:
+        """Return the first tick of the epoch of `tick`."""
+        return tick - tick % self.course.epoch_samples
+
+    def _locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the shards of samples, and their numbers there as stored."""
-        shards, samples = self.course.locate(positions)
+        shards, samples = self.course.locate(ticks)
         return shards, self.view.stored(shards, samples)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
@@ -227,26 +233,27 @@ class RankReader:
                 return [*found.each()]
             except CorruptError:
                 runtime.damaged.add(shard)
-        return self.view.select_sound(shard, samples)
+        return self.view.select_undamaged(shard, samples)
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """Return how many samples the rank has of each task."""
-        return [self.batching.share(task, self.rank) for task in tasks]
+        return [self.steps.share(task, self.rank) for task in tasks]
 
-    def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-        """Yield `tasks` in runs to read together. Runs grow from one batch, so that the first comes soon."""
-        return in_lists(tasks, run_sizes(1, self._longest_run()))
+    def chunks(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
+        """Yield `tasks` in chunks to read together. They grow from one task, so that the first batch comes soon."""
+        return Chunks(tasks, chunk_lengths(1, self.longest_chunk))
 
-    def _longest_run(self) -> int:
+    @property
+    def longest_chunk(self) -> int:
         """Return the most batches to read together: some megabytes, or hundreds."""
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
-        step = self.batching.step_samples
-        size = max(step // self.batching.world_size, 1)
-        batches = min(_RUN_BYTES // max(sample * size, 1), _RUN_BATCHES)
-        batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // size)
-        if self.view.cache_limit is not None:  # prefetch continues and shards close only after a run
-            batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * step))
-        batches = min(batches, _RUN_LANES // self.course.lanes)  # computing positions takes time for each lane
+        step = self.steps.step_samples
+        size = max(step // self.steps.world_size, 1)
+        batches = min(_CHUNK_BYTES // max(sample * size, 1), _CHUNK_BATCHES)
+        batches = max(batches, min(_CHUNK_BYTES // max(sample, 1), _CHUNK_SAMPLES) // size)
+        if self.view.cache_limit is not None:  # prefetch continues and shards close only after a chunk
+            batches = min(batches, self.course.shuffle_block // (_CHUNKS_IN_BLOCK * step))
+        batches = min(batches, _CHUNK_LANES // self.course.lanes)  # computing ticks takes time for each lane
         return max(int(batches), 1)
 
     def close(self) -> None:
@@ -257,14 +264,14 @@ class RankReader:
                 runtime.prefetcher.close()
             runtime.pool.shutdown(wait=False)
 
-    def _runtime(self, start: int = 0) -> _Runtime:
-        """`start`: the position that is read first."""
+    def _runtime(self, start: Tick = _FIRST) -> _Runtime:
+        """`start`: the tick that is read first."""
         runtime = self._runtime_or_none
         if runtime is None or not runtime.owner.here:
             prefetcher = prefetcher_of(
                 self.view,
                 self.course,
-                self.batching,
+                self.steps,
                 start=start,
                 rank=self.rank,
                 processes=self._processes,
@@ -276,13 +283,13 @@ class RankReader:
 
     def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """See ShardMachine.first_reads."""
-        size, ranks, epoch = self.batching.divided, self.batching.world_size, self.course.epoch_samples
+        size, ranks, epoch = self.steps.period, self.steps.world_size, self.course.epoch_samples
         batches = max(FIRST_READS * ranks // size, 1)
         end = (start // epoch + 1) * epoch
         starts = np.arange(start, min(start + batches * size, end), size)
         stops = np.minimum(starts + size, end)
-        positions, counts = self.course.rank_positions(starts, stops, self.rank, ranks)
-        shards, places = self.view.drawn(*self.course.locate(positions))
+        ticks, counts = self.course.rank_ticks(starts, stops, self.rank, ranks)
+        shards, places = self.view.drawn(*self.course.locate(ticks))
         shards, firsts = np.unique(shards, return_index=True)
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))
 

@@ -1,9 +1,9 @@
-"""A run: the only object that knows (epoch, position) and the next pass over the data; and the iterations that move it.
+"""A run: the only object that knows the cursor and the next pass over the data; and the iterations that move it.
 
 A run moves when `next()` returns a batch, and at no other moment. It does no I/O and needs no PyTorch.
 
-The position counts the samples of the epoch's global order handed out over all ranks. A *pass* is one iteration
-(`for batch in loader`); it begins when its first batch is handed out.
+The cursor says what was handed out over all ranks. A *pass* is one iteration (`for batch in loader`); it begins when
+its first batch is handed out.
 
 | before | the next pass |
 |---|---|
@@ -16,15 +16,14 @@ The position counts the samples of the epoch's global order handed out over all 
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
+from mdsx.base.process import Owner, Turn
+from mdsx.base.warn import warn
 from mdsx.errors import UsageError, shown
-from mdsx.process import Turn
-from mdsx.stream.batching import Batching, Place, Steps, Task
-from mdsx.warn import warn
+from mdsx.stream.steps import Cursor, Steps, Task
 
 NOTHING = object()
 """What a task leaves on a rank that has no part of it: the iteration hands out the next one."""
@@ -33,39 +32,27 @@ NOTHING = object()
 class Left(NamedTuple):
     """A pass that its user left, once the next one begins."""
 
-    epoch: int
-    position: Place
+    cursor: Cursor
     following: int  # the epoch of the next pass
 
 
-def _first_position(epoch: int, before: Place) -> Place:
-    return 0
-
-
 class Run:
-    """(epoch, position) of the next sample to hand out, and the iteration that handed out the one before.
+    """The cursor of the next step to hand out, and the iteration that handed out the one before.
 
-    References to iterations are weak: one that its user dropped has left its pass. `start(epoch, place)` is where
-    `epoch` begins in a run that is at `place`: at position 0 by default. `continuous`: each epoch begins where the one
-    before it was left.
+    References to iterations are weak: one that its user dropped has left its pass. `epoch_steps`: the steps of each
+    epoch, if they are fixed; each begins where the one before it was left.
     """
 
-    def __init__(
-        self,
-        *,
-        shuffled: bool = True,
-        start: Callable[[int, Place], Place] = _first_position,
-        continuous: bool = False,
-    ) -> None:
-        self.epoch = 0
-        self.position: Place = start(0, None)
-        self._shuffled = shuffled
-        self._start_of, self._continuous = start, continuous
-        self._unfinished = False  # a pass handed out batches of the epoch, and its rest does not come next
+    def __init__(self, *, shuffled: bool = True, epoch_steps: int | None = None) -> None:
+        self.cursor = Cursor()
+        self.epoch_steps = epoch_steps
+        self.shuffled = shuffled
+        self._unfinished = False  # a pass handed out batches of the epoch, and the remainder was abandoned
         self._iteration: ref[Any] | None = None
         self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
-        self._start: tuple[int, Place] = (0, self.position)  # of the pass
-        self._failed: tuple[int, Place] | None = None  # place of the batch that failed
+        self.start = self.cursor
+        """Where the pass began; or where `load` or `set_epoch` began the next one."""
+        self._failed: Cursor | None = None  # of the batch that failed
         self._failures = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,35 +60,53 @@ class Run:
         unfinished = self._unfinished and not self._under_way
         return {**self.__dict__, "_iteration": None, "_quit": False, "_unfinished": unfinished}
 
+    def epoch_of(self, cursor: Cursor) -> int:
+        """Return the run's epoch at a cursor."""
+        return cursor.epoch if self.epoch_steps is None else cursor.step // self.epoch_steps
+
+    def start_of(self, epoch: int) -> Cursor:
+        """Return where an epoch of the run begins, if it comes next."""
+        return Cursor(epoch) if self.epoch_steps is None else self.cursor._replace(step=epoch * self.epoch_steps)
+
     @property
-    def coming(self) -> tuple[int, Place]:
-        """Return (epoch, position) of the next batch: in the open pass if there is one, else in the next."""
+    def epoch(self) -> int:
+        """Return the run's epoch at its cursor."""
+        return self.epoch_of(self.cursor)
+
+    @property
+    def coming(self) -> Cursor:
+        """Return the cursor of the next batch: in the open pass if there is one, else in the next."""
         if self._unfinished and not self._under_way:
             return self._following
-        return self.epoch, self.position
+        return self.cursor
 
-    def place(self, iteration: object) -> tuple[int, Place]:
-        """Return (epoch, position) of the next batch of `iteration`, in its open pass or in the next one."""
+    @property
+    def coming_epoch(self) -> int:
+        """Return the run's epoch there."""
+        return self.epoch_of(self.coming)
+
+    def cursor_of(self, iteration: object) -> Cursor:
+        """Return the cursor of the next batch of `iteration`, in its open pass or in the next one."""
         if self._unfinished and not self.has(iteration):
             return self._following
-        return self.epoch, self.position
+        return self.cursor
 
     def has(self, iteration: object) -> bool:
-        """Whether `iteration` handed out the last batch, with no load or set_epoch since."""
+        """Return whether `iteration` handed out the last batch, with no load or set_epoch since."""
         return self._iteration is not None and self._iteration() is iteration
 
     def left_before(self, iteration: object) -> Left | None:
         """Return the pass that was left if batches are skipped when `iteration` begins the next one."""
-        if not self._unfinished or not self._shuffled or self._continuous or self.has(iteration):
+        if not self._unfinished or not self.shuffled or self.epoch_steps is not None or self.has(iteration):
             return None
-        return Left(self.epoch, self.position, self._following[0])
+        return Left(self.cursor, self.epoch_of(self._following))
 
-    def hand_out(self, iteration: object, task: Task, batching: Steps) -> bool:
+    def hand_out(self, iteration: object, task: Task) -> bool:
         """Note that `iteration` hands out `task`; its first one begins a pass. Return whether the epoch has more."""
         if self._iteration is None or self._iteration() is not iteration:
-            self._start = self.place(iteration)
+            self.start = self.cursor_of(iteration)
             self._iteration = ref(iteration)
-        self.epoch, self.position = batching.after(task)
+        self.cursor = task.after
         self._unfinished = more = self.epoch == task.epoch
         if not more:
             self._iteration = None
@@ -110,13 +115,13 @@ class Run:
 
     def end(self, epoch: int) -> None:
         """End `epoch` without a batch, after a resume into a dropped tail."""
-        self._move(epoch + 1, self._start_of(epoch + 1, self.position))
+        self._move(self.start_of(epoch + 1))
 
     def failed(self, iteration: object) -> int:
         """Note that the next batch of `iteration` failed; keep the pass open. Return its failures in a row."""
-        place = self.place(iteration)
-        self._failures = self._failures + 1 if place == self._failed else 1
-        self._failed = place
+        cursor = self.cursor_of(iteration)
+        self._failures = self._failures + 1 if cursor == self._failed else 1
+        self._failed = cursor
         if self.has(iteration):
             self._unfinished = False
         return self._failures
@@ -129,10 +134,10 @@ class Run:
         """Make the next pass take the rest of the epoch that was left, if any."""
         self._unfinished = False
 
-    def load(self, epoch: int, position: Place) -> None:
-        """Begin the next pass at (epoch, position); end the open one."""
-        self._move(epoch, position)
-        self._start = epoch, position
+    def load(self, cursor: Cursor) -> None:
+        """Begin the next pass at `cursor`; end the open one."""
+        self._move(cursor)
+        self.start = cursor
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass `epoch` from its start. Change nothing if that epoch comes next anyway.
@@ -141,22 +146,10 @@ class Run:
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UsageError("epoch must be an integer of at least 0", found=shown(epoch))
-        if epoch != self.coming[0]:
-            self.load(epoch, self._start_of(epoch, self.position))
+        if epoch != self.coming_epoch:
+            self.load(self.start_of(epoch))
         elif not self._under_way:
-            self._start = self.coming
-
-    def after(self, batches: int, batching: Batching) -> tuple[int, int]:
-        """Return (epoch, position) after `batches` batches since the pass began, or since `load` or `set_epoch`."""
-        epoch, start = self._start
-        if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= batching.count(start):
-            raise UsageError(
-                "the epoch has fewer batches left", found=batches, expected=f"0 to {batching.count(start)}"
-            )
-        if batches == 0:
-            return epoch, start
-        stop = min(start + batches * batching.global_batch, batching.samples)
-        return batching.after(Task(epoch, start, stop))
+            self.start = self.coming
 
     def mark(self) -> dict[str, Any]:
         """Return an undo point."""
@@ -172,41 +165,61 @@ class Run:
         return not self._quit and self._iteration is not None and self._iteration() is not None
 
     @property
-    def _following(self) -> tuple[int, Place]:
-        epoch = self.epoch + 1 if self._shuffled else self.epoch
-        return epoch, self._start_of(epoch, self.position)
+    def _following(self) -> Cursor:
+        return self.start_of(self.epoch + 1 if self.shuffled else self.epoch)
 
-    def _move(self, epoch: int, position: Place) -> None:
-        self.epoch, self.position = epoch, position
+    def _move(self, cursor: Cursor) -> None:
+        self.cursor = cursor
         self._unfinished, self._iteration, self._quit = False, None, False
 
 
+class Batches(Protocol):
+    """The batches that an iteration hands out."""
+
+    @property
+    def steps(self) -> Steps:
+        """Return how their epochs are cut."""
+        ...
+
+    def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+        """Return the tasks from there to the epoch's end that this process hands out, and their batches or NOTHING."""
+        ...
+
+    def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
+        """Add to an error that was raised `times` times in a row for the batch at `cursor`."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was prepared."""
+        ...
+
+
 class Iteration(Iterator[Any]):
-    """Hands out what `_begin` yields. After an exception it continues in the same place.
+    """Hands out batches. After an exception it continues with the same one.
 
     Threads may take turns in `next()`. A second one at the same time gets a UsageError.
-    `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns of batches left out.
+    `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns of batches left out;
+    `owner`: the process that may iterate, if only one may.
     """
 
     _items: Iterator[tuple[Task, Any]] | None = None  # open only while this iteration has the run's pass
 
-    def __init__(self, run: Run, batching: Steps, source: str, *, warns: bool) -> None:
-        self._turn = Turn()
-        self.batching = batching
+    def __init__(self, run: Run, batches: Batches, source: str, *, warns: bool, owner: Owner | None = None) -> None:
+        self._turn, self._owner = Turn(), owner
+        self.batches = batches
         self._run, self._source, self._warns = run, source, warns
         self._epoch = -1  # of the items
         self._taken = self._over = False
-
-    @abstractmethod
-    def _begin(self, epoch: int, position: Place) -> Iterator[tuple[Task, Any]]:
-        """Return the tasks from there to the epoch's end that this process hands out, and their results or NOTHING."""
 
     def close(self) -> None:
         """Drop what was prepared: `next()` makes the next batch again. Raise UsageError if a thread is in `next()`."""
         self._turn.check()
         self._items = None
+        self.batches.close()
 
     def __next__(self) -> Any:
+        if self._owner is not None and not self._owner.here:
+            raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
         self._turn.take()
         try:
             return self._advance()
@@ -225,14 +238,14 @@ class Iteration(Iterator[Any]):
                 if self._items is None:
                     self._items = self._open()
                 task, made = next(self._items)
-                self._taken, self._over = True, not run.hand_out(self, task, self.batching)
+                self._taken, self._over = True, not run.hand_out(self, task)
                 if self._over:
                     self.close()
                 if made is not NOTHING:
                     return made
             except StopIteration:  # other workers have the rest, or there is none after a resume into a dropped tail
                 self._over = True
-                if run.place(self)[0] == self._epoch:
+                if run.epoch_of(run.cursor_of(self)) == self._epoch:
                     run.end(self._epoch)
             except BaseException as error:  # Ctrl-C may also come when the batch is made but not handed out
                 self._taken, self._over = taken, False
@@ -241,28 +254,27 @@ class Iteration(Iterator[Any]):
                 if isinstance(error, KeyboardInterrupt):
                     run.quit(self)
                 else:
-                    self._failed(error, run.failed(self))
+                    self.batches.failed(error, run.failed(self), run.cursor_of(self))
                 raise
         self.close()
         raise StopIteration
 
-    def _failed(self, error: BaseException, times: int) -> None:
-        """Add to an error that was raised `times` times in a row for the same batch."""
-
     def _open(self) -> Iterator[tuple[Task, Any]]:
         if self._warns and (left := self._run.left_before(self)) is not None:
             self._warn_of(left)
-        self._epoch, position = self._run.place(self)
-        return self._begin(self._epoch, position)
+        cursor = self._run.cursor_of(self)
+        self._epoch = self._run.epoch_of(cursor)
+        return self.batches.begin(self, cursor)
 
     def _warn_of(self, left: Left) -> None:
+        epoch, steps = self._run.epoch_of(left.cursor), self.batches.steps
         try:
-            total = self.batching.count(self.batching.start(left.epoch, left.position))
-            missed = f"with {self.batching.count(left.position)} of its {total} batches not taken"
+            total = steps.count(self._run.start_of(epoch))
+            missed = f"with {steps.count(left.cursor)} of its {total} batches not taken"
         except TypeError:  # the number of steps of groups may not be known
             missed = "before its last batch"
         message = (
-            f"epoch {left.epoch} was left {missed}, and "
+            f"epoch {epoch} was left {missed}, and "
             f"this is epoch {left.following}; {self._source}.resume() before the `for` takes the batches that are left"
         )
         warn(message, seen_by="process")  # each time: it skips other batches

@@ -6,15 +6,12 @@ size.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from inspect import Parameter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.cached import cached_property
+from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError
 from mdsx.order import sample_seeds
 from mdsx.shards import Columns, View
@@ -53,15 +50,14 @@ class SampleInfo:
         self.column, self._with_seeds = column, seeds
         self._view, self._epoch_samples, self._seed = view, epoch_samples, seed
 
-    def of(self, positions: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]) -> Added:
-        """Return what is added to samples. Positions count over all epochs, shards are numbered in the view, samples as
-        stored."""
-        epochs, places = np.divmod(positions, self._epoch_samples)
-        seeds = sample_seeds(self._seed, epochs, places)
+    def of(self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]) -> Added:
+        """Return what is added to samples. Shards are numbered in the view, samples as stored."""
+        epochs, positions = np.divmod(ticks, self._epoch_samples)
+        seeds = sample_seeds(self._seed, epochs, positions)
         if self.column is None:
             return Added(None, None, seeds)
         datasets = np.searchsorted(self._view.firsts, shards, side="right") - 1
-        fields = (epochs, places, datasets, self._stored_firsts[shards] + samples, seeds.view(np.int64))
+        fields = (epochs, positions, datasets, self._stored_firsts[shards] + samples, seeds.view(np.int64))
         return Added(self.column, np.stack(fields, axis=1), seeds if self._with_seeds else None)
 
     @cached_property
@@ -81,19 +77,6 @@ def info_records(fields: NDArray[np.int64]) -> list[Info]:
     """Return the fields of each sample, by name."""
     columns = [values.tolist() for values in info_columns(fields).values()]
     return [Info(zip(INFO_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def takes_generator(transform: Callable[..., Any]) -> bool:
-    """Return whether a transform is called with a generator too: if it has exactly two required positional parameters.
-
-    Parameters with defaults, `*args` and keywords do not count. A callable without a signature gets the sample only.
-    """
-    try:
-        parameters = inspect.signature(transform).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in positional and each.default is Parameter.empty for each in parameters) == 2
 
 
 def generator(seed: int) -> np.random.Generator:

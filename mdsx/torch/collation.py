@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from mdsx.format import ColumnType
-from mdsx.loader import Kit, join_samples
+from mdsx.format import ColumnType, Number
+from mdsx.loader import ArrayBackend, join_samples
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -45,22 +45,32 @@ def _column(kind: ColumnType, values: Any) -> Any:
             return listed(values)
         if not kind.scalar:
             return values
-        return [_tensor(kind, value) if isinstance(value, np.ndarray) else _scalar(kind, value) for value in values]
+        dtype, number = _dtype(kind), kind.number
+        return [
+            _viewed(torch.from_numpy(value), dtype) if isinstance(value, np.ndarray) else _scalar(number, value)
+            for value in values
+        ]
     return _tensor(kind, values)
 
 
 def _tensor(kind: ColumnType, values: np.ndarray[Any, Any] | torch.Tensor) -> torch.Tensor:
-    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-    if kind.base == "bfloat16":
-        return tensor.view(torch.bfloat16)
-    return tensor.view(torch.bool) if kind.base == "bool" and tensor.dtype == torch.uint8 else tensor
+    return _viewed(torch.from_numpy(values) if isinstance(values, np.ndarray) else values, _dtype(kind))
 
 
-def _scalar(kind: ColumnType, value: Any) -> Any:
-    """A nullable scalar: a Python number or None; bfloat16 arrives as its bits."""
-    if kind.base == "bfloat16" and value is not None:
-        return torch.tensor([int(value)], dtype=torch.uint16).view(torch.bfloat16).item()
+def _dtype(kind: ColumnType) -> torch.dtype | None:
+    """Return the type of tensors whose stored items NumPy has as another type; PyTorch has it under the same name."""
+    return None if not kind.scalar or kind.number.native else getattr(torch, kind.base)
+
+
+def _viewed(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return tensor if dtype is None else tensor.view(dtype)
+
+
+def _scalar(number: Number, value: Any) -> Any:
+    """A nullable scalar: a Python number or None. A type that NumPy lacks arrives as its bits."""
+    if isinstance(value, np.generic):
+        value = number.numpy(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
-TENSORS = Kit(array=_tensor, column=_column, listed=listed, collate=collate)
+TENSORS = ArrayBackend(array=_tensor, column=_column, listed=listed, collate=collate)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
+from torch.utils.data import default_collate
+
 from mdsx.errors import UsageError
+from mdsx.torch.collation import collate
 
 _CLASSES = (  # module, class, name in messages
     ("accelerate.data_loader", "DataLoaderDispatcher", "Accelerate"),
@@ -41,6 +44,23 @@ def divider() -> Divider | None:
                     return Divider(known[cls], owner.batch_size * ranks if fills else 0)
         frame = frame.f_back
     return None
+
+
+def check_batched_once(dataset: object) -> None:
+    """Raise UsageError if a DataLoader would collate the batches of `dataset`, which begins to iterate, again.
+
+    The DataLoader calls `iter(dataset)` in an object that has its collate_fn.
+    """
+    fetcher = sys._getframe(2).f_locals.get("self")
+    if (
+        getattr(fetcher, "dataset", None) is dataset
+        and getattr(fetcher, "auto_collation", False)
+        and getattr(fetcher, "collate_fn", None) in (default_collate, collate)
+    ):
+        raise UsageError(
+            "both StreamingDataset and PyTorch's DataLoader have a batch_size: it would make batches of batches",
+            hint="give the DataLoader batch_size=None, or use StreamingDataLoader",
+        )
 
 
 def gathers_tensors() -> bool:

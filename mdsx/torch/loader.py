@@ -1,37 +1,24 @@
-"""StreamingDataLoader: the batches of a StreamingDataset, made in a thread or in worker processes."""
+"""StreamingDataLoader: the batches of a StreamingDataset, made in threads or in worker processes."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from copy import copy
-from typing import Any, Unpack
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-# NumPy imports these two on first use. Import them before workers are forked: a worker may garbage-collect inherited
-# loaders during an import, which breaks it.
-import numpy.ma
-import numpy.random  # noqa: F401
+# NumPy imports this on first use. Import it before workers are forked: a worker may garbage-collect inherited loaders
+# during an import, which breaks it.
+import numpy.ma  # noqa: F401
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from mdsx.errors import UsageError, shown
-from mdsx.loader import BatchLoader, Collate, OnError, Uneven, rows_of
-from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
-from mdsx.stream import Batching, Layout, Place, Steps, Task
+from mdsx.base.mosaicml import STREAMING_DATA_LOADER, explain
+from mdsx.errors import UsageError
+from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching
+from mdsx.stream import Batching
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.dividing import gathers_tensors, uneven_shares
-from mdsx.torch.workers import WorkerOptions, Workers
-
-
-class LoaderOptions(WorkerOptions, total=False):
-    """More arguments of `StreamingDataLoader`, beside those of `WorkerOptions`.
-
-    Attributes:
-        max_skipped: With on_error="skip": the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
-            once more than this share of the samples read so far on this rank, or of 1,000 if these are fewer, were left
-            out. The counts are those of `stats()`: a resumed program counts from 0.
-    """
-
-    max_skipped: float | None
+from mdsx.torch.pinning import pinned
+from mdsx.torch.worker import draw_seed, setup_worker
 
 
 class StreamingDataLoader(BatchLoader):
@@ -58,28 +45,37 @@ class StreamingDataLoader(BatchLoader):
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
             with `mdsx.MaxTokens`.
         batching: `mdsx.Pack` or `mdsx.MaxTokens`: packed rows or length-bounded batches instead of batches of samples,
-            see docs/batches.md. A `transform` is applied to each sample before it is packed.
+            see docs/batches.md. A transform is applied to each sample before it is packed.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
             the ranks as a shorter batch.
-        collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
-            `transform`.
         uneven: What the ranks get of a last batch that they cannot divide evenly. "empty": shares of different sizes;
             a rank without samples gets a batch of 0 samples with the structure of the others. "repeat": batches of one
             size on all ranks, filled up with repeated samples, and in every batch a mask, bool [n], which is False for
             these: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
-        on_error: "skip" leaves out samples that are damaged, or for which `transform` raises. Each is logged (by the
+        collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
+            transform.
+        on_error: "skip" leaves out samples that are damaged, or for which the transform raises. Each is logged (by the
             logger "mdsx") and counted in `stats().skipped`. Positions count it, so ranks keep equal numbers of
             batches. A batch with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are
             raised.
+        max_skipped: With on_error="skip": the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
+            once more than this share of the samples read so far on this rank, or of 1,000 if these are fewer, were left
+            out. The counts are those of `stats()`: a resumed program counts from 0.
         pin_memory: Whether tensors are copied to pinned memory.
         progress: Whether to show one line with the epoch's progress and the statistics of the last ten seconds. It is
             shown on rank 0, on stderr, if that is a terminal or a notebook.
-        num_workers: 0 prepares batches in a background thread, which is faster unless `transform` is slow; n > 0 in n
-            processes. Neither changes which samples are in a batch.
-        options: `max_skipped`, see `mdsx.torch.LoaderOptions`; and more about worker processes, see
-            `mdsx.torch.WorkerOptions`.
+        num_threads: How many threads prepare batches. More than one helps if the transform is slow and releases the
+            GIL, as decoders of images do.
+        num_workers: n > 0 prepares batches in n processes instead, which helps if the transform is slow and holds the
+            GIL. Neither changes which samples are in a batch. The arguments that follow are those of PyTorch's
+            `DataLoader`, for n > 0.
+        prefetch_factor: What each worker prepares ahead: that many batches, or groups of up to 16 if they are small.
+        persistent_workers: Whether workers stay for the next epoch.
+        multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
+        worker_init_fn: Called in each worker with its number.
+        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
 
     Raises:
         UsageError: An argument is invalid, or differs from the dataset's.
@@ -91,16 +87,22 @@ class StreamingDataLoader(BatchLoader):
         dataset: StreamingDataset,
         batch_size: int | None = None,
         *,
-        batching: Layout | None = None,
+        batching: Batching | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
-        collate_fn: Collate | None = None,
         uneven: Uneven = "empty",
+        collate_fn: Collate | None = None,
         on_error: OnError = "raise",
+        max_skipped: float | None = None,
         pin_memory: bool = False,
         progress: bool = False,
+        num_threads: int = 1,
         num_workers: int = 0,
-        **options: Unpack[LoaderOptions],
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        multiprocessing_context: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+        timeout: float = 0,
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
@@ -111,9 +113,19 @@ class StreamingDataLoader(BatchLoader):
                 "batches of columns",
                 hint="give what it does to a sample as transform=, or use PyTorch's DataLoader(batch_size=None)",
             )
-        batch_size = rows_of(batch_size, batching, epoch_steps, collate_fn, uneven)
-        if dataset._batch_size is not None and dataset._batch_size != batch_size:
-            raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset._batch_size)
+        spec = replace(
+            dataset._reading.spec,
+            batching=checked_batching(batching),
+            batch_size=batch_size,
+            epoch_steps=epoch_steps,
+            drop_last=drop_last,
+            uneven=uneven,
+            collate_fn=collate_fn,
+            on_error=on_error,
+            max_skipped=max_skipped,
+        )
+        if dataset._batch_size is not None and dataset._batch_size != spec.rows:
+            raise UsageError("batch_size differs from the dataset's", found=spec.rows, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
                 "drop_last differs from the dataset's",
@@ -121,46 +133,38 @@ class StreamingDataLoader(BatchLoader):
                 expected=dataset._drop_last,
                 hint=f"give drop_last={dataset._drop_last} to the loader, or none to the dataset",
             )
-        if unknown := set(options) - set(LoaderOptions.__annotations__):
-            raise TypeError(f"StreamingDataLoader() got an unexpected keyword argument {min(unknown)!r}")
-        max_skipped = options.pop("max_skipped", None)
-        prefetch_factor = options.get("prefetch_factor")
-        for name, value, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
         self.dataset = dataset
-        self.num_workers = num_workers
+        self.num_threads, self.num_workers = num_threads, num_workers
         self.pin_memory = pin_memory
-        super().__init__(
-            dataset._data,
-            dataset._run,
-            batch_size,
-            batching=batching,
-            epoch_steps=epoch_steps,
-            drop_last=drop_last,
-            collate_fn=collate_fn,
-            uneven=uneven,
-            on_error=on_error,
-            max_skipped=max_skipped,
-            progress=progress,
+        workforce = Workforce(
+            num_threads,
+            num_workers,
+            prefetch_factor,
+            persistent_workers,
+            multiprocessing_context,
+            worker_init_fn,
+            timeout,
+            seed=draw_seed,
+            setup=setup_worker,
         )
-        self._workers = Workers(num_workers, options)
-        if num_workers == 0 and (prefetch_factor is not None or options.get("persistent_workers")):
-            raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
+        super().__init__(
+            dataset._reading.respecified(spec),
+            spec.batching.run(dataset._run, epoch_steps),
+            Ahead(workforce),
+            progress=progress,
+            finish=_pinned if pin_memory else None,
+        )
         dataset._loaders.add(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_workers": copy(self._workers)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.dataset._loaders.add(self)
 
     def __iter__(self) -> Iterator[Any]:
-        if gathers_tensors() and self._data.maker.uneven != "repeat" and isinstance(self._batching, Batching):
-            size, ranks = self._batching.last_size(self._run.coming[1]), self._batching.world_size
-            if size % ranks:
-                raise uneven_shares(ranks)
+        if gathers_tensors() and self._reading.spec.uneven != "repeat":
+            steps = self._steps
+            if steps.last_size(self._run.coming) % steps.world_size:
+                raise uneven_shares(steps.world_size)
         return super().__iter__()
 
     @property
@@ -168,21 +172,6 @@ class StreamingDataLoader(BatchLoader):
         """Return the loader itself: frameworks call `loader.sampler.set_epoch(epoch)` before each epoch."""
         return self
 
-    @property
-    def _worker_totals(self) -> Sequence[int]:
-        return self._workers.totals
 
-    def _restart(self) -> None:
-        super()._restart()
-        self._workers.forget()
-
-    def _open(self, batching: Steps, epoch: int, place: Place) -> Generator[tuple[Task, Any], None, None]:
-        if self.num_workers > 0:
-            return self._workers.batches(self._data, batching, epoch, place, self._meter)
-        return super()._open(batching, epoch, place)
-
-    def _handed_out(self, batching: Steps, tasks: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
-        tasks = super()._handed_out(batching, tasks)
-        if not (self.pin_memory and torch.cuda.is_available()):
-            return tasks
-        return ((task, pin(batch)) for task, batch in tasks)  # type: ignore[no-untyped-call]  # PyTorch's, untyped
+def _pinned(batch: Any) -> Any:
+    return pinned(batch) if torch.cuda.is_available() else batch

@@ -112,7 +112,9 @@ class PrometheusStats:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         labels = ["loader", "rank"]
-        found = [([name, str(loader._data.ranks[0])], loader.stats()) for name, loader in self._loaders.items()]
+        found = [
+            ([name, str(loader._reading.spec.ranks.part[0])], loader.stats()) for name, loader in self._loaders.items()
+        ]
         for field, (name, text) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)
             for values, stats in found:

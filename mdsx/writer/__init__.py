@@ -4,7 +4,18 @@ lengths."""
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
 from mdsx.writer.merge import join_parts, merge
-from mdsx.writer.resume import Options
+from mdsx.writer.options import WriterOptions
+from mdsx.writer.parts import write_part
 from mdsx.writer.writer import Writer
 
-__all__ = ["Appended", "Options", "Writer", "WrittenLengths", "append", "join_parts", "merge", "write_lengths"]
+__all__ = [
+    "Appended",
+    "Writer",
+    "WriterOptions",
+    "WrittenLengths",
+    "append",
+    "join_parts",
+    "merge",
+    "write_lengths",
+    "write_part",
+]

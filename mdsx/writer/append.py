@@ -100,11 +100,11 @@ def _append(storage: Storage, name: str) -> Appended:
     added = read_part(storage, name)
     sizes = {entry.key: entry.size for entry in storage.list(f"{name}/")}
     check_shards(storage.url, name, added, sizes)
-    held = [number for number, key in enumerate(before.names()) if key.startswith(f"{name}/")]
+    held = [number for number, key in enumerate(before.shard_names()) if key.startswith(f"{name}/")]
     if held:
-        entries = map(added.entry, range(len(added.counts)))
+        entries = map(added.shard_entry, range(len(added.counts)))
         new = [entry._replace(name=filenames.within(name, entry.name)) for entry in entries]
-        if [before.entry(number) for number in held] != new:
+        if [before.shard_entry(number) for number in held] != new:
             message = "the dataset has this part already, with other shards"
             hint = "the part was written again or repaired since: write what is new as another part"
             raise UsageError(message, file=f"{storage.url}/{name}", hint=hint)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.progress import Progress
+from mdsx.base.warn import warn
 from mdsx.errors import ChangedError, CorruptError, MissingError
 from mdsx.format import Index, LengthIdentity, LengthRule, filenames, length_rule, parse_index
-from mdsx.progress import Progress
 from mdsx.shards import (
     LengthFile,
     put_length_file,
@@ -24,7 +25,6 @@ from mdsx.shards import (
     write_length_file,
 )
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
-from mdsx.warn import warn
 
 _SNAPSHOTS = 4  # whose lengths may be extended: after a kill, or appends at the same time
 _TRIES = 8
@@ -195,5 +195,5 @@ def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:
 
 
 def _read(file: LengthFile | None) -> dict[int, NDArray[np.uint32]]:
-    """Return the lengths of the shards that are sound."""
+    """Return the lengths of the shards that are undamaged."""
     return {} if file is None else {shard: part for some in file.read(range(file.shards)) for shard, part in some}

@@ -66,7 +66,8 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
     if stored_shards(storage):
         hint = "keep its index, and add parts with `mdsx append`"
         raise UsageError("there are shards beside the parts, which the index would lose", file=storage.url, hint=hint)
-    sizes = {entry.key: entry.size for entry in storage.list(filenames.PARTS)}
+    listed = [entry for prefix in (filenames.PARTS, filenames.RUNS) for entry in storage.list(prefix)]
+    sizes = {entry.key: entry.size for entry in listed if not filenames.parse_run_sign(entry.key)}
     names = _part_names(storage.url, sizes, parts)
     with ThreadPoolExecutor(_THREADS) as pool:
         indexes = list(pool.map(lambda name: read_part(storage, name), names))
@@ -122,7 +123,7 @@ def read_part(storage: Storage, name: str) -> Index:
 def check_shards(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> None:
     """Raise MissingError for a shard of the part in the folder `name` that is not among the files that are there, or
     has another size. `sizes`: of these, by key."""
-    for key, size in zip(index.names(name), index.sizes.tolist(), strict=True):
+    for key, size in zip(index.shard_names(name), index.sizes.tolist(), strict=True):
         if sizes.get(key) != size:
             raise MissingError(
                 "a shard of the part is missing or has another size",

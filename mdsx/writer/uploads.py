@@ -10,10 +10,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
 
+from mdsx.base.pieces import Pieces
 from mdsx.format import MAX_SHARDS, ShardEntry, check_shard_count, compress, header_row_key
-from mdsx.pieces import Pieces
 from mdsx.storage import Storage
-from mdsx.writer.resume import JOURNALED, Folder, Options
+from mdsx.writer.journal import JOURNALED, Journal
+from mdsx.writer.options import WriterOptions
 
 _THREADS = 4
 _MOST_BYTES = 2**29
@@ -22,9 +23,9 @@ _MOST_BYTES = 2**29
 class Uploads:
     """Stores the shards that are `put`, numbered in that order from len(durable) on."""
 
-    def __init__(self, storage: Storage, folder: Folder, options: Options, durable: list[ShardEntry]) -> None:
+    def __init__(self, storage: Storage, journal: Journal, options: WriterOptions, durable: list[ShardEntry]) -> None:
         self._storage = storage
-        self._folder = folder
+        self._journal = journal
         self._options = options
         self._entries: list[ShardEntry | None] = [*durable]  # None: in flight
         self._in_flight = 0
@@ -55,7 +56,7 @@ class Uploads:
     def take_back(self) -> None:
         """Let the next `put` replace the last shard, which is durable."""
         self._entries.pop()
-        self._folder.drop_journals(len(self._entries) // JOURNALED)
+        self._journal.drop(len(self._entries) // JOURNALED)
 
     def drain(self) -> list[ShardEntry]:
         """Wait until all shards are durable, and return their entries. Raise the first error."""
@@ -89,7 +90,7 @@ class Uploads:
         stored = raw if level is None else Pieces(compress(raw, level))
         raw_hash = raw.digest().hex()
         stored_hash = raw_hash if level is None else stored.digest().hex()
-        self._folder.check_owner()  # a job that was taken for dead must not overwrite its successor's shards
+        self._journal.check_owner()  # a job that was taken for dead must not overwrite its successor's shards
         self._storage.put(key, *stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:
@@ -98,4 +99,4 @@ class Uploads:
             )
             journaled = [entry for entry in self._entries[first : first + JOURNALED] if entry is not None]
         if len(journaled) == JOURNALED:
-            self._folder.write_journal(number // JOURNALED, journaled)
+            self._journal.write(number // JOURNALED, journaled)

@@ -20,10 +20,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
-from mdsx.arrow import ArrowData, encode_batch
+from mdsx.base.mosaicml import WRITER, explain
+from mdsx.base.process import Owner
 from mdsx.errors import ChangedError, UsageError, shown
+from mdsx.foreign.arrow import ArrowData, encode_batch
 from mdsx.format import (
     Encoded,
     Encoder,
@@ -36,15 +38,13 @@ from mdsx.format import (
     parse_index,
     raw_size,
 )
-from mdsx.mosaicml import WRITER, explain
-from mdsx.process import Owner
 from mdsx.shards import column_of, write_length_file
 from mdsx.storage import StorageOptions, open_storage
-from mdsx.writer.resume import Folder, Options, begin, load_shard, stored_shards
+from mdsx.writer.journal import Journal
+from mdsx.writer.options import WriterOptions
+from mdsx.writer.resume import begin, load_shard, stored_shards
+from mdsx.writer.runs import Overwriting
 from mdsx.writer.uploads import Uploads
-
-if TYPE_CHECKING:
-    from mdsx.writer.runs import Overwriting
 
 _STAGED_BYTES = 2**20
 _STAGED_SAMPLES = 1024
@@ -104,9 +104,9 @@ class Writer:
         lengths: Sequence[str] = (),
         storage_options: StorageOptions | None = None,
     ) -> None:
-        self._options = Options.parse(columns, shard_size, compression)
+        self._options = WriterOptions.parse(columns, shard_size, compression)
         if isinstance(lengths, str):
-            raise UsageError("lengths are a list of columns", found=shown(lengths))
+            raise UsageError("lengths must be a list of column names", found=shown(lengths))
         for name in lengths:
             column_of(self._options.schema, name, url=os.fspath(url))
         self._lengths = tuple(lengths)
@@ -117,20 +117,27 @@ class Writer:
             raise UsageError("resume and overwrite exclude each other", hint=hint)
         self._overwriting: Overwriting | None = None
         if overwrite:
-            self._overwriting = self._overwrite(url, columns, shard_size, compression, storage_options)
+            self._overwriting = Overwriting.begin(
+                os.fspath(url),
+                columns,
+                shard_size=shard_size,
+                compression=compression,
+                metadata=self._metadata,
+                storage_options=storage_options,
+            )
         if self._overwriting is None:
             self._storage = open_storage(url, storage_options, write=True)
         else:
-            self._storage, self._metadata = self._overwriting.begin_part(0), self._overwriting.metadata
-        self._folder = Folder(self._storage, self._options)
-        found = begin(self._storage, self._folder, self._options, resume=resume)
+            self._storage = self._overwriting.begin_part(0)
+        self._journal = Journal(self._storage, self._options)
+        found = begin(self._storage, self._journal, self._options, resume=resume)
         self._finished = isinstance(found, Index)
         durable = [] if isinstance(found, Index) else found
         self._samples = found.samples if isinstance(found, Index) else sum(entry.samples for entry in durable)
         self._provisional = durable[-1] if durable else None
         self._encoder = Encoder(self._options.schema)
         self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
-        self._uploads = Uploads(self._storage, self._folder, self._options, durable)
+        self._uploads = Uploads(self._storage, self._journal, self._options, durable)
         self._staged: list[list[bytes]] = []
         self._staged_bytes = 0
         self._most_staged = min(_STAGED_BYTES, self._options.shard_size)
@@ -204,25 +211,6 @@ class Writer:
             if self._overwriting is not None:
                 self._overwriting.abort()  # unless it is complete
 
-    def _overwrite(
-        self,
-        url: str | os.PathLike[str],
-        columns: Mapping[str, str],
-        shard_size: int | str,
-        compression: str | None,
-        options: StorageOptions | None,
-    ) -> Overwriting | None:
-        from mdsx.writer.runs import Overwriting  # its jobs write with a writer
-
-        return Overwriting.begin(
-            os.fspath(url),
-            columns,
-            shard_size=shard_size,
-            compression=compression,
-            metadata=self._metadata,
-            storage_options=options,
-        )
-
     def _refuse(self) -> NoReturn:
         if not self._entered or self._left:
             message = "the writer is closed" if self._left else "the writer is not open"
@@ -285,7 +273,7 @@ class Writer:
         if self._builder.samples:
             self._close_shard()
         entries = self._uploads.drain()
-        self._folder.check_owner()
+        self._journal.check_owner()
         self._check_stored(entries)
         data = build_index(self._options.schema, self._options.compression, entries, self._metadata)
         if self._lengths:
@@ -296,7 +284,7 @@ class Writer:
             }
             data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
         self._storage.put(filenames.INDEX, data)
-        self._folder.remove()
+        self._journal.remove()
         if self._overwriting is not None:
             self._overwriting.commit([self._overwriting.done(0, self._samples)])
 

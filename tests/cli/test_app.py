@@ -51,7 +51,7 @@ WRONG = [
     "cache nonsense",
     "cache warm",
     "doctor",
-    "doctor x --ranks 0",
+    "doctor x --world-size 0",
 ]
 
 
@@ -63,7 +63,7 @@ def test_a_wrong_command_line_exits_with_status_2(run: Run, line: str) -> None:
 
 
 def test_a_conversion_without_an_output_is_explained(run: Run) -> None:
-    assert "Give the sources, and after them the output." in " ".join(run("convert", "tar", "only.tar").err.split())
+    assert "Expected SRC... OUT." in " ".join(run("convert", "tar", "only.tar").err.split())
 
 
 MISTAKES = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mdsx.writer import write_part
 from tests.cli.conftest import Run
-from tests.engines.test_clean import dead, folders
+from tests.writer.runs.test_clean import dead, folders
 from tests.writer.runs.test_commit import batches, begin
 
 
@@ -14,7 +15,7 @@ def test_it_prints_what_is_removed_and_what_stays(run: Run, tmp_path: Path) -> N
     url = str(tmp_path / "out")
     dead(url, 0, 1)
     running = begin(url)
-    running.job.write(0, batches(0))
+    write_part(running.job, 0, batches(0))
     status, out, err = run("clean", url, "--dry-run")
     assert (status, err) == (0, "")
     assert f"at work here: run {running.job.run}\n" in out

@@ -6,7 +6,7 @@ import pytest
 
 from mdsx import UsageError
 from mdsx.cli.columns import parse_declared, parse_renames
-from mdsx.tars.columns import check_declared
+from mdsx.foreign.tars import check_declared
 
 
 def test_declarations_are_parsed_with_names_in_lower_case() -> None:

@@ -8,7 +8,6 @@ import math
 import os
 import pty
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,7 @@ import pytest
 import mdsx
 from tests.cli.conftest import Run
 from tests.conftest import Often
-from tests.tars.tars import sample_members, write_tar
+from tests.foreign.tars.tars import sample_members, write_tar
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_json_is_one_object(run: Run, tars: Path) -> None:
 
 
 def test_all_options_reach_the_conversion(run: Run, tars: Path) -> None:
-    options = ["--shard-size", "500B", "--compression", "zstd:1", "--processes", "2", "--column", "meta=json?"]
+    options = ["--shard-size", "500B", "--compression", "zstd:1", "--num-workers", "2", "--column", "meta=json?"]
     assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *options).status == 0
     dataset = mdsx.Dataset(tars / "out", cache=tars / "cache")
     assert [sample["meta"] for sample in dataset] == [None] * 30
@@ -126,19 +125,6 @@ def test_an_invalid_option_is_status_2(run: Run, tars: Path, option: list[str]) 
     assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *option).status == 2
 
 
-def test_a_finished_conversion_is_not_repeated(run: Run, tars: Path) -> None:
-    command = ["convert", "tar", f"{tars}/*.tar", tars / "out"]
-    assert run(*command).status == 0
-    assert run(*command).out == f"{tars}/out was finished before: 30 samples; nothing to do\n"
-
-
-def test_a_missing_tar_raises_before_any_write(run: Run, tars: Path) -> None:
-    status, _, err = run("convert", "tar", f"{tars}/x-{{0000..0003}}.tar", tars / "out")
-    assert status == 1
-    assert "x-0003.tar" in err
-    assert not (tars / "out").exists()
-
-
 def test_progress_is_shown_only_on_a_terminal(tars: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mdsx", "convert", "tar", f"{tars}/*.tar"]
@@ -168,7 +154,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def command(tars: Path, out: Path, processes: str) -> list[str]:
     convert = [sys.executable, "-m", "mdsx", "convert", "tar"]
-    return [*convert, f"{tars}/*.tar", str(out), "--shard-size", "20KB", "--processes", processes]
+    return [*convert, f"{tars}/*.tar", str(out), "--shard-size", "20KB", "--num-workers", processes]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +223,7 @@ def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, pr
 
 @pytest.mark.slow
 def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path) -> None:
-    """See tests/converting/test_conversion.py for a conversion in one process."""
+    """See tests/transfer/converting/test_conversion.py for a conversion in one process."""
     job = Job(large, tmp_path / "out", "2")
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
@@ -262,33 +248,6 @@ def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path:
             assert not (job.out / "index.json").exists()
             assert job.finish() == job.expected
         shutil.rmtree(job.out)
-
-
-@pytest.mark.slow_if("processes == '2'")
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_same_command_continues_after_a_full_disk(run: Run, tars: Path, processes: str) -> None:
-    """A quota of 2 kB for each file replaces the full disk."""
-    for tar in range(3):
-        write_tar(tars / f"x-{tar:04d}.tar", sample_members(range(100)))
-    command = ["convert", "tar", f"{tars}/*.tar", tars / "out", "--shard-size", "3000B", "--processes", processes]
-    limited = [sys.executable, "-c", QUOTA, *map(str, command)]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=200)  # ends with the last process
-    assert done.returncode == 1
-    wanted = rf"mdsx: error: {tars}/out/.*\.mdsx: the disk failed: File too large; raise the limit.*\n"
-    assert re.fullmatch(wanted, done.stderr)
-    assert not (tars / "out" / "index.json").exists()
-    assert run(*command).status == 0
-    expected = [*command[:3], tars / "undisturbed", *command[4:]]
-    assert run(*expected).status == 0
-    assert content(tars / "out") == content(tars / "undisturbed")
-
-
-QUOTA = """
-import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-from mdsx.cli import main
-main()
-"""
 
 
 def test_json_lines_are_converted_with_their_options(run: Run, tmp_path: Path) -> None:

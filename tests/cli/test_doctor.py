@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.doctor import machine
+from mdsx.checks.doctor import machine
 from tests.cli.conftest import Run
 
 
@@ -17,8 +17,9 @@ def _enough_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(machine, "_SHM", tmp_path)
 
 
-def test_a_sound_set_up_exits_with_status_0(run: Run, dataset: Path, tmp_path: Path) -> None:
-    status, out, err = run("doctor", dataset, "--cache", tmp_path / "cache", "--ranks", 4, "--batch", 2, "--write")
+def test_an_undamaged_set_up_exits_with_status_0(run: Run, dataset: Path, tmp_path: Path) -> None:
+    options = ["--world-size", 4, "--batch-size", 2, "--write"]
+    status, out, err = run("doctor", dataset, "--cache", tmp_path / "cache", *options)
     assert (status, err) == (0, "")
     lines, recommended = out.split("\n\n")
     assert all(re.match(r"ok       \S+( \S+)?  +\S", line) for line in lines.splitlines())

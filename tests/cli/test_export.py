@@ -1,4 +1,7 @@
-"""`mdsx export`: its output, its options and its exit status. tests/exporting has what is exported, and kills."""
+"""`mdsx export`: its output, its options and its exit status.
+
+tests/transfer/exporting has what is exported, and kills.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def test_json_is_one_object(run: Run, dataset: Path, tmp_path: Path) -> None:
 
 
 def test_all_options_reach_the_export(run: Run, dataset: Path, tmp_path: Path) -> None:
-    chosen = ["--column", "label", "--column", "name", "--file-size", "4kB", "--processes", 1]
+    chosen = ["--column", "label", "--column", "name", "--file-size", "4kB", "--num-workers", 1]
     assert run("export", "parquet", dataset, tmp_path / "p", *chosen, "--compression", "gzip:1").status == 0
     metadata = pq.read_metadata(tmp_path / "p" / "data-00001.parquet")
     assert (metadata.schema.names, metadata.row_group(0).column(0).compression) == (["label", "name"], "GZIP")

@@ -16,7 +16,7 @@ import mdsx
 from mdsx import cli
 from mdsx.errors import CorruptError, visible
 from tests.cli.conftest import Ran, Run
-from tests.mds import plain
+from tests.foreign.mds import plain
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b31m\u202e\u2066\r\x7f"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -11,7 +11,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
-from tests.tars.tars import sample_members, tar_bytes, write_tar
+from tests.foreign.tars.tars import sample_members, tar_bytes, write_tar
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_index_tar_prints_json(run: Run, tmp_path: Path) -> None:
     write_tar(tmp_path / "data/0.tar", [("a.b.txt", b"x"), ("a.c.txt", b"y"), ("README", b"")])
     ran = run(
         "index", "tar", tmp_path / "data", "--index", tmp_path / "index", "--key-until", "last-dot",
-        "--drop", "README", "--processes", 2, "--json",
+        "--drop", "README", "--num-workers", 2, "--json",
     )  # fmt: skip
     found = json.loads(ran.out)
     assert found["columns"] == {"__key__": "str", "txt": "str"}

@@ -45,4 +45,4 @@ def test_lengths_of_parquet_go_to_the_index(run: Run, tmp_path: Path) -> None:
     assert json.loads(out)["sum"] == 3
     assert (index / "_lengths" / "tokens.u32").exists()
     assert not (files / "_lengths").exists()
-    assert run("index", "parquet", files, "--index", index, "--force").status == 0
+    assert run("index", "parquet", files, "--index", index, "--replace-index").status == 0

@@ -10,10 +10,10 @@ from tests.cli.conftest import Run
 from tests.cli.test_verify import flip
 
 
-def test_a_sound_dataset_is_status_0(run: Run, dataset: Path) -> None:
+def test_an_undamaged_dataset_is_status_0(run: Run, dataset: Path) -> None:
     status, out, err = run("repair", dataset)
     assert (status, err) == (0, "")
-    assert out.startswith("sound: 300 samples in ")
+    assert out.startswith("undamaged: 300 samples in ")
     assert out.endswith("nothing to repair\n")
 
 
@@ -43,7 +43,7 @@ def test_it_drops_lost_samples_on_request(run: Run, dataset: Path) -> None:
     assert f"the previous index: {dataset}/index.before-repair-" in out
     assert "states of running jobs no longer fit" in out
     assert run("verify", dataset).status == 0
-    assert run("repair", dataset).out.startswith("sound: 299 samples")
+    assert run("repair", dataset).out.startswith("undamaged: 299 samples")
 
 
 def test_a_dry_run_changes_nothing(run: Run, dataset: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_missing_index_is_rebuilt(run: Run, dataset: Path) -> None:
     assert "the original, byte for byte" in run("repair", dataset).out
     assert index.read_bytes() == before
     index.unlink()
-    assert "index.json: it is not there" in run("repair", dataset).out
+    assert "index.json: not found" in run("repair", dataset).out
     assert index.read_bytes() == before
 
 

@@ -13,7 +13,8 @@ MADE_UP = ("simulate", "--samples", "2e4", "--sample-size", "1kB", "--shard-size
 
 
 def test_it_prints_what_a_run_costs_and_waits_for(run: Run) -> None:
-    status, out, err = run(*MADE_UP, "--nodes", 2, "--price-gb", 90, "--currency", "EUR", "--resume-nodes", 1)
+    machines = ("--world-size", 2, "--ranks-per-node", 1, "--resume-world-size", 1)
+    status, out, err = run(*MADE_UP, *machines, "--price-gb", 90, "--currency", "EUR")
     assert (status, err) == (0, "")
     assert "made up: 20,000 samples in 79 shards" in out
     for part in ("time to first batch", "steps that wait", "requests", "EUR", "shards in use at a time"):
@@ -26,7 +27,7 @@ def test_its_json_is_the_report(run: Run, dataset: Path) -> None:
     found = json.loads(run("simulate", dataset, "--json", "--batch-size", 8, "--epochs", 2).out)
     assert found["mdsx_simulation"] == 1
     assert found["settings"]["samples"] == 300
-    assert found["settings"]["steps"] == found["epochs"][0]["steps"] == 38
+    assert found["settings"]["steps"] == found["epochs"][0]["steps"] == 37
     assert found["whole"]["exact"]
     assert [each["method"] for each in found["quality"]["methods"]] == ["mdsx", "exact", "buffer", "py1e", "none"]
 
@@ -54,7 +55,8 @@ def test_a_link_of_0_has_no_limit(run: Run) -> None:
         (("--samples", "many"), "--samples must be a whole number"),
         (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
         (("--samples", "10", "--pack", "10"), "need a dataset"),
-        (("--samples", "10", "--cache", "1kB"), "shard of 1000000); give --cache 1000000 or more"),
+        (("--samples", "10", "--cache-limit", "1kB"), "shard of 1000000); give --cache-limit 1000000 or more"),
+        (("--samples", "10", "--world-size", "6", "--ranks-per-node", "4"), "a multiple of --ranks-per-node"),
         (("--samples", "10", "--html", "."), "--html names a folder; give the name of a file"),
         (("--samples", "10", "--html", "/nowhere/plan.html"), "--html is in a folder that does not exist"),
     ],

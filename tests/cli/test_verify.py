@@ -15,10 +15,10 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_dataset_is_status_0(run: Run, dataset: Path) -> None:
+def test_an_undamaged_dataset_is_status_0(run: Run, dataset: Path) -> None:
     status, out, err = run("verify", dataset)
     assert (status, err) == (0, "")
-    assert out.startswith("sound: 300 samples in ")
+    assert out.startswith("undamaged: 300 samples in ")
 
 
 def test_a_line_for_each_damage_and_status_1(run: Run, dataset: Path) -> None:
@@ -36,11 +36,11 @@ def test_a_line_for_each_damage_and_status_1(run: Run, dataset: Path) -> None:
 
 def test_json_lists_the_damages(run: Run, dataset: Path) -> None:
     output = json.loads(run("verify", dataset, "--json").out)
-    assert (output["sound"], output["samples"], output["damages"]) == (True, 300, [])
+    assert (output["undamaged"], output["samples"], output["damages"]) == (True, 300, [])
     flip(dataset / "shard.00001.mdsx", -1)
-    status, out, _ = run("verify", dataset, "--json", "--threads", 1)
+    status, out, _ = run("verify", dataset, "--json", "--num-threads", 1)
     output = json.loads(out)
-    assert (status, output["sound"]) == (1, False)
+    assert (status, output["undamaged"]) == (1, False)
     (damage,) = output["damages"]
     assert damage["file"] == f"{dataset}/shard.00001.mdsx"
     assert damage["kind"] == "CorruptError"
@@ -77,4 +77,4 @@ def test_a_dataset_on_a_web_server_is_verified(run: Run, dataset: Path) -> None:
     with HttpServer(dataset.parent) as server:  # which cannot list what is beside the shards
         status, out, err = run("verify", server.url(dataset.name))
     assert (status, err) == (0, "")
-    assert out.startswith("sound: 300 samples in ")
+    assert out.startswith("undamaged: 300 samples in ")

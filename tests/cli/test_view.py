@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
+from tests.waiting import wait_until
 from tools.fault_proxy import Proxy, stall
 
 
@@ -53,10 +53,7 @@ def test_a_check_that_waits_for_its_storage_does_not_delay_the_end(proxy: Proxy,
 
     checking = threading.Thread(target=check)
     checking.start()
-    deadline = time.monotonic() + 20.0
-    while not stalled.hits:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: stalled.hits)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=10)
     checking.join()

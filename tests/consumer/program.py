@@ -16,7 +16,6 @@ from mdsx.torch import (
     StreamingDataLoader,
     StreamingDataset,
     TensorBoardStats,
-    WorkerOptions,
     collate,
 )
 
@@ -51,7 +50,7 @@ def read(url: str) -> None:
     assert_type(ds[0], dict[str, Any])
     assert_type(ds[:9], list[dict[str, Any]])
     assert_type(ds[[3, 1]], list[dict[str, Any]])
-    assert_type(ds.select(0.0, 0.9).select_columns({"ids": "tokens"}), mdsx.Dataset)
+    assert_type(ds.select_share(0.0, 0.9).select_columns({"ids": "tokens"}), mdsx.Dataset)
     assert_type(ds.select([1, 5]).select(range(2)).select(torch.tensor([True, False])), mdsx.Dataset)
     assert_type(ds.split(0.9, 0.1, by="tokens"), tuple[mdsx.Dataset, ...])
     assert_type(ds.filter(several, ["tokens"]), mdsx.Dataset)
@@ -59,7 +58,7 @@ def read(url: str) -> None:
     assert_type(ds.columns, Mapping[str, str])
 
 
-def train(url: str, options: WorkerOptions) -> dict[str, Any]:
+def train(url: str) -> dict[str, Any]:
     mixture = mdsx.Mixture(
         {"a": (url, 0.7), "b": mdsx.Component(mdsx.Dataset(url), 0.3)}, component_column="from", epoch_samples=4096
     )
@@ -74,7 +73,7 @@ def train(url: str, options: WorkerOptions) -> dict[str, Any]:
         transform=lambda sample: torch.as_tensor(sample["tokens"]),
     )
     loader = StreamingDataLoader(
-        data, 32, drop_last=False, collate_fn=collate, on_error="skip", num_workers=2, **options
+        data, 32, drop_last=False, collate_fn=collate, on_error="skip", num_workers=2, timeout=60
     )
     while loader.epoch < 2:
         for batch in loader:
@@ -107,7 +106,7 @@ def order() -> None:
 
 
 def mend(url: str) -> None:
-    found = mdsx.verify(url, threads=8, watch=show)
+    found = mdsx.verify(url, num_threads=8, watch=show)
     assert_type(found.ok, bool)
     for damage in found:
         assert_type(damage, mdsx.MdsxError)

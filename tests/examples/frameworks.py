@@ -216,7 +216,7 @@ def trainer(
                 return given if isinstance(given, StreamingDataLoader) else super().get_eval_dataloader(eval_dataset)
 
         given: Any = (train or evaluate or data)(url)
-        masked = isinstance(given, StreamingDataLoader) and given._data.maker.uneven == "repeat"
+        masked = isinstance(given, StreamingDataLoader) and given._reading.spec.uneven == "repeat"
         arguments = transformers.TrainingArguments(
             os.environ["OUT"],
             per_device_train_batch_size=B,

@@ -37,7 +37,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_mds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    golden = EXAMPLES.parent / "tests" / "mds" / "golden" / "encoding-jpeg"
+    golden = EXAMPLES.parent / "tests" / "foreign" / "mds" / "golden" / "encoding-jpeg"
     monkeypatch.setattr("sys.argv", ["convert_mds.py", str(golden), str(tmp_path / "out")])
     runpy.run_path(str(EXAMPLES / "convert_mds.py"), run_name="__main__")
     assert capsys.readouterr().out.splitlines() == [

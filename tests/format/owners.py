@@ -1,4 +1,4 @@
-"""The owner of each byte of a sound shard, computed from the fields by the specification, without mdsx."""
+"""The owner of each byte of an undamaged shard, computed from the fields by the specification, without mdsx."""
 
 from __future__ import annotations
 

@@ -34,6 +34,8 @@ FIELDS = {  # header fields: offset and struct code
 ITEMS = {"bool": "B", "bfloat16": "H", "float16": "e", "float32": "f", "float64": "d"}
 ITEMS |= {f"int{8 * size}": code for size, code in zip((1, 2, 4, 8), "bhiq", strict=True)}
 ITEMS |= {f"uint{8 * size}": code for size, code in zip((1, 2, 4, 8), "BHIQ", strict=True)}
+LATER = {"float8_e4m3fn": "B"}
+"""Scalars of later minor versions: always in the heap."""
 _TYPE = re.compile(r"([^\[?]+)(?:\[(.*)\])?(\?)?")
 
 
@@ -148,7 +150,7 @@ def heap_values(shard: bytes, row: int, variable: int) -> list[bytes | None]:
 
 
 def read_shard(shard: bytes) -> list[dict[str, Any]]:
-    """Return the samples of a sound shard in plain form. Values of unknown types stay bytes, as `{"hex": ...}`."""
+    """Return the samples of an undamaged shard in plain form. Values of unknown types stay bytes, as `{"hex": ...}`."""
     columns = schema(shard)
     variable = sum(not fixed(column["type"]) for column in columns)
     samples = []
@@ -188,14 +190,14 @@ def fixed(text: str) -> bool:
 def decode(text: str, data: bytes) -> Any:
     """Return a value in plain form."""
     base, shape, _ = split(text)
-    if base in ITEMS:
+    if code := (ITEMS | LATER).get(base):
         stars = (shape or []).count(None)
         varying = iter(struct.unpack_from(f"<{stars}I", data))
         shape = None if shape is None else [next(varying) if dim is None else dim for dim in shape]
         count = math.prod(dim for dim in shape or () if dim is not None)
-        items = [_item(base, item) for item in struct.unpack(f"<{count}{ITEMS[base]}", data[4 * stars :])]
+        items = [_item(base, item) for item in struct.unpack(f"<{count}{code}", data[4 * stars :])]
         return plain(items[0]) if shape is None else {"shape": shape, "items": plain(items)}
-    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png") and shape == [None]:
+    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png", "webp") and shape == [None]:
         (count,) = struct.unpack_from("<I", data)
         lengths, at, values = struct.unpack_from(f"<{count}I", data, 4), 4 + 4 * count, []
         for length in lengths:
@@ -229,6 +231,10 @@ class _Map(list[tuple[Any, Any]]):
 def _item(base: str, item: Any) -> Any:
     if base == "bfloat16":
         return struct.unpack("<f", struct.pack("<I", item << 16))[0]
+    if base == "float8_e4m3fn":
+        sign, exponent, digits = -1.0 if item & 0x80 else 1.0, item >> 3 & 15, item & 7
+        size = (8 + digits) / 8 * 2.0 ** (exponent - 7) if exponent else digits / 8 * 2.0**-6
+        return sign * (math.nan if item & 0x7F == 0x7F else size)
     return bool(item) if base == "bool" else item
 
 

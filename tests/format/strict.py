@@ -351,15 +351,15 @@ class Reader:
         hashes, numbers = ("row_key", "xxh3_128", "raw_xxh3_128"), ("samples", "size", "raw_size")
         kinds: dict[str, type] = {"columns": list, "shards": dict, "fingerprint": str, "metadata": dict}
         kinds |= dict.fromkeys(("rows_offset", "row_size", "samples"), int)
-        sound = all(type(root.get(key)) is kind for key, kind in kinds.items())
-        sound = sound and isinstance(root.get("compression"), str | None) and type(shards.get("files")) is list
-        sound = sound and all(key in shards for key in (*hashes[:2], *numbers[:2]))
-        self.rule("index: keys", sound)
-        if not sound:
+        undamaged = all(type(root.get(key)) is kind for key, kind in kinds.items())
+        undamaged = undamaged and isinstance(root.get("compression"), str | None) and type(shards.get("files")) is list
+        undamaged = undamaged and all(key in shards for key in (*hashes[:2], *numbers[:2]))
+        self.rule("index: keys", undamaged)
+        if not undamaged:
             raise Unreadable
-        sound = all(type(column) is dict and {*column} >= {"name", "type"} for column in root["columns"])
-        sound = sound and all(type(text) is str for column in root["columns"] for text in column.values())
-        if not self.rule("index: columns", sound):
+        undamaged = all(type(column) is dict and {*column} >= {"name", "type"} for column in root["columns"])
+        undamaged = undamaged and all(type(text) is str for column in root["columns"] for text in column.values())
+        if not self.rule("index: columns", undamaged):
             raise Unreadable
         self.rule("index: columns", all({*column} == {"name", "type"} for column in root["columns"]))
         for key in numbers:
@@ -369,8 +369,8 @@ class Reader:
                     raise Unreadable
         for key in hashes:
             text = shards.get(key, "")
-            sound = type(text) is str and re.fullmatch("[0-9a-f]*", text) is not None
-            if not self.rule("index: hexadecimal", sound) and (
+            undamaged = type(text) is str and re.fullmatch("[0-9a-f]*", text) is not None
+            if not self.rule("index: hexadecimal", undamaged) and (
                 type(text) is not str or not re.fullmatch("[0-9a-fA-F]*", text)
             ):
                 raise Unreadable
@@ -381,8 +381,8 @@ class Reader:
         names: list[str] = []
         component = "[A-Za-z0-9][A-Za-z0-9._-]*"
         for run in runs:
-            sound = type(run) is list and list(map(type, run)) == [str, str, int, int]
-            if not self.rule("files: a run", sound):
+            undamaged = type(run) is list and list(map(type, run)) == [str, str, int, int]
+            if not self.rule("files: a run", undamaged):
                 raise Unreadable
             prefix, suffix, first, count = run
             if not self.rule("files: numbers", first >= 0 and count >= 1 and first + count < 2**63) and count < 0:

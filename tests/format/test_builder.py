@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.format.check import check_shard
-from mdsx.format.encode import Encoded, Encoder, ShardBuilder
+from mdsx.format.encode import Encoder, ShardBuilder
+from mdsx.format.encoded import Encoded
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 from tests.forks import forked

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, SampleError, UnsupportedError
 from mdsx.format import Encoder, Schema, numpy_values, parse_type, value_decoder
-from mdsx.format.decode import widen_bfloat16
+from mdsx.format.families.floats import BFLOAT16
 
 
 def decode(kind: str, data: bytes) -> Any:
@@ -33,7 +33,7 @@ def test_bfloat16_is_widened_to_float32_exactly() -> None:
     value = decode("bfloat16?", b"\x80\x3f")
     assert (type(value), value) == (np.float32, 1.0)
     every = np.arange(2**16, dtype=np.uint16)
-    assert (widen_bfloat16(every).view(np.uint32) == every.astype(np.uint32) << 16).all()
+    assert (BFLOAT16.numpy(every).view(np.uint32) == every.astype(np.uint32) << 16).all()
 
 
 def test_an_array_is_a_writable_aligned_copy() -> None:

@@ -21,7 +21,8 @@ from mdsx.format.decode import SampleDecoder
 from mdsx.format.frames import FrameReader
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView, parse_header
-from mdsx.shards.gather import gather, present
+from mdsx.shards import present
+from mdsx.shards.gather import gather
 from tests.vectors import generate
 
 HERE = Path(generate.__file__).parent

@@ -17,7 +17,7 @@ NAMES = re.compile(
     r"\bindex\.json|\bpart[-.]|\.part\b|_mdsx/|_convert/|\bshard\.|\.mdsx|\.zst\b|mdsx-tmp|journal\.|writer\.json"
     r"|plan\.json|skipped\.json|\brepaired[-.]|before-repair|_lengths/|\.u32\b|tally\.|^lock$|^limits$"
 )
-NOT_OURS = {PACKAGE / "converting", PACKAGE / "exporting", PACKAGE / "tars"}
+NOT_OURS = {PACKAGE / "transfer" / "converting", PACKAGE / "transfer" / "exporting", PACKAGE / "foreign" / "tars"}
 """Tars, and files of other tools, have names of their own, such as `.tar.zst`."""
 
 

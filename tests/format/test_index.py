@@ -62,7 +62,7 @@ def test_an_uncompressed_datasets_index_equals_the_reference() -> None:
     data = build_index(SCHEMA, None, PLAIN, {"from": "héllo"})
     assert data == reference.seal_index(reference.index(COLUMNS, RAW, metadata={"from": "héllo"}))
     index = parse_index(data)
-    assert [index.entry(shard) for shard in range(2)] == PLAIN
+    assert [index.shard_entry(shard) for shard in range(2)] == PLAIN
     assert (index.schema, index.compression, index.samples) == (SCHEMA, None, 4)
     assert index.rows_offset == SCHEMA.rows_offset
     assert index.metadata == {"from": "héllo"}
@@ -73,7 +73,7 @@ def test_a_compressed_datasets_index_equals_the_reference() -> None:
     data = build_index(SCHEMA, "zstd", ZSTD)
     assert data == reference.seal_index(reference.index(COLUMNS, STORED, RAW))
     index = parse_index(data)
-    assert [index.entry(shard) for shard in range(2)] == ZSTD
+    assert [index.shard_entry(shard) for shard in range(2)] == ZSTD
     assert (index.hash(1), index.raw_hash(1)) == (ZSTD[1].hash, ZSTD[1].raw_hash)
     assert index.counts.tolist() == [2, 2]
 
@@ -196,7 +196,7 @@ def test_joined_indexes_equal_the_index_of_all_entries() -> None:
             whole += [entry._replace(name=f"{folder}/{entry.name}") for entry in entries]
         joined = join_indexes(SCHEMA, compression, parts, {"a": 1})
         assert joined == build_index(SCHEMA, compression, whole, {"a": 1})
-        assert list(parse_index(joined).names()) == [entry.name for entry in whole]
+        assert list(parse_index(joined).shard_names()) == [entry.name for entry in whole]
         assert len(parse_index(joined).files) == 2
     assert join_indexes(SCHEMA, None, []) == build_index(SCHEMA, None, [])
 
@@ -262,7 +262,7 @@ def test_a_hundred_thousand_shards_parse_fast_in_little_memory() -> None:
     began = time.process_time()
     index = parse_index(data)
     taken = time.process_time() - began
-    assert index.entry(count - 1) == many[-1]
+    assert index.shard_entry(count - 1) == many[-1]
     assert taken < 3  # 0.08 s on an idle machine
     del index
     tracemalloc.start()

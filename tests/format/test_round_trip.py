@@ -8,19 +8,18 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mdsx.format import Encoder, Schema, ShardBuilder, check_shard
+from mdsx.format import NUMBERS, PICTURES, Encoder, Object, Schema, ShardBuilder, check_shard, parse_type
 from tests.format import reference
 from tests.format.test_vectors import read_shard
 
-_INTEGERS = {f"{sign}int{bits}": (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_DTYPES = {
-    "bool": "bool",
-    **{base: base for base in _INTEGERS},
-    "float16": "float16",
-    "float32": "float32",
-    "float64": "float64",
-}
-_SCALARS = [*_DTYPES, "bfloat16"]
+
+def _beginning(base: Object) -> bytes:
+    """Return bytes with which a picture may begin."""
+    begun = b""
+    for offset, part in base.magic:
+        begun = begun.ljust(offset, b"?") + part
+    return begun
+
 
 _numbers = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats()
 _msgpack = st.recursive(
@@ -40,27 +39,23 @@ _objects: dict[str, st.SearchStrategy[Any]] = {
     "str": st.text(max_size=10),
     "json": _json,
     "msgpack": _msgpack,
-    "jpeg": st.binary(max_size=9).map(b"\xff\xd8\xff".__add__),
-    "png": st.binary(max_size=9).map(b"\x89PNG\r\n\x1a\n".__add__),
+    **{base.name: st.binary(max_size=9).map(_beginning(base).__add__) for base in PICTURES},
 }
 
 
 def _items(base: str, data: bytes, shape: tuple[int, ...]) -> Any:
-    """Return arrays of `base` with any bits; bfloat16 as float32 that it can hold, bool of 0 and 1."""
-    size = int(np.prod(shape, dtype=int))
+    """Return arrays of `base` with any bits, bool of 0 and 1; of types that NumPy lacks, lists of what they hold."""
+    size, number = int(np.prod(shape, dtype=int)), NUMBERS[base]
     bits = np.frombuffer((data * 64)[: 8 * size] or b"", np.uint64)
     if base == "bool":
         return (bits % 2 == 1).reshape(shape)
-    if base == "bfloat16":
-        return ((bits % 2**16).astype(np.uint32) << 16).view(np.float32).reshape(shape).tolist()
-    dtype = np.dtype(_DTYPES[base])
-    items = bits.astype(f"u{dtype.itemsize}").view(dtype)
-    return items.reshape(shape)
+    items = bits.astype(f"u{number.item.itemsize}").view(number.item).reshape(shape)
+    return number.numpy(items).tolist() if _is_listed(base) else items
 
 
-def _least(base: str) -> int:
-    """Return the least dimension: bfloat16 comes as nested lists, which have no shape if a dimension is 0."""
-    return 1 if base == "bfloat16" else 0
+def _is_listed(base: str) -> bool:
+    """Return whether arrays come as nested lists, which have no shape if a dimension is 0."""
+    return base in NUMBERS and base != "bool" and not NUMBERS[base].native
 
 
 @st.composite
@@ -68,8 +63,8 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
     columns: dict[str, str] = {}
     shapes: dict[str, tuple[int | None, ...]] = {}
     for number in range(draw(st.integers(1, 5))):
-        name, base = f"c{number}", draw(st.sampled_from([*_SCALARS, *_objects]))
-        dims = draw(st.lists(st.none() | st.integers(_least(base), 3), max_size=3)) if base in _SCALARS else []
+        name, base = f"c{number}", draw(st.sampled_from([*NUMBERS, *_objects]))
+        dims = draw(st.lists(st.none() | st.integers(int(_is_listed(base)), 3), max_size=3)) if base in NUMBERS else []
         shapes[name] = tuple(dims)
         brackets = f"[{','.join('*' if dim is None else str(dim) for dim in dims)}]" if dims else ""
         brackets = draw(st.sampled_from(["", "[*]"])) if base in _objects else brackets
@@ -84,9 +79,10 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
             elif base in _objects:
                 sample[name] = draw(st.lists(_objects[base], max_size=3) if "[" in text else _objects[base])
             else:
-                shape = tuple(draw(st.integers(_least(base), 3)) if dim is None else dim for dim in shapes[name])
+                sizes = st.integers(int(_is_listed(base)), 3)
+                shape = tuple(draw(sizes) if dim is None else dim for dim in shapes[name])
                 value = _items(base, draw(st.binary(min_size=8, max_size=16)) * 2, shape)
-                sample[name] = np.asarray(value).reshape(shape)[()] if base != "bfloat16" else value
+                sample[name] = value if _is_listed(base) else np.asarray(value).reshape(shape)[()]
         samples.append(sample)
     return columns, samples
 
@@ -103,7 +99,7 @@ def test_written_samples_are_read_unchanged(made: tuple[dict[str, str], list[dic
     assert repr(found) == repr(reference.read_shard(shard))
     for sample, written in zip(found, samples, strict=True):
         for name, value in written.items():
-            if columns[name].startswith("bfloat16") and isinstance(value, list):
+            if _is_listed(parse_type(columns[name]).base) and isinstance(value, list):
                 value = np.asarray(value, np.float32)
                 assert sample[name]["items"] == reference.plain(value.reshape(-1).tolist())
             else:

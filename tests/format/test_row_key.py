@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mdsx.errors import CorruptError
 from mdsx.format import Encoder, Schema, ShardBuilder, ShardView, check_shard
 from mdsx.format.decode import SampleDecoder
-from mdsx.format.rows import row_key, shard_checksums
+from mdsx.format.rows import row_key
+from mdsx.format.shard import shard_checksums
 from tests.format import by_the_book, reference
 from tests.format.reference import get, patch, row_at
 
@@ -61,7 +62,7 @@ def test_a_row_of_another_shard_fails_the_check() -> None:
         assert check_shard(mixed)
 
 
-def test_a_damaged_checksum_of_sound_bytes_is_named() -> None:
+def test_a_damaged_checksum_of_undamaged_bytes_is_named() -> None:
     made = shard([(1, "aa"), (2, "bb"), (3, "cc")])
     damaged = patch(made, row_at(made, 1), bytes(8))
     (error,) = check_shard(damaged)

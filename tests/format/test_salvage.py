@@ -10,8 +10,8 @@ import pytest
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format import Layout, Salvage, ShardView, check_shard, compress, own_layout, salvage
+from tests.checks.damage.datasets import holds
 from tests.conftest import Often
-from tests.damage.datasets import holds
 from tests.format import by_the_book
 from tests.format.owners import owners
 from tests.format.reference import get, patch, put, read_shard, row_at, rows_offset, seal
@@ -32,7 +32,7 @@ def left(shard: bytes, damaged: bytes, *, size: int | None = None, compressed: b
 
 def samples(found: Salvage) -> list[dict[str, Any]]:
     """Return the samples of the shard that salvage makes."""
-    if not found.sound.any():
+    if not found.undamaged.any():
         return []
     raw = bytes(found.rebuild())
     assert check_shard(raw) == []
@@ -226,7 +226,7 @@ def test_claimed_sizes_are_not_allocated() -> None:
 
 @pytest.mark.parametrize("name", SHARDS)
 def test_rows_with_the_indexs_key_count_under_any_header(name: str) -> None:
-    """The header is sound, but of another shard: the rows decide."""
+    """The header is undamaged, but of another shard: the rows decide."""
     shard = SHARDS[name]
     other = put(shard, row_key=get(shard, "row_key") ^ 1)
     found = left(shard, seal(other))
@@ -236,7 +236,7 @@ def test_rows_with_the_indexs_key_count_under_any_header(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_damaged_header_with_sound_sizes_costs_nothing(name: str) -> None:
+def test_a_damaged_header_with_undamaged_sizes_costs_nothing(name: str) -> None:
     """Without an index: the samples prove the rest of the header."""
     shard = SHARDS[name]
     for place in (*range(10), *range(24, 32), *range(56, 64)):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
-from mdsx.format.rows import heap_extents, row_checksum, row_key, shard_checksums
-from mdsx.format.shard import build_header, parse_header
+from mdsx.format.rows import heap_extents, row_checksum, row_key
+from mdsx.format.shard import build_header, parse_header, shard_checksums
 from tests.format import by_the_book
 from tests.format.reference import get, patch, put, row_at, rows_offset, seal, seal_rows
 

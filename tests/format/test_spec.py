@@ -12,8 +12,8 @@ import xxhash
 
 from mdsx.format import filenames, frames, index, rows, schema, shard, strict_json, types
 from mdsx.order import Grouping
+from mdsx.stream import Cursor
 from mdsx.stream.group_state import GroupIdentity
-from mdsx.stream.groups import GroupPlace
 from tests.vectors import generate
 
 SPEC = (Path(__file__).parents[2] / "format-spec.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_the_worked_state_of_groups_is_the_codes() -> None:
     identity = GroupIdentity(
         Grouping("pack", 10, 4, "split"), {"hash": xxhash.xxh3_128_hexdigest(lengths.tobytes())}, None
     )
-    assert json.dumps(state) == json.dumps(identity.state(GroupPlace(step=0, epoch=0, window=0, taken=4)))
+    assert json.dumps(state) == json.dumps(identity.state(Cursor(taken=4)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import mdsx
 from mdsx.format import Schema
-from mdsx.format.types import suggest
+from mdsx.format.suggest import suggest
 
 torch = pytest.importorskip("torch")
 

@@ -24,22 +24,22 @@ import numpy as np
 import zstandard
 
 import mdsx
-from mdsx.braces import expand_braces
+from mdsx.base.braces import expand_braces
+from mdsx.checks.damage import verify
 from mdsx.cli.show import cat
-from mdsx.converting import convert
-from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
-from mdsx.exporting import export
 from mdsx.format import Schema, check_shard, parse_index, parse_type, value_decoder
 from mdsx.format.frames import decompress_frame
-from mdsx.stream.state import OrderIdentity
-from tests.converting.test_megatron import index as megatron_index
-from tests.converting.tf_files import masked
+from mdsx.stream import OrderIdentity
+from mdsx.transfer.converting import convert
+from mdsx.transfer.exporting import export
+from tests.foreign.mds import plain
+from tests.foreign.tars.sparse_tars import header, old_gnu, pax, pax_sparse
+from tests.foreign.tars.tars import npy, png, tar_bytes
 from tests.format import by_the_book, reference
 from tests.format.reference import put, seal, seal_index, seal_rows
-from tests.mds import plain
-from tests.tars.sparse_tars import header, old_gnu, pax, pax_sparse
-from tests.tars.tars import npy, png, tar_bytes
+from tests.transfer.converting.test_megatron import index as megatron_index
+from tests.transfer.converting.tf_files import masked
 
 END = bytes(1024)
 MOST = 2**32 - 1
@@ -90,7 +90,7 @@ def stored(data: Data, *, raw: bytes | None = None, **lies: Any) -> Callable[[Pa
 
 def everything(folder: Path) -> None:
     """Verify a dataset, read it sample by sample, all at once and by range, and print it."""
-    problems = list(verify(folder, threads=1))
+    problems = list(verify(folder, num_threads=1))
     for in_place in (True, False):
         dataset = mdsx.Dataset(folder, mmap=in_place, cache=mdsx.Cache(folder / "cache", limit="64MiB"))
         for number in range(min(len(dataset), 3)):
@@ -145,7 +145,7 @@ def alone(shard: Data) -> Callable[[Path], object]:
 
 
 def fifo(name: str) -> Callable[[Path], object]:
-    """Return a function that makes a sound dataset with a FIFO instead of a file."""
+    """Return a function that makes an undamaged dataset with a FIFO instead of a file."""
 
     def make(folder: Path) -> None:
         stored(one("str", b"text"))(folder)
@@ -167,7 +167,7 @@ def sparse(name: str) -> Callable[[Path], object]:
 
 
 def exported(kind: Literal["jsonl", "parquet"]) -> Callable[[Path], object]:
-    return lambda folder: export(kind, folder, folder / "out", processes=1)
+    return lambda folder: export(kind, folder, folder / "out", num_workers=1)
 
 
 # --- indexes
@@ -298,7 +298,7 @@ def mds_bomb(name: str, size: int, raw_size: int) -> tuple[Callable[[Path], obje
 
 
 def verified(folder: Path) -> None:
-    for problem in verify(folder, threads=1):
+    for problem in verify(folder, num_threads=1):
         raise problem
 
 

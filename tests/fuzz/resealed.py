@@ -12,8 +12,8 @@ import struct
 
 import xxhash
 
-from tests.converting.tf_files import masked
 from tests.format.reference import fingerprint, fixed, seal_index
+from tests.transfer.converting.tf_files import masked
 
 _FIRST_CHECKED = 56
 _MOST_ROWS = 64

@@ -30,16 +30,18 @@ import zstandard
 from typer.testing import CliRunner
 
 import mdsx
-from mdsx.braces import expand_braces
+from mdsx.base.braces import expand_braces
+from mdsx.base.sizes import parse_size
+from mdsx.checks.damage import verify
 from mdsx.cli.app import app
 from mdsx.cli.output import print_json
 from mdsx.cli.show import as_line
-from mdsx.converting import convert
-from mdsx.converting.plan import decode_plan
-from mdsx.converting.tf_example import BadMessage, parse_example
-from mdsx.damage import verify
 from mdsx.errors import MdsxError
+from mdsx.foreign.mds.encodings import parse_encoding
+from mdsx.foreign.tars import INDEX_KEY, IndexedTar, build_text
+from mdsx.foreign.tars.values import parse_npy
 from mdsx.format import (
+    SampleDecoder,
     Schema,
     ShardView,
     check_shard,
@@ -47,24 +49,23 @@ from mdsx.format import (
     compress,
     parse_index,
     parse_type,
+    seek_table_size,
     value_decoder,
 )
-from mdsx.format.decode import SampleDecoder
-from mdsx.format.frames import FrameReader, decompress_frame, frame_count, parse_seek_table, seek_table_size
-from mdsx.mds.encodings import parse_encoding
+from mdsx.format.frames import FrameReader, decompress_frame, frame_count, parse_seek_table
 from mdsx.order import exact_weight
-from mdsx.sizes import parse_size
-from mdsx.stream.state import OrderIdentity
-from mdsx.tars import INDEX_KEY, IndexedTar, build_text
-from mdsx.tars.values import parse_npy
-from tests.converting.test_megatron import index as megatron_index
-from tests.converting.tf_files import example, record
+from mdsx.stream import OrderIdentity
+from mdsx.transfer.converting import convert
+from mdsx.transfer.converting.plan import decode_plan
+from mdsx.transfer.converting.tf_example import BadMessage, parse_example
+from tests.foreign.mds import plain
+from tests.foreign.tars.indexed import pointers_of, tar_of
+from tests.foreign.tars.sparse_tars import old_gnu, pax_sparse
+from tests.foreign.tars.tars import JPEG, npy, png, sample_members, tar_bytes
 from tests.format import by_the_book, reference
 from tests.fuzz import resealed
-from tests.mds import plain
-from tests.tars.indexed import pointers_of, tar_of
-from tests.tars.sparse_tars import old_gnu, pax_sparse
-from tests.tars.tars import JPEG, npy, png, sample_members, tar_bytes
+from tests.transfer.converting.test_megatron import index as megatron_index
+from tests.transfer.converting.tf_files import example, record
 
 _MOST = 64  # samples, names, values to read of one input
 _TYPES = (
@@ -83,7 +84,7 @@ class Target:
 def _index(data: bytes) -> None:
     index = parse_index(resealed.index(data))
     for shard in range(min(len(index.counts), _MOST)):
-        index.entry(shard)
+        index.shard_entry(shard)
 
 
 def _shard(data: bytes) -> None:
@@ -349,7 +350,7 @@ def _parquet(data: bytes) -> None:
 
 
 def _parquet_index(data: bytes) -> None:
-    """An index of a sound Parquet file."""
+    """An index of an undamaged Parquet file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "0.parquet").write_bytes(_PARQUET)
         Path(folder, "_mdsx-parquet.json").write_bytes(resealed.index_of_files(data))
@@ -357,7 +358,7 @@ def _parquet_index(data: bytes) -> None:
 
 
 def _tars_index(data: bytes) -> None:
-    """An index of a sound tar."""
+    """An index of an undamaged tar."""
     with tempfile.TemporaryDirectory() as folder:
         _write_tar(folder, _POINTERS)
         Path(folder, INDEX_KEY).write_bytes(resealed.index_of_files(data))
@@ -365,7 +366,7 @@ def _tars_index(data: bytes) -> None:
 
 
 def _tars_pointers(data: bytes) -> None:
-    """The pointers of a sound tar. The first byte says whether they have checksums, and where they are read."""
+    """The pointers of an undamaged tar. The first byte says whether they have checksums, and where they are read."""
     how, pointers = data[:1] or b"\0", resealed.shard(data[1:])
     with tempfile.TemporaryDirectory() as folder:
         _write_tar(folder, pointers, checksums=bool(how[0] & 1))
@@ -373,7 +374,7 @@ def _tars_pointers(data: bytes) -> None:
 
 
 def _write_tar(folder: str, pointers: bytes, *, checksums: bool = True) -> bytes:
-    """Write a sound tar with these pointers, and return their index."""
+    """Write an undamaged tar with these pointers, and return their index."""
     samples = min(max(struct.unpack_from("<Q", pointers.ljust(64, b"\0"), 16)[0], 1), 2**40)
     tar, hash = xxhash.xxh3_128_hexdigest(_TAR), xxhash.xxh3_128_hexdigest(pointers)
     entry = IndexedTar("0.tar", len(_TAR), "", tar if checksums else None, samples, "p.mdsx", len(pointers) or 1, hash)
@@ -594,13 +595,13 @@ TARGETS = {
     "arguments": Target(
         _arguments,
         _words(
-            "info .", "cat x --start 3 --count 2 --json", "verify file:///nowhere --threads 2", "merge . --parts 3",
+            "info .", "cat x --start 3 --count 2 --json", "verify file:///nowhere --num-threads 2", "merge . --parts 3",
             "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --on-error skip",
             "convert tfrecord a-{0..2} out --column x=float32[*,4] --rename x=y --drop z",
             "convert megatron a out --per sequence --column tokens=int32[*]",
             "convert tar a.tar out --key-until last-dot --rename image=jpg;png --drop README --nan null",
             "info s3://KEY:SECRET@bucket/prefix", "--version", "info s3://[::1]/x", "info file:///%00",
-            "index parquet . --column a=int8 --force",
+            "index parquet . --column a=int8 --replace-index",
         ),
     ),
     "dataset": Target(_dataset, tuple(bytes([how, *bytes(7)]) + raw for how in range(4) for raw in (_SHARD, _SMALL))),

@@ -1,6 +1,6 @@
 """Any bytes are read or raise a subclass of MdsxError.
 
-Inputs are sound files that hypothesis breaks and whose checksums are then recomputed (`targets.py`). The test also
+Inputs are undamaged files that hypothesis breaks and whose checksums are then recomputed (`targets.py`). The test also
 replays the inputs in `corpus/`, which atheris found (`python -m tests.fuzz`).
 """
 
@@ -93,7 +93,7 @@ def test_any_bytes_are_read_or_raise_our_error(name: str, often: Often) -> None:
         "tfrecord",
     ],
 )
-def test_seeds_are_sound(name: str) -> None:
+def test_seeds_are_undamaged(name: str) -> None:
     """So the recomputed checksums are right, and only the change can fail."""
     for seed in TARGETS[name].seeds:
         TARGETS[name].run(seed)

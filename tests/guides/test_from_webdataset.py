@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.tars.values import type_of_extension
+from mdsx.foreign.tars import type_of_extension
 from tests import fork_server
 from tests.guides.from_webdataset import PAGE
 from tests.guides.programs import Before, Programs, check_epochs, run_before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,28 +9,23 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.torch import RankOptions, StreamingDataLoader, StreamingDataset, WorkerOptions
+from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.guides.page import DOCS, Page, parameters
 
-SAME: dict[tuple[str, str], tuple[Callable[..., Any], type]] = {
-    ("from-webdataset", "WebDataset"): (StreamingDataset, RankOptions),
-    ("from-webdataset", "WebLoader"): (StreamingDataLoader, WorkerOptions),
-    ("from-litdata", "StreamingDataset"): (StreamingDataset, RankOptions),
-    ("from-litdata", "StreamingDataLoader"): (StreamingDataLoader, WorkerOptions),
-    ("from-litdata", "optimize"): (mdsx.build, object),
-    ("from-hf-datasets", "DataLoader"): (StreamingDataLoader, WorkerOptions),
+SAME: dict[tuple[str, str], Callable[..., Any]] = {
+    ("from-webdataset", "WebDataset"): StreamingDataset,
+    ("from-webdataset", "WebLoader"): StreamingDataLoader,
+    ("from-litdata", "StreamingDataset"): StreamingDataset,
+    ("from-litdata", "StreamingDataLoader"): StreamingDataLoader,
+    ("from-litdata", "optimize"): mdsx.build,
+    ("from-hf-datasets", "DataLoader"): StreamingDataLoader,
 }
-"""(page, table) -> the function of mdsx that the table compares with, and its keyword options."""
-
-
-OPTIONS: dict[str, type] = {"convert": mdsx.ConvertOptions, "export": mdsx.ExportOptions}
-"""function -> the keyword options of its kinds"""
+"""(page, table) -> the function of mdsx that the table compares with."""
 
 
 @pytest.mark.parametrize(("page", "table"), SAME)
 def test_an_argument_is_the_same_if_and_only_if_ours_has_its_name(page: str, table: str) -> None:
-    call, options = SAME[page, table]
-    ours = {*parameters(call), *inspect.get_annotations(options)}
+    ours = set(parameters(SAME[page, table]))
     same = {name for name, (instead, *_) in Page(page).rows(table).items() if re.match("the same\\b", instead)}
     assert same == ours & Page(page).rows(table).keys()
 
@@ -46,5 +40,5 @@ def test_names_of_mdsx_exist(page: str) -> None:
         for part in filter(None, (*name.split("."), member)):
             found = getattr(found, part)
         if arguments:
-            ours = {*parameters(found), *inspect.get_annotations(OPTIONS.get(name, object))}
+            ours = set(parameters(found))
             assert not set(re.findall(r"\b(\w+)=", arguments)) - ours, (name, arguments)

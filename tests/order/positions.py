@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.order import MixtureOrder
-from mdsx.order.course import batch_positions
+from mdsx.order.course import batch_ticks
 
 
 def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:
     """Return the positions of the global batch `[start, stop)` that `rank` reads."""
-    return batch_positions(np.array([start]), np.array([stop]), lanes=lanes, rank=rank, world_size=world_size)[0]
+    return batch_ticks(np.array([start]), np.array([stop]), lanes=lanes, rank=rank, world_size=world_size)[0]
 
 
 def draws_before(mixture: MixtureOrder, positions: Iterable[int]) -> NDArray[np.int64]:

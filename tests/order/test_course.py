@@ -62,7 +62,7 @@ def test_epochs_of_any_length_leave_nothing_out(epoch_samples: int) -> None:
 
 def of_rank(course: Course, start: int, stop: int, rank: int, world: int) -> NDArray[np.int64]:
     """Return what `rank` reads of the batch `[start, stop)`."""
-    positions, sizes = course.rank_positions(np.array([start]), np.array([stop]), rank, world)
+    positions, sizes = course.rank_ticks(np.array([start]), np.array([stop]), rank, world)
     assert sizes.tolist() == [len(positions)]
     return positions
 
@@ -72,7 +72,7 @@ def test_many_batches_equal_single_ones(start: int, sizes: list[int], world: int
     edges = np.cumsum([start, *sizes])
     for course in (dataset(N // 2), dataset(), mixture()):
         for rank in range(world):
-            positions, counts = course.rank_positions(edges[:-1], edges[1:], rank, world)
+            positions, counts = course.rank_ticks(edges[:-1], edges[1:], rank, world)
             each = [of_rank(course, a, b, rank, world).tolist() for a, b in itertools.pairwise(edges.tolist())]
             assert positions.tolist() == list(itertools.chain(*each))
             assert counts.tolist() == list(map(len, each))

@@ -320,7 +320,7 @@ def test_length_bounded_batches_have_little_padding(lanes: int) -> None:
         ({"window": 0}, "window is out of range"),
         ({"max_samples": 3}, "max_samples"),
         ({"capacity": 9}, r"lengths\[1\]: a sample is longer .*expected at most 9, found 10"),
-        ({"lengths": [1, 2]}, "not as many lengths"),
+        ({"lengths": [1, 2]}, "expected one length per sample"),
         ({"lengths": [1, -2, 3]}, "out of range"),
         ({"lengths": [1.5, 2, 3]}, "lengths are an array"),
     ],

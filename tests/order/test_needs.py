@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order
+from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Tick
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from tests.order import reference
 from tests.order.strategies import orders
@@ -57,21 +57,21 @@ def test_no_shard_is_read_before_its_next_need(options: dict[str, Any], epoch: i
     course = DatasetCourse(Order(**options), epoch_samples)
     n, counts = course.samples, options["counts"]
     if not n:
-        assert (course.next_needs(0) == NEVER).all()
+        assert (course.next_needs(Tick(0)) == NEVER).all()
         return
     for position in range(epoch * n, (epoch + 1) * n, max(n // 5, 1)):
-        needs = course.next_needs(position)
+        needs = course.next_needs(Tick(position))
         reads = first_reads(course, position, (epoch + 2) * n)
         for shard in range(len(counts)):
             assert needs[shard] >= NEVER if counts[shard] == 0 else position <= needs[shard] <= reads[shard]
         some = np.arange(0, len(counts), 2)
-        assert (course.next_needs(position, some) == needs[some]).all()
+        assert (course.next_needs(Tick(position), some) == needs[some]).all()
 
 
 def test_the_next_need_is_close_to_the_next_read() -> None:
     course = DatasetCourse(Order([10] * 100, seed=1, lanes=4, shuffle_block=40))
     for position in (0, 333, 999):
-        needs, reads = course.next_needs(position), first_reads(course, position, 2000)
+        needs, reads = course.next_needs(Tick(position)), first_reads(course, position, 2000)
         for shard in range(100):
             assert reads[shard] - 2 * 40 - 8 < needs[shard] <= reads[shard]
 
@@ -93,8 +93,8 @@ def test_a_mixture_needs_the_shards_it_reads(
     course = MixtureCourse(order, np.cumsum([0, *map(len, components)]))
     shards, _ = course.locate(np.arange(position, position + 20))
     for place, shard in enumerate(shards.tolist(), position):
-        assert course.next_needs(place, np.array([shard])) == place
-    assert (course.next_needs(position) >= position).all()
+        assert course.next_needs(Tick(place), np.array([shard])) == place
+    assert (course.next_needs(Tick(position)) >= position).all()
 
 
 def test_a_mixture_predicts_later_needs_closely() -> None:
@@ -102,7 +102,7 @@ def test_a_mixture_predicts_later_needs_closely() -> None:
     order = MixtureOrder([[3000] * 20, [50] * 10], [3, 1], seed=4, lanes=4, shuffle_block=64)
     course = MixtureCourse(order, np.array([0, 20, 30]))
     for position in (0, 12_345, 100_003):
-        needs, reads = course.next_needs(position), first_reads(course, position, position + 100_000)
+        needs, reads = course.next_needs(Tick(position)), first_reads(course, position, position + 100_000)
         assert len(reads) == 30
         for shard, read in reads.items():
             assert read - 1500 < needs[shard] < read + 300
@@ -111,8 +111,8 @@ def test_a_mixture_predicts_later_needs_closely() -> None:
 def test_a_component_without_weight_is_not_needed() -> None:
     order = MixtureOrder([[100] * 4, [100] * 2], [3, 1], seed=1, phases=[(5000, [1, 0])])
     course = MixtureCourse(order, np.array([0, 4, 6]))
-    assert course.next_needs(100).max() < 2000
-    needs = course.next_needs(6000)
+    assert course.next_needs(Tick(100)).max() < 2000
+    needs = course.next_needs(Tick(6000))
     assert needs[:4].max() < 8000
     assert set(needs[4:].tolist()) <= {6000, NEVER}
 
@@ -120,7 +120,7 @@ def test_a_component_without_weight_is_not_needed() -> None:
 def read_by(course: Course, start: int, stop: int, size: int, rank: int, world: int) -> NDArray[np.int64]:
     """Return the shards that `rank` reads in whole batches from `start` to the end of its epoch."""
     starts = np.arange(start, stop - size + 1, size)
-    positions, _ = course.rank_positions(starts, starts + size, rank, world)
+    positions, _ = course.rank_ticks(starts, starts + size, rank, world)
     return np.unique(course.locate(positions)[0])
 
 
@@ -134,7 +134,7 @@ def test_a_ranks_shards_are_those_its_batches_read(size: int, world: int, start:
     if mixture:
         both = MixtureOrder([[3000] * 9, [30] * 4], [3, 1], seed=4, lanes=4, shuffle_block=64)
         course = MixtureCourse(both, np.array([0, 9, 13]))
-    mine = course.shards_of(start, size, rank, world)
+    mine = course.shards_of(Tick(start), size, rank, world)
     end = (start // course.epoch_samples + 1) * course.epoch_samples
     assert mine[read_by(course, start, min(end, start + 3000), size, rank, world)].all()
     assert mine[read_by(course, end, end + min(course.epoch_samples, 3000), size, rank, world)].all()
@@ -142,7 +142,7 @@ def test_a_ranks_shards_are_those_its_batches_read(size: int, world: int, start:
 
 def test_ranks_with_lanes_of_their_own_share_few_shards() -> None:
     course = DatasetCourse(Order([1000] * 800, seed=1))
-    mine = np.array([course.shards_of(0, 512, rank, 4) for rank in range(4)])
+    mine = np.array([course.shards_of(Tick(0), 512, rank, 4) for rank in range(4)])
     assert mine.any(axis=0).all()
     assert mine.sum() <= 800 + 8
 
@@ -150,18 +150,18 @@ def test_ranks_with_lanes_of_their_own_share_few_shards() -> None:
 def test_needs_of_a_large_epoch_are_computed_fast() -> None:
     order = Order(np.full(200_000, 5_000_000), seed=1)  # 10^12 samples
     course, began = DatasetCourse(order), time.process_time()
-    needs = course.next_needs(10**11)
+    needs = course.next_needs(Tick(10**11))
     assert time.process_time() - began < 3
     assert (needs >= 10**11).all()
     began = time.process_time()
     for step in range(100):
-        course.next_needs(10**11 + step, np.arange(500))
+        course.next_needs(Tick(10**11 + step), np.arange(500))
     assert time.process_time() - began < 1
 
 
 def test_an_empty_dataset_needs_nothing() -> None:
     course = DatasetCourse(Order([], seed=1))
-    assert course.next_needs(0).tolist() == course.shards_of(0, 4, 0, 1).tolist() == []
+    assert course.next_needs(Tick(0)).tolist() == course.shards_of(Tick(0), 4, 0, 1).tolist() == []
 
 
 @given(orders(st.just(True)), st.data())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
-from mdsx.order import MixtureCourse, MixtureOrder
+from mdsx.order import MixtureCourse, MixtureOrder, Tick
 from mdsx.order.needs import NEVER
 from mdsx.order.run_draws import first_within
 from tests.order import reference
@@ -106,8 +106,8 @@ def test_a_mixture_in_runs_needs_the_shards_it_reads(options: dict[str, Any], po
     course = MixtureCourse(order, np.cumsum([0, *map(len, options["components"])]), 10 * options["run"])
     shards, _ = course.locate(np.arange(position, position + 20))
     for place, shard in enumerate(shards.tolist(), position):
-        assert course.next_needs(place, np.array([shard])) == place
-    needs = course.next_needs(position)
+        assert course.next_needs(Tick(place), np.array([shard])) == place
+    needs = course.next_needs(Tick(position))
     assert (needs >= position).all()
     drawn = order.locate(np.arange(position, position + 3000))[0]
     for component in range(len(options["components"])):

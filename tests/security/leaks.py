@@ -20,7 +20,7 @@ import mdsx
 from mdsx.cli.app import app
 from mdsx.storage import retry
 from mdsx.torch import StreamingDataset
-from tests.tars.tars import sample_members, tar_bytes
+from tests.foreign.tars.tars import sample_members, tar_bytes
 
 PASSWORD = "PLANTED-password+of/url"  # with characters of AWS's secret keys
 SECRETS = {"PLANTED-password", "of/url", "PLANTED-endpoint", "PLANTED-token", "PLANTED-signature", "PLANTED-file"}

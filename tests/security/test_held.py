@@ -19,12 +19,12 @@ import pytest
 
 import mdsx
 from mdsx.cli.app import app
-from mdsx.converting.source import Asked
 from mdsx.secret import Secret
 from mdsx.storage import open_storage, retry
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from mdsx.viewing import Opening
-from mdsx.writer.runs import Job
+from mdsx.transfer.converting.source import Request
+from mdsx.view import Opening
+from mdsx.writer.runs import WriteJob
 from tests.storage.remote.test_web import answering, send
 
 PLANTED = "PLANTED"  # in every secret
@@ -135,8 +135,8 @@ def test_what_keeps_options_shows_none() -> None:
     kept: list[object] = [
         mdsx.Component("s3://bucket/x", storage_options=given),
         Opening(storage_options=given),
-        Job("s3://b/x", {"a": "str"}, 1, None, "0" * 16, given),
-        Asked([], {}, {}, [], False, given),
+        WriteJob("s3://b/x", {"a": "str"}, 1, None, "0" * 16, given),
+        Request([], {}, {}, [], False, given),
     ]
     assert_holds_no_secret(*kept, given=given)
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.converting import convert
-from mdsx.damage import verify
+from mdsx.checks.damage import verify
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError
 from mdsx.format import parse_index
 from mdsx.storage import open_storage
+from mdsx.transfer.converting import convert
+from tests.foreign.tars.sparse_tars import header, pax
+from tests.foreign.tars.tars import tar_bytes
 from tests.format import by_the_book, reference
 from tests.format.reference import seal_index
-from tests.tars.sparse_tars import header, pax
-from tests.tars.tars import tar_bytes
 
 _SHARD = by_the_book.shard({"x": "str"}, [{"x": b"text"}])
 
@@ -109,18 +109,6 @@ def test_links_in_a_local_dataset_are_followed(tmp_path: Path) -> None:
     (tmp_path / "linked" / "shard.00000.mdsx").symlink_to("/dev/zero")
     with pytest.raises(mdsx.MissingError, match="a FIFO or a device"):
         mdsx.Dataset(tmp_path / "linked")[0]
-
-
-def test_a_link_is_replaced_and_never_written_through(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("precious")
-    (tmp_path / "ds").mkdir()
-    for name in ("index.json", "shard.00000.mdsx"):
-        (tmp_path / "ds" / name).symlink_to(tmp_path / "precious")
-    storage = open_storage(tmp_path / "ds")
-    for name in ("index.json", "shard.00000.mdsx"):
-        storage.put(name, b"new")
-        assert not (tmp_path / "ds" / name).is_symlink()
-    assert (tmp_path / "precious").read_text() == "precious"
 
 
 # --- tars

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import mdsx
-from mdsx.converting import convert
 from mdsx.format import Schema, build_index
-from tests.tars.tars import npy, tar_bytes
+from mdsx.transfer.converting import convert
+from tests.foreign.tars.tars import npy, tar_bytes
 from tools.servers.s3 import S3Server
 
 PACKAGE = Path(mdsx.__file__).parent
@@ -39,15 +39,17 @@ _ALLOWED = {
     ("__init__.py", "importlib.import_module"),  # the public page's own modules, on first use of their names
     ("engines/__init__.py", "importlib.import_module"),  # the module of an engine, on first use
     ("__init__.py", "globals"),
-    ("converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
-    ("mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
-    ("process/limits.py", "ctypes"),  # limits the arenas of the C library
-    ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
+    ("transfer/converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
+    ("foreign/mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
+    ("base/process/limits.py", "ctypes"),  # limits the arenas of the C library
+    ("base/system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
+    ("cli/app.py", "importlib.import_module"),  # the modules of `mdsx/cli`
+    ("transfer/converting/conversion.py", "importlib.import_module"),  # the converter of a kind, from a table
     ("storage/__init__.py", "importlib.import_module"),  # the storage of a scheme, from a table
-    ("doctor/endpoint.py", "socket"),  # looks the host up
-    ("doctor/machine.py", "subprocess"),  # tries a file lock against another process
+    ("checks/doctor/endpoint.py", "socket"),  # looks the host up
+    ("checks/doctor/machine.py", "subprocess"),  # tries a file lock against another process
     ("storage/remote/trust.py", "urllib.request"),  # the proxies of the environment
-    ("converting/hf_loading.py", "yaml"),  # only safe_load, of a dataset's description
+    ("transfer/converting/hf_loading.py", "yaml"),  # only safe_load, of a dataset's description
     ("storage/remote/storage.py", "socket"),  # asks the configured endpoint whether it supports TLS
     ("storage/remote/answer.py", "http.client"),  # its errors
     ("storage/remote/answer.py", "http.client.HTTPException"),  # its errors
@@ -65,10 +67,16 @@ _ALLOWED = {
     ("storage/remote/parse.py", "xml.etree.ElementTree"),  # listings and errors, without document types and with bounds
     ("storage/remote/parse.py", "xml.parsers"),  # listings and errors, without document types and with bounds
     ("storage/remote/parse.py", "xml.parsers.expat"),  # listings and errors, without document types and with bounds
-    ("storage/remote/wire.py", "http.client"),  # reads answers with bounds
+    ("storage/remote/answer.py", "http.client"),  # reads answers with bounds
     ("cli/view.py", "webbrowser"),  # opens the address of its own server
-    ("viewing/server.py", "socket"),  # a port of this machine
-    ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does
+    ("view/server.py", "socket"),  # a port of this machine
+    ("base/work/failures.py", "pickle"),  # between the processes of one job, as multiprocessing does
+    ("base/work/parcels.py", "pickle"),  # the same
+    ("base/work/parcels.py", "pickle.PickleBuffer"),  # the same
+    ("base/work/processes.py", "pickle"),  # the same
+    ("base/work/worker.py", "pickle"),  # the same
+    ("torch/tensors.py", "pickle"),  # the same
+    ("torch/tensors.py", "pickle.PickleBuffer"),  # the same
 }
 
 
@@ -140,13 +148,13 @@ def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
         import sys
         seen = []
         watched = ("socket.connect", "socket.getaddrinfo", "urllib.Request", "subprocess.Popen", "os.system", "os.exec")
-        import mdsx, mdsx.torch, mdsx.damage, torch
-        from mdsx.converting import convert
+        import mdsx, mdsx.torch, mdsx.checks.damage, torch
+        from mdsx.transfer.converting import convert
         sys.addaudithook(lambda event, args: seen.append((event, args)) if event.startswith(watched) else None)
         folder = sys.argv[1]
         dataset = mdsx.Dataset(folder + "/ds", cache=mdsx.Cache(folder + "/cache", limit="10MB"))
         dataset[:], dataset.metadata
-        assert not list(mdsx.damage.verify(folder + "/ds"))
+        assert not list(mdsx.checks.damage.verify(folder + "/ds"))
         cache = mdsx.Cache(folder + "/cache", limit="10MB")
         stream = mdsx.torch.StreamingDataset(folder + "/ds", cache=cache, batch_size=2)
         assert sum(len(batch["text"]) for batch in mdsx.torch.StreamingDataLoader(stream, batch_size=2)) >= 4

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mdsx.shards.announcer import CacheAnnouncer, Folder
-from mdsx.storage.cache import CacheDirectory, Needs, ShardNames, ShardNeeds, filenames
-from mdsx.storage.cache.announced import Announced, Announcements
+from mdsx.shards.needs import CacheAnnouncer, Folder
+from mdsx.storage.cache import Announced, CacheDirectory, Needs, ShardNames, ShardNeeds, filenames
+from mdsx.storage.cache.announced import Announcements
 
 FOLDERS = ("a" * 32, "b" * 32)
 NAMES = ShardNames(np.arange(64, dtype=np.uint8)[::-1].reshape(4, 16).copy())
@@ -50,8 +50,8 @@ def test_a_reader_announces_its_own_shards(tmp_path: Path) -> None:
 
 
 def test_what_takes_long_is_announced_at_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.shards.announcer._CHEAP", -1.0)
-    monkeypatch.setattr("mdsx.shards.announcer._PAUSE", 1e9)
+    monkeypatch.setattr("mdsx.shards.needs._CHEAP", -1.0)
+    monkeypatch.setattr("mdsx.shards.needs._PAUSE", 1e9)
     cache = CacheDirectory(tmp_path, "1MB")
     found = announcer(cache)
     found.announce(lambda: needs(1.0))

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdsx
-from mdsx.order.hashing import G, key, mix64
-from mdsx.process import Counter, Counters, work_for
+from mdsx.base.process import Counter, Counters, work_for
+from mdsx.order import G, key, mix64
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.terminal import terminal
 from tools.servers.s3 import S3Server
@@ -135,7 +135,7 @@ def test_what_cannot_be_selected_raises(data: mdsx.Dataset, samples: Any, messag
 
 def test_a_split_by_number_is_a_share_of_all_samples(data: mdsx.Dataset) -> None:
     parts = data.split(0.9, 0.1, seed=3)
-    shares = data.select(0.0, 0.9, seed=3), data.select(0.9, 1.0, seed=3)
+    shares = data.select_share(0.0, 0.9, seed=3), data.select_share(0.9, 1.0, seed=3)
     assert [part.fingerprint for part in parts] == [share.fingerprint for share in shares]
     assert sorted(ids(parts[0]) + ids(parts[1])) == list(range(N))
 

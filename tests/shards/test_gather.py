@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError
-from mdsx.format import NULL, Encoder, Schema, ShardBuilder, ShardView
+from mdsx.format import BASES, NULL, NUMBERS, PICTURES, Encoder, Schema, ShardBuilder, ShardView
 from mdsx.shards import Columns, Selection, present
 from mdsx.shards.gather import Source, gather
 from tests.format.test_round_trip import columns_and_samples
@@ -41,11 +41,11 @@ def same(kind: str, found: Any, written: Any) -> bool:
     base = kind.split("[")[0].rstrip("?")
     if written is None:
         return found is None
-    if base in ("bytes", "jpeg", "png") and not isinstance(written, list):
+    if BASES[base].kind == "bytes" and not isinstance(written, list):
         return isinstance(found, bytes | memoryview) and bytes(found) == written
-    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png"):
+    if base not in NUMBERS:
         return type(found) is type(written) and repr(found) == repr(written)
-    dtype = np.dtype("float32" if base == "bfloat16" else base)
+    dtype = NUMBERS[base].numpy(np.zeros(1, NUMBERS[base].item)).dtype
     expected = np.asarray(written, dtype)
     if isinstance(found, bool):
         return base == "bool" and expected.shape == () and found == written
@@ -100,7 +100,7 @@ def test_columns_equal_the_written_values_in_any_order(made: Any, views: bool) -
             assert len(values) == stop - start
             for found, sample in zip(values, wanted[start:stop], strict=True):
                 assert same(columns[name], found, sample[name]), (name, found, sample[name])
-                encoded = columns[name].rstrip("?") in ("bytes", "jpeg", "png")
+                encoded = BASES.get(columns[name].rstrip("?")) in (BASES["bytes"], *PICTURES)
                 assert isinstance(found, memoryview) == (views and encoded and found is not None)
 
 

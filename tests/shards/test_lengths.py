@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mdsx
-from mdsx import warn
+from mdsx.base import warn
 from mdsx.format import filenames
 from mdsx.shards import Lengths, View, length_file, lengths_of
 from mdsx.shards import shards as shards_module
@@ -129,7 +127,7 @@ def test_the_mean_follows_from_the_index_alone(tmp_path: Path) -> None:
     assert means(mdsx.Dataset(tmp_path / "without")) == estimates
     sums = varied(tmp_path / "with", ["tokens", "maybe", "n"])
     assert means(sums) == estimates | {"tokens": 5, "maybe": 3, "n": 3}
-    assert means(sums.select(0.0, 0.1)) == means(sums)
+    assert means(sums.select_share(0.0, 0.1)) == means(sums)
     assert sums.fingerprint == without.fingerprint
     shutil.rmtree(tmp_path / "with" / "_lengths")
     assert means(mdsx.Dataset(tmp_path / "with")) == means(sums)
@@ -158,7 +156,7 @@ def test_a_given_array_has_a_length_for_each_stored_sample(data: mdsx.Dataset) -
 
 def test_selections_mixtures_and_new_names_keep_the_stored_identity(tmp_path: Path, data: mdsx.Dataset) -> None:
     other = write(tmp_path / "other", 50).select_columns({"size": "tokens"})
-    chosen = data.select(0.2, 0.7).select_columns({"size": "tokens"})
+    chosen = data.select_share(0.2, 0.7).select_columns({"size": "tokens"})
     view = View([chosen.excerpt, other.excerpt])
     lengths = lengths_of(view, "size")
     fields = {"column": "tokens", "rule": "values"}
@@ -413,21 +411,3 @@ def test_the_rows_of_another_shard_are_refused(far: Path) -> None:
     for data in (open_far(far), mdsx.Dataset(far / "data")):
         with pytest.raises(mdsx.CorruptError, match="row key"):
             all_lengths(data, "tokens")
-
-
-@given(data_=st.data())
-@settings(max_examples=15, deadline=None)
-def test_lengths_are_those_of_the_values(tmp_path_factory: pytest.TempPathFactory, data_: st.DataObject) -> None:
-    kinds = {"uint8[*]": st.binary(max_size=9), "str?": st.none() | st.text(max_size=9), "json": st.integers()}
-    kind = data_.draw(st.sampled_from([*kinds]))
-    values = data_.draw(st.lists(kinds[kind], max_size=20))
-    url = tmp_path_factory.mktemp("data")
-    with mdsx.Writer(url, {"x": kind}, shard_size=data_.draw(st.integers(1, 900)), lengths=["x"]) as out:
-        for value in values:
-            out.write({"x": np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value})
-    expected = [
-        len(value if isinstance(value, bytes) else "" if value is None else str(value).encode()) for value in values
-    ]
-    assert all_lengths(mdsx.Dataset(url), "x") == expected
-    shutil.rmtree(url / "_lengths")
-    assert all_lengths(mdsx.Dataset(url), "x") == expected

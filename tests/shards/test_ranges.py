@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import ChangedError
-from mdsx.format import compress
-from mdsx.format.frames import FRAME_SIZE
+from mdsx.format import FRAME_SIZE, compress
 from mdsx.format.stored_bytes import FramedBytes, PlainBytes
-from mdsx.shards.stored import StoredObject, coalesce, gap_in
+from mdsx.shards.objects import StoredObject, coalesce, gap_in
 from mdsx.storage import open_storage
 
 POOL = ThreadPoolExecutor(4)

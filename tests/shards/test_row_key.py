@@ -60,19 +60,6 @@ def test_another_shard_in_place_is_an_error(
             READS[read](data, number)
 
 
-@pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("replace", [swapped, foreign])
-def test_another_compressed_shard_is_an_error(
-    tmp_path: Path, replace: Callable[[Path], Iterator[int]], read: str
-) -> None:
-    write(tmp_path / "data", 0, "zstd")
-    write(tmp_path / "other", 1000, "zstd")
-    for number in replace(tmp_path / "data"):
-        data = mdsx.Dataset(tmp_path / "data", cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
-        with pytest.raises(mdsx.MdsxError, match=f"shard.0000{number // 16}.mdsx"):
-            READS[read](data, number)
-
-
 def test_a_cached_file_of_another_shard_is_not_used(tmp_path: Path) -> None:
     """Even with a trusted cache: opening compares the row keys."""
     write(tmp_path / "data", 0, "zstd")
@@ -93,5 +80,5 @@ def test_the_index_has_the_key_of_each_shard(tmp_path: Path) -> None:
     write(tmp_path / "data", 0, None)
     index = parse_index((tmp_path / "data" / "index.json").read_bytes())
     headers = [header_row_key((tmp_path / "data" / index.name(shard)).read_bytes()) for shard in range(4)]
-    assert index.row_keys.tolist() == headers == [index.entry(shard).row_key for shard in range(4)]
+    assert index.row_keys.tolist() == headers == [index.shard_entry(shard).row_key for shard in range(4)]
     assert len(set(headers)) == 4

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import mdsx
-from mdsx.shards import Shards
 from mdsx.storage import open_storage
-from mdsx.storage.cache import Cache
 from tools.fault_proxy import Proxy
 from tools.fault_proxy import flip as flip_on_its_way
 
@@ -78,38 +76,9 @@ def test_a_shard_that_stays_damaged_is_never_cached(url: str, tmp_path: Path, pr
     assert not [path for path in (tmp_path / "cache").rglob("*.mdsx*") if path.stat().st_size]
 
 
-def test_the_hash_detects_another_valid_shard(s3_url: str, url: str, tmp_path: Path) -> None:
-    replace_shard(url, 1, other_shard(s3_url, 1))
-    with pytest.raises(mdsx.CorruptError, match="do not match the index"):
-        dataset(url, tmp_path)[16:32]
-
-
 def test_a_shard_replaced_between_requests_changes_its_etag(s3_url: str, url: str, tmp_path: Path) -> None:
     data, other = dataset(url, tmp_path), other_shard(s3_url, 1)
     assert data[16]["id"] == 16
     replace_shard(url, 1, other)  # the same size, and right checksums
     with pytest.raises(mdsx.ChangedError, match=r"shard\.00001"):
         data[17]
-
-
-def test_a_shard_of_another_size_raises(url: str, tmp_path: Path) -> None:
-    data = dataset(url, tmp_path)
-    replace_shard(url, 1, open_storage(url).get("shard.00001.mdsx").data + b"more")
-    with pytest.raises(mdsx.ChangedError, match="size"):
-        data[16]
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_damaged_cached_file_is_fetched_again(url: str, tmp_path: Path, whole: bool) -> None:
-    first = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
-    assert first.fetch(1) is None
-    first.close(1)
-    (path,) = (path for path in (tmp_path / "cache").rglob("*.mdsx") if path.stat().st_size)
-    path.write_bytes(flip(path.read_bytes(), path.stat().st_size // 2))
-
-    later = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
-    assert later.open(1, whole=whole) is not whole  # otherwise its samples are checked one by one
-    for sample in range(PER_SHARD):
-        later.select(1, np.array([sample]))  # raises if a checksum does not match
-    assert not path.exists()
-    assert later.fetch(1) is None

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mdsx.format import filenames
-from mdsx.shards import Shards, index_keys, shared_index
-from mdsx.shards.shared_index import get_index
+from mdsx.shards import Shards, formats, index_keys
+from mdsx.shards.formats import get_index
 from mdsx.storage import open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, clear, contents_of, fingerprints_of
 from tests.fork_server import call_all, start
-from tools.fault_proxy import Fault, Rule, flip, stall, status
-from tools.scale.counting import CountingProxy
+from tests.waiting import wait_until
+from tools.fault_proxy import Fault, Proxy, Rule, flip, stall, status
 from tools.scale.made import Made, make
 from tools.servers.s3 import S3Server
 
@@ -46,13 +46,13 @@ def opened(url: str, cache: str) -> str:
     return Shards(url, cache=Cache(cache)).index.fingerprint
 
 
-def sent(counting: CountingProxy) -> tuple[int, int]:
+def sent(counting: Proxy) -> tuple[int, int]:
     """Return how often the whole index was sent, and how often a piece of it."""
-    (index,) = counting.sums.of(filenames.INDEX)
+    index = counting.sent(f"*/{filenames.INDEX}")
     return index.whole, index.ranges
 
 
-def fault(counting: CountingProxy, fault: Fault, times: int | None = None) -> Rule:
+def fault(counting: Proxy, fault: Fault, times: int | None = None) -> Rule:
     """Add a fault that requests for a whole index meet."""
     return counting.add(fault, key=f"*/{filenames.INDEX}", times=times, when=lambda exchange: not exchange.range)
 
@@ -61,9 +61,7 @@ def cached(cache: Path) -> list[Path]:
     return sorted(path for path in cache.glob("*/*") if ".index" in path.name)
 
 
-def test_a_nodes_processes_download_a_large_index_once(
-    counting: CountingProxy, url: str, large: bytes, tmp_path: Path
-) -> None:
+def test_a_nodes_processes_download_a_large_index_once(counting: Proxy, url: str, large: bytes, tmp_path: Path) -> None:
     found = call_all(opened, [(url, str(tmp_path / "cache"))] * PROCESSES)
     assert found == [Shards(url, cache=Cache(tmp_path / "another")).index.fingerprint] * PROCESSES
     assert sent(counting) == (2, PROCESSES + 1)  # one of each is that of the other cache
@@ -71,21 +69,20 @@ def test_a_nodes_processes_download_a_large_index_once(
     assert file.read_bytes() == large
 
 
-def test_a_small_index_is_one_request(counting: CountingProxy, s3_url: str, made: Made, tmp_path: Path) -> None:
+def test_a_small_index_is_one_request(counting: Proxy, s3_url: str, made: Made, tmp_path: Path) -> None:
     stored(s3_url, made.whole(10, 1000))
     opened(s3_url, str(tmp_path / "cache"))
     assert sent(counting) == (0, 1)
-    assert list(counting.sums.objects) == [f"/{s3_url.removeprefix('s3://')}/{filenames.INDEX}"]
+    (key,) = {each.key for each in counting.asked if each.method == "GET"}
+    assert key == f"/{s3_url.removeprefix('s3://')}/{filenames.INDEX}"
     assert not cached(tmp_path / "cache")
 
 
-def test_a_killed_download_is_made_again(counting: CountingProxy, url: str, large: bytes, tmp_path: Path) -> None:
+def test_a_killed_download_is_made_again(counting: Proxy, url: str, large: bytes, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    rule, deadline = fault(counting, stall(), times=1), time.monotonic() + 60.0
+    rule = fault(counting, stall(), times=1)
     process = start(opened, url, str(cache))
-    while not rule.hits:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: rule.hits)
     process.kill()
     process.join()
     (unfinished,) = cached(cache)
@@ -96,15 +93,13 @@ def test_a_killed_download_is_made_again(counting: CountingProxy, url: str, larg
 
 
 def test_the_wait_for_a_stalled_download_ends(
-    counting: CountingProxy, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Proxy, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule, deadline = fault(counting, stall(), times=1), time.monotonic() + 60.0
+    rule = fault(counting, stall(), times=1)
     process = start(opened, url, str(tmp_path / "cache"))
     try:
-        while not rule.hits:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        monkeypatch.setattr(shared_index, "_PATIENCE", 0.1)
+        wait_until(lambda: rule.hits)
+        monkeypatch.setattr(formats, "_PATIENCE", 0.1)
         opened(url, str(tmp_path / "cache"))
         assert process.is_alive()
     finally:
@@ -113,9 +108,7 @@ def test_the_wait_for_a_stalled_download_ends(
 
 
 @pytest.mark.parametrize("place", [5, -5])
-def test_a_damaged_file_is_fetched_again(
-    counting: CountingProxy, url: str, large: bytes, tmp_path: Path, place: int
-) -> None:
+def test_a_damaged_file_is_fetched_again(counting: Proxy, url: str, large: bytes, tmp_path: Path, place: int) -> None:
     right = opened(url, str(tmp_path / "cache"))
     (file,) = cached(tmp_path / "cache")
     data = bytearray(large)
@@ -126,7 +119,7 @@ def test_a_damaged_file_is_fetched_again(
     assert sent(counting) == (2, 2)
 
 
-def test_damage_in_transfer_is_never_cached(counting: CountingProxy, url: str, large: bytes, tmp_path: Path) -> None:
+def test_damage_in_transfer_is_never_cached(counting: Proxy, url: str, large: bytes, tmp_path: Path) -> None:
     rule = fault(counting, flip(), times=1)
     opened(url, str(tmp_path / "cache"))
     assert rule.hits == 1
@@ -147,7 +140,7 @@ def test_a_replaced_index_is_another_file(url: str, made: Made, tmp_path: Path) 
 
 
 def test_an_index_replaced_between_two_requests_is_read_again(
-    counting: CountingProxy, url: str, made: Made, tmp_path: Path
+    counting: Proxy, url: str, made: Made, tmp_path: Path
 ) -> None:
     rule = fault(counting, status(412, "PreconditionFailed"), times=1)
     opened(url, str(tmp_path / "cache"))

@@ -156,7 +156,7 @@ def test_a_mixture_and_its_components_take_verify(url: str, cache: Path, monkeyp
     monkeypatch.setenv("MDSX_CACHE", str(cache))
     mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
     late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
-    for view in (mixture.view(), late._data.view):
+    for view in (mixture.view(), late._reading.view):
         assert view.excerpts[0].shards.open(0, whole=True)
     assert not verified
     assert mdsx.Mixture([url]).view().excerpts[0].shards.open(0, whole=True)

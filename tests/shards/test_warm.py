@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.progress import Progress
+from mdsx.base.progress import Progress
 from mdsx.shards import Shards, Warmed, warm
 from mdsx.storage.cache import Cache, CacheDirectory, clear, contents_of, prune
 from tests.conftest import Often

@@ -13,14 +13,25 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.pieces import Pieces
-from mdsx.storage import Storage, open_storage
+from mdsx.base.pieces import Pieces
+from mdsx.storage import SCHEMES, Storage, open_storage
 from tests.forks import forked
+from tools.fault_proxy import Proxy
 
 DATA = bytes(range(256)) * 20
 
 
-@pytest.fixture(params=["local", "s3", "gs", "az"])
+WRITABLE = ["s3", "gs", "az"]
+"""The clouds under contract: each has a fixture with the URL of a fresh bucket, in `tests/conftest.py`."""
+
+
+def test_each_cloud_that_can_be_written_is_under_contract() -> None:
+    opened = {scheme: open_storage(f"{scheme}://datasets/org/name") for scheme in SCHEMES}
+    modules = {SCHEMES[scheme][0] for scheme, storage in opened.items() if not hasattr(storage, "instead")}
+    assert modules == set(WRITABLE)
+
+
+@pytest.fixture(params=["local", *WRITABLE])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty place."""
     if request.param == "local":
@@ -275,3 +286,33 @@ def test_connections_can_be_opened_in_advance(storage: Storage) -> None:
         storage.connect(key, 8)
         assert forked(lambda: storage.get("key").data) == DATA
         assert storage.get("key").data == DATA
+
+
+def test_unusual_names_are_read_and_listed(storage: Storage) -> None:
+    names = ["a b/ü%2F+&'~(1).bin", "a b/?#", "x;y=z,@:!$*"]
+    for name in names:
+        storage.put(name, name.encode())
+        assert storage.get(name, start=1).data == name.encode()[1:]
+    assert [(entry.key, entry.etag) for entry in storage.list()] == sorted(
+        (name, storage.get(name).etag) for name in names
+    )
+    for name in names:
+        storage.delete(name)
+    assert list(storage.list()) == []
+
+
+@pytest.mark.parametrize("cloud", [cloud for cloud in WRITABLE if cloud != "s3"])
+def test_a_dataset_takes_as_many_requests_as_on_s3(
+    cloud: str, s3_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for name, url in ((cloud, request.getfixturevalue(f"{cloud}_url")), ("s3", s3_url)):
+        with Proxy(request.getfixturevalue(name)) as proxy:
+            for variable, value in proxy.env().items():
+                monkeypatch.setenv(variable, value)
+            with mdsx.Writer(f"{url}/set", {"n": "int64"}, shard_size=2000) as out:
+                out.write_batch({"n": list(range(1000))})
+            proxy.clear()
+            assert mdsx.Dataset(f"{url}/set")[[3, 700]][1]["n"] == 700
+            asked.append(sorted(each.range for each in proxy.asked))
+    assert asked[0] == asked[1]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import mdsx
+from mdsx.base.system import network_file_system
 from mdsx.storage import Entry, open_storage
 from mdsx.storage.local import LocalStorage
-from mdsx.system import network_file_system
 
 DYING = """
 import os, signal, sys

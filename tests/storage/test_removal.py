@@ -33,10 +33,10 @@ OWNERS = {
 
 OURS = [
     "index.json", "shard.00000.mdsx", "shard.00012.mdsx.zst", "repaired-2.shard.00000.mdsx", "part-00000/index.json",
-    "part-00001-0123456789abcdef/shard.00000.mdsx", "part-00001-0123456789abcdef/_mdsx/run.0123456789abcdef",
+    "part-00001-0123456789abcdef/shard.00000.mdsx", "run-0123456789abcdef/part-00001-0123456789abcdef/_mdsx/alive",
     "index-" + "a" * 32 + ".json", "index.before-repair-0123456789abcdef.json", "_mdsx/writer.json",
     "_mdsx/journal.00000.json", "_convert/plan.json", "_convert/part.00000.json", "_convert/skipped.json",
-    "_lengths/tokens.u32", "part-00000/_lengths/a=20b.u32", "_runs/0123456789abcdef.alive", "_mdsx-tars.json",
+    "_lengths/tokens.u32", "part-00000/_lengths/a=20b.u32", "run-0123456789abcdef/_run/alive", "_mdsx-tars.json",
     "_mdsx-tars/passes.json", "_mdsx-tars/0123456789abcdef.json", "_mdsx-tars/0123456789abcdef-0123456789abcdef.mdsx",
     "_mdsx-parquet.json",
 ]  # fmt: skip
@@ -44,8 +44,9 @@ OTHERS = [
     "index.json.bak", "Index.json", "shard.0.mdsx", "shard.000001.mdsx", "shard.00000.mdsx.gz", "x/shard.00000.mdsx",
     "part-1/index.json", "part-00000/notes.txt", "part-00000/_convert/plan.json", "part-00000/x/index.json",
     "part-00000-0123456789ABCDEF/index.json", "index-" + "A" * 32 + ".json", "_mdsx/notes.txt", "_mdsx/writer.json.old",
-    "_mdsx/x/writer.json", "_lengths/tokens.csv", "_lengths/sub/tokens.u32", "_convert/notes.json", "_runs/notes",
-    "_mdsx-tars/notes.mdsx", "_mdsx-tars/thesis/passes.json", "data-00000.tar", "README.md", "tally.march.31",
+    "_mdsx/x/writer.json", "_lengths/tokens.csv", "_lengths/sub/tokens.u32", "_convert/notes.json",
+    "run-0123456789abcdef/notes", "_mdsx-tars/notes.mdsx", "_mdsx-tars/thesis/passes.json", "data-00000.tar",
+    "README.md", "tally.march.31",
 ]  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
+from mdsx.base.process import Counter, Counters, work_for
 from mdsx.errors import TransportError
-from mdsx.process import Counter, Counters, work_for
 from mdsx.storage import retry
 
 

@@ -6,9 +6,9 @@ import warnings
 from pathlib import Path
 
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import Excerpt, Shards, View
+from mdsx.shards import DatasetSlice, Shards, View
 from mdsx.storage.cache import Cache
-from mdsx.stream import Batching, RankReader
+from mdsx.stream import Cursor, RankReader, SampleSteps
 
 
 def text(url: str, number: int) -> str:
@@ -20,11 +20,11 @@ def read(url: str, cache: Path, limit: int, rank: int, world: int) -> list[int]:
     """Check the content of the rank's samples, and return their numbers."""
     warnings.simplefilter("ignore")  # the cache is small on purpose
     shards = Shards(url, cache=Cache(cache, limit))
-    batching = Batching(shards.index.samples, 8, world, drop_last=False)
+    batching = SampleSteps(shards.index.samples, 8, world, drop_last=False)
     course = DatasetCourse(Order(shards.index.counts, seed=3))
-    reader = RankReader(View([Excerpt.whole(shards)]), course, batching, rank, processes=world)
+    reader = RankReader(View([DatasetSlice.whole(shards)]), course, batching, rank, processes=world)
     seen: list[int] = []
-    for batch in (each for run in reader.runs(batching.tasks(0, 0)) for each in reader.read(run)):
+    for batch in (each for run in reader.chunks(batching.tasks(Cursor())) for each in reader.read(run)):
         numbers = batch.columns["id"].tolist()
         assert batch.columns["text"] == [text(url, number) for number in numbers], "wrong bytes"
         seen += numbers

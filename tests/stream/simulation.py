@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Course
-from mdsx.storage.cache.eviction import ShardNames, ShardNeeds, candidates, may_evict
-from mdsx.storage.cache.files import Cached
+from mdsx.storage.cache import Cached, ShardNames, ShardNeeds
+from mdsx.storage.cache.eviction import candidates, may_evict
 from mdsx.stream.machine import Bring, Close, Outcome, Pace, ShardMachine
 
 FINGERPRINT = "f" * 32

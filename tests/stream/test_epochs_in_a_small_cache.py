@@ -13,10 +13,10 @@ import pytest
 
 import mdsx
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import Excerpt, Shards, View
+from mdsx.shards import DatasetSlice, Shards, View
 from mdsx.storage.cache import Cache
 from mdsx.storage.local import LocalStorage
-from mdsx.stream import Batching, RankReader
+from mdsx.stream import Cursor, RankReader, SampleSteps
 from tests.conftest import Often
 from tests.stream.test_prefetch import idle
 
@@ -66,8 +66,8 @@ def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[R
     for rank in range(ranks):
         shards = Shards(url, cache=Cache(cache, limit))
         course = DatasetCourse(Order(shards.index.counts, seed=3, lanes=lanes, shuffle_block=32 * SAMPLES))
-        batching = Batching(shards.index.samples, BATCH // ranks, ranks, drop_last=True)
-        found.append(RankReader(View([Excerpt.whole(shards)]), course, batching, rank, processes=ranks))
+        batching = SampleSteps(shards.index.samples, BATCH // ranks, ranks, drop_last=True)
+        found.append(RankReader(View([DatasetSlice.whole(shards)]), course, batching, rank, processes=ranks))
     return found
 
 
@@ -98,7 +98,7 @@ def read_epochs(group: list[RankReader], downloads: list[int], joined: bool) -> 
     for epoch in range(EPOCHS):
         if epoch == 1:
             downloads[:] = [0, 0]
-        tasks = list(group[0].batching.tasks(epoch, 0))
+        tasks = list(group[0].steps.tasks(Cursor(epoch)))
         for start in range(0, len(tasks), RUN):
             for reader in group:
                 batches = reader.read(tasks[start : start + RUN], joined=joined)

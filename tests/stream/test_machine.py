@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mdsx.order import DatasetCourse, Order
+from mdsx.order import DatasetCourse, Order, Tick
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
 from tests.stream.simulation import Simulation
 
@@ -111,7 +111,7 @@ def test_after_a_jump_shards_come_in_reading_order() -> None:
         share=10**9,
     )
     machine_.reading(0, 10, [7, 3], 0.0)
-    active = np.flatnonzero(found.next_needs(0) == 0)
+    active = np.flatnonzero(found.next_needs(Tick(0)) == 0)
     read = active[::-1].copy()
     machine_.first_reads(np.arange(len(read)) * 5, read, BLOCK)
     order = brought(machine_)
@@ -134,7 +134,7 @@ def test_the_least_recently_used_are_closed_beyond_the_share() -> None:
     order = course()
     sizes, mine = np.full(SHARDS, SIZE), np.ones(SHARDS, np.bool_)
     found = ShardMachine(order.next_needs, sizes, mine, Pace(), samples=order.samples, look_ahead=SIZE, share=2 * SIZE)
-    active = np.flatnonzero(order.next_needs(5) == 5).tolist()
+    active = np.flatnonzero(order.next_needs(Tick(5)) == 5).tolist()
     assert len(active) > 4
     found.reading(0, 5, active[:3], 0.0)
     assert found.consumed(4, active[:3], 1.0) == []
@@ -284,7 +284,7 @@ class MachineStates(RuleBasedStateMachine):
             assert shard in self.leased
             self.leased.discard(shard)
             assert shard not in used or needed_in is not None, "closed while it is being read"
-        exact = self.course.next_needs(self.position)
+        exact = self.course.next_needs(Tick(self.position))
         for tried in (self.tried, self.across):
             for shard, need in list(tried.items()):
                 if exact[shard] > max(need, self.position) and shard not in self.under_way:
@@ -305,7 +305,7 @@ class MachineStates(RuleBasedStateMachine):
             self.tried.clear()
 
     def _needs(self, shards: set[int]) -> dict[int, int]:
-        exact = self.course.next_needs(self.position)
+        exact = self.course.next_needs(Tick(self.position))
         return {shard: int(exact[shard]) for shard in shards}
 
     @rule()
@@ -325,7 +325,7 @@ class MachineStates(RuleBasedStateMachine):
         shard = data.draw(st.sampled_from(sorted(self.under_way)))
         self.under_way.discard(shard)
         self.now += 0.1
-        exact = self.course.next_needs(self.position)
+        exact = self.course.next_needs(Tick(self.position))
         reached = self.position if self.reading is None else self.reading[0]
         if exact[shard] > max(self.tried.get(shard, 0), reached):
             self.tried.pop(shard, None)  # its use was over before it came

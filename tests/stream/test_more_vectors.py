@@ -12,8 +12,7 @@ import pytest
 import xxhash
 
 from mdsx.errors import StateError
-from mdsx.format import Schema
-from mdsx.format.decode import numpy_values, value_decoder
+from mdsx.format import Schema, numpy_values, value_decoder
 from mdsx.format.filenames import runs_of
 from mdsx.order import (
     AllSamples,
@@ -23,17 +22,17 @@ from mdsx.order import (
     MixtureOrder,
     Order,
     Subset,
+    sample_seeds,
     select_between,
     select_fraction,
     share_edges,
     shares_of,
+    step_order,
 )
-from mdsx.order.grouping import step_order
-from mdsx.order.hashing import sample_seeds
 from mdsx.shards.value_hashes import value_hashes
 from mdsx.stream import OrderIdentity
 from mdsx.stream.group_state import GroupIdentity
-from mdsx.stream.state import _weight
+from mdsx.stream.phase_state import weight_of
 from tests.order.test_groups import listed
 from tests.vectors import more, states
 
@@ -59,7 +58,7 @@ def test_without_shuffle_ranks_divide_one_lane() -> None:
     for vector in MORE["unshuffled_ranks"]:
         course = DatasetCourse(Order([vector["samples"]], lanes=vector["lanes"], shuffle=False))
         ends, world = (np.array([vector["start"]]), np.array([vector["stop"]])), vector["world"]
-        found = [course.rank_positions(*ends, rank, world)[0].tolist() for rank in range(world)]
+        found = [course.rank_ticks(*ends, rank, world)[0].tolist() for rank in range(world)]
         assert found == vector["value"]
 
 
@@ -91,7 +90,7 @@ def test_the_seeds_of_samples_follow_the_vectors() -> None:
 
 def test_splits_follow_the_vectors() -> None:
     for vector in MORE["split"]:
-        edges = share_edges(list(map(_weight, vector["shares"])))
+        edges = share_edges(list(map(weight_of, vector["shares"])))
         assert [str(int(edge * 2**64)) for edge in edges] == vector["bounds"]
         found = shares_of(np.array(vector["h"], np.uint64), edges, int(vector["seed"])).tolist()
         assert [None if share == len(edges) - 1 else share for share in found] == vector["value"]

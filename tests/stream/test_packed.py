@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError, MaxTokens, Pack, UsageError
-from mdsx.format import ColumnType, Encoder, Schema, ShardBuilder, ShardView, to_items
+from mdsx.format import NUMBERS, ColumnType, Encoder, Schema, ShardBuilder, ShardView, to_items
 from mdsx.shards import Columns, Selection
 from mdsx.shards.gather import gather
-from mdsx.stream import Layout, Packing, RankGroups, packed_samples
+from mdsx.stream import Packing, RankGroups, packed_samples
+from mdsx.stream.rows import Layout
 
 Sample = dict[str, Any]
 INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-NUMBERS = INTEGERS + FLOATS
+FLOATS = tuple(name for name, base in NUMBERS.items() if base.kind == "float")
 
 
 def columns_of(
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
     capacity = draw(st.sampled_from([4, 12]))
     fixed = draw(st.sampled_from([None, None, 3]))
     star = "*" if fixed is None else str(fixed)
-    bases = draw(st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=3))
+    bases = draw(st.lists(st.sampled_from(list(NUMBERS)), min_size=1, max_size=3))
     kinds = {f"{chr(97 + k)}": f"{base}[{star}]{draw(st.sampled_from(['', '?']))}" for k, base in enumerate(bases)}
     kinds |= {"text": "str?", "flag": "bool", "pixels": "uint8[2,2]", "maybe": "int16?"}
     kind = draw(st.sampled_from(["rows", "flat", "max tokens"]))
@@ -168,10 +168,10 @@ def test_batches_are_those_of_plain_loops(case: Case) -> None:
         for name, value in expected.items():
             if len(name) == 1:
                 base = packing.types[name].base
-                dtype = np.uint8 if base == "bool" else np.uint16 if base == "bfloat16" else np.dtype(base)
-                assert batch[name].dtype == dtype
+                assert batch[name].dtype == NUMBERS[base].item
                 assert batch[name].flags.writeable
-                items = [to_items(base, row) for row in (value if value and isinstance(value[0], list) else [value])]
+                rows = value if value and isinstance(value[0], list) else [value]
+                items = [to_items(NUMBERS[base], row) for row in rows]
                 assert batch[name].tobytes() == b"".join(row.tobytes() for row in items)
             elif isinstance(batch[name], np.ndarray):
                 assert batch[name].dtype == (np.int64 if name == "lengths" else np.int32)
@@ -213,7 +213,7 @@ def test_each_type_becomes_each_wider_one(base: str) -> None:
                 pack({"a": f"{base}[*]"}, samples, groups_of([[3, 1]]), layout)
             continue
         found = pack({"a": f"{base}[*]"}, samples, groups_of([[3, 1]]), layout)["a"]
-        assert found.tobytes() == to_items(target, [0, 1, 1, 1, 1, 1]).tobytes()
+        assert found.tobytes() == to_items(NUMBERS[target], [0, 1, 1, 1, 1, 1]).tobytes()
 
 
 def test_floats_are_rounded_as_in_torch() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx import TransportError
 from mdsx.shards import Announcer, View
-from mdsx.shards.announcer import CacheAnnouncer
+from mdsx.shards.needs import CacheAnnouncer
 from mdsx.storage.cache import Needs, Verdict
 from mdsx.stream.machine import Pace, ShardMachine
 from mdsx.stream.prefetch import Prefetcher
@@ -286,7 +286,7 @@ def test_shards_needed_now_ignore_the_byte_limit() -> None:
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_threads_end_when_prefetch_is_closed_or_dropped(drop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.process.threads._LINGER", 0.1)
+    monkeypatch.setattr("mdsx.base.process.threads._LINGER", 0.1)
 
     def threads() -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if thread.name == "mdsx-prefetch"}

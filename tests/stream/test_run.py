@@ -13,19 +13,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import UsageError
-from mdsx.stream import NOTHING, Batching, Iteration, Run, Task
+from mdsx.order import Position
+from mdsx.stream import NOTHING, Cursor, Iteration, Run, SampleSteps, Task
 
-EPOCH = Batching(samples=10, batch_size=2, world_size=2, drop_last=False)  # batches at 0, 4, 8
+EPOCH = SampleSteps(samples=10, batch_size=2, world_size=2, drop_last=False)  # batches at 0, 4, 8
+
+
+class Tasks:
+    """Batches that are their tasks."""
+
+    def __init__(self, steps: SampleSteps = EPOCH) -> None:
+        self.steps = steps
+
+    def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+        return ((task, task) for task in self.steps.tasks(cursor))
+
+    def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
+        return
+
+    def close(self) -> None:
+        return
 
 
 class Pass(Iteration):
     """An iteration whose batches are its tasks."""
 
-    def __init__(self, run: Run, batching: Batching = EPOCH, *, warns: bool = False) -> None:
-        super().__init__(run, batching, "loader", warns=warns)
-
-    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
-        return ((task, task) for task in self.batching.tasks(epoch, position))
+    def __init__(self, run: Run, steps: SampleSteps = EPOCH, *, batches: Tasks | None = None, warns: bool = False):
+        super().__init__(run, batches or Tasks(steps), "loader", warns=warns)
 
     def take(self, batches: int = 1) -> Pass:
         for _ in range(batches):
@@ -33,8 +47,12 @@ class Pass(Iteration):
         return self
 
 
+def at(cursor: Cursor) -> tuple[int, int]:
+    return cursor.epoch, cursor.position
+
+
 def state(run: Run) -> tuple[int, int]:
-    return run.epoch, run.position
+    return at(run.cursor)
 
 
 def make(*, shuffled: bool = True) -> Run:
@@ -53,12 +71,12 @@ def exhausted(run: Run) -> None:
 
 
 def loaded(run: Run) -> None:
-    run.load(4, 4)
+    run.load(Cursor(4, Position(4)))
 
 
 def loaded_over_a_pass(run: Run) -> None:
     Pass(run).take(2)
-    run.load(4, 4)
+    run.load(Cursor(4, Position(4)))
 
 
 def failed(run: Run) -> None:
@@ -86,12 +104,12 @@ def left_after_a_failure(run: Run) -> None:
 
 
 def only_begun(run: Run) -> None:
-    run.load(2, 4)
+    run.load(Cursor(2, Position(4)))
     Pass(run)
 
 
 def set_to_the_loaded_epoch(run: Run) -> None:
-    run.load(4, 4)
+    run.load(Cursor(4, Position(4)))
     run.set_epoch(4)
 
 
@@ -136,26 +154,26 @@ def test_the_next_pass_is_as_in_the_table(
     run = make()
     before(run)
     assert state(run) == position
-    assert run.coming == run.place(object()) == following
-    run.set_epoch(run.coming[0])  # never changes anything
-    assert (state(run), run.coming) == (position, following)
+    assert at(run.coming) == at(run.cursor_of(object())) == following
+    run.set_epoch(run.coming_epoch)  # never changes anything
+    assert (state(run), at(run.coming)) == (position, following)
 
 
 def test_an_abandoned_unshuffled_pass_starts_again() -> None:
     run = make(shuffled=False)
     left(run)
     assert state(run) == (0, 4)
-    assert run.coming == (0, 0)
+    assert at(run.coming) == (0, 0)
     assert run.left_before(object()) is None  # there is nothing to warn of
     Pass(run).take(3)
-    assert run.coming == (1, 0)
+    assert at(run.coming) == (1, 0)
 
 
 def test_an_abandoned_pass_reports_its_missed_batches() -> None:
     run = make()
     left(run)
     found = run.left_before(object())
-    assert found == (0, 4, 1)
+    assert found == (Cursor(0, Position(4)), 1)
     message = r"epoch 0 was left with 2 of its 3 batches .* epoch 1; loader\.resume\(\)"
     with pytest.warns(UserWarning, match=message) as warned:
         Pass(run, warns=True).take()
@@ -168,10 +186,10 @@ def test_an_abandoned_pass_reports_its_missed_batches() -> None:
 def test_a_pass_continues_until_another_yields_a_batch() -> None:
     run = make()
     first, second = Pass(run).take(), Pass(run)
-    assert run.coming == (0, 4)
-    assert (run.place(first), run.place(second)) == ((0, 4), (1, 0))
+    assert at(run.coming) == (0, 4)
+    assert (at(run.cursor_of(first)), at(run.cursor_of(second))) == ((0, 4), (1, 0))
     run.failed(second)  # nothing came of it
-    assert run.place(first) == (0, 4)
+    assert at(run.cursor_of(first)) == (0, 4)
     first.take()
     assert run.has(first)
     second.take()
@@ -194,42 +212,42 @@ def test_a_withdrawn_batch_comes_again() -> None:
     iteration.take(2)
     assert state(run) == (1, 0)
     run.back_to(mark)
-    assert run.place(iteration) == (0, 4)
+    assert at(run.cursor_of(iteration)) == (0, 4)
 
 
 @pytest.mark.parametrize(("error", "counted"), [(ValueError, [1, 2]), (KeyboardInterrupt, [])])
 def test_an_error_is_raised_at_its_batch_which_comes_again(error: type[BaseException], counted: list[int]) -> None:
     errors, found = [error(), error()], list[int]()
 
-    class Fails(Pass):
-        def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
-            for task, made in super()._begin(epoch, position):
+    class Fails(Tasks):
+        def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+            for task, made in super().begin(iteration, cursor):
                 if task.start == 4 and errors:
                     raise errors.pop()
                 yield task, made
 
-        def _failed(self, error: BaseException, times: int) -> None:
+        def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
             found.append(times)
 
     run = make()
-    iteration = Fails(run).take()
+    iteration = Pass(run, batches=Fails()).take()
     for _ in range(2):
         with pytest.raises(error):
             next(iteration)
         assert state(run) == (0, 4)
     assert [task.start for task in iteration] == [4, 8]
     assert found == counted
-    assert run.coming == (1, 0)
+    assert at(run.coming) == (1, 0)
 
 
 def test_tasks_of_other_ranks_are_passed_over() -> None:
-    class Second(Pass):
-        def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
-            return ((task, task if task.start == 4 else NOTHING) for task in self.batching.tasks(epoch, position))
+    class Second(Tasks):
+        def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+            return ((task, task if task.start == 4 else NOTHING) for task in self.steps.tasks(cursor))
 
     run = make()
-    assert [task.start for task in Second(run)] == [4]
-    assert run.coming == (1, 0)
+    assert [task.start for task in Pass(run, batches=Second())] == [4]
+    assert at(run.coming) == (1, 0)
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
@@ -237,10 +255,10 @@ def test_a_copy_is_independent_and_begins_at_the_next_batch(how: Callable[[Run],
     run = make()
     iteration = Pass(run).take()
     during = how(run)
-    assert during.coming == run.coming == (0, 4)
+    assert at(during.coming) == at(run.coming) == (0, 4)
     del iteration
     after = how(run)
-    assert after.coming == run.coming == (1, 0)
+    assert at(after.coming) == at(run.coming) == (1, 0)
     Pass(during).take()
     assert (state(during), state(run), state(after)) == ((0, 8), (0, 4), (0, 4))
 
@@ -253,7 +271,7 @@ def test_an_epoch_is_an_integer_of_at_least_0(epoch: int) -> None:
 
 def test_an_epoch_without_a_batch_is_refused() -> None:
     with pytest.raises(UsageError, match="no batch of 8 on each of 2 ranks"):
-        Batching(15, 8, 2, drop_last=True).check(0)
+        SampleSteps(15, 8, 2, drop_last=True).check(0)
 
 
 def test_an_epoch_beyond_all_positions_is_refused() -> None:
@@ -268,25 +286,25 @@ def test_an_epoch_beyond_all_positions_is_refused() -> None:
 def test_the_predicted_state_equals_that_after_reading(
     samples: int, batch: int, world: int, drop: bool, position: int, data: st.DataObject
 ) -> None:
-    batching, run = Batching(samples, batch, world, drop), make()
-    run.load(2, min(position, samples))
-    remaining = batching.count(run.position)
+    steps, run = SampleSteps(samples, batch, world, drop), make()
+    run.load(Cursor(2, Position(min(position, samples))))
+    remaining = steps.count(run.cursor)
     number = data.draw(st.integers(0, remaining))
-    ahead = run.after(number, batching)
-    Pass(run, batching).take(number)
-    assert ahead == state(run) == run.after(number, batching)
+    ahead = steps.after_batches(run.start, number)
+    Pass(run, steps).take(number)
+    assert ahead == run.cursor == steps.after_batches(run.start, number)
     with pytest.raises(UsageError, match="the epoch has fewer batches left"):
-        run.after(remaining + 1, batching)
+        steps.after_batches(run.start, remaining + 1)
 
 
 def test_batches_are_counted_from_the_passs_start() -> None:
     run = make()
     exhausted(run)
-    assert run.after(3, EPOCH) == (1, 0)
+    assert at(EPOCH.after_batches(run.start, 3)) == (1, 0)
     run.set_epoch(1)
-    assert run.after(1, EPOCH) == (1, 4)
+    assert at(EPOCH.after_batches(run.start, 1)) == (1, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         left(run)
     run.set_epoch(2)
-    assert run.after(0, EPOCH) == (2, 0)
+    assert at(EPOCH.after_batches(run.start, 0)) == (2, 0)

@@ -14,13 +14,21 @@ from numpy.typing import NDArray
 
 import mdsx
 from mdsx.format import Schema
-from mdsx.order import DatasetCourse, Order, select_between, select_chosen, select_fraction
-from mdsx.order.draws import bounds_of, exact_weight
+from mdsx.order import (
+    AllSamples,
+    DatasetCourse,
+    Order,
+    Subset,
+    bounds_of,
+    exact_weight,
+    select_between,
+    select_chosen,
+    select_fraction,
+)
 from mdsx.order.order import default_shuffle_block
-from mdsx.order.subset import AllSamples, Subset
 from mdsx.shards.value_hashes import value_hashes
-from mdsx.stream import Batching, OrderIdentity
-from mdsx.stream.state import _weight
+from mdsx.stream import Cursor, OrderIdentity, SampleSteps
+from mdsx.stream.phase_state import weight_of
 from tests.vectors import runs
 
 HALF = "0000000000000000-8000000000000000"
@@ -39,7 +47,7 @@ def test_the_default_block_follows_the_vectors() -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["weights"], ids=lambda vector: str(vector["weights"]))
 def test_weights_are_exact_numbers_or_the_nearest_binary64(vector: dict[str, Any]) -> None:
-    weights = list(map(_weight, vector["weights"]))
+    weights = list(map(weight_of, vector["weights"]))
     assert list(map(str, bounds_of(weights, [1] * len(weights)))) == vector["bounds"]
 
 
@@ -88,12 +96,14 @@ def test_the_hash_of_a_value_follows_the_vectors() -> None:
 def test_the_ends_of_an_epoch_follow_the_vectors(vector: dict[str, Any]) -> None:
     world = vector["world"]
     course = DatasetCourse(Order([vector["samples"]], lanes=vector["lanes"]))
-    batching = Batching(vector["samples"], 1, vector["batch"], vector["drop_last"])  # the global batch is what counts
+    batching = SampleSteps(
+        vector["samples"], 1, vector["batch"], vector["drop_last"]
+    )  # the global batch is what counts
     found = []
-    for task in batching.tasks(0, 0):
+    for task in batching.tasks(Cursor()):
         ends = np.array([task.start]), np.array([task.stop])
-        ranks = [course.rank_positions(*ends, rank, world)[0].tolist() for rank in range(world)]
-        found.append({"ranks": ranks, "after": list(batching.after(task))})
+        ranks = [course.rank_ticks(*ends, rank, world)[0].tolist() for rank in range(world)]
+        found.append({"ranks": ranks, "after": list(task.after[:2])})
     assert found == vector["value"]
 
 
@@ -103,18 +113,18 @@ def test_epochs_of_another_length_follow_the_vectors(vector: dict[str, Any]) -> 
     order = Order(
         vector["counts"], seed=int(vector["seed"]), lanes=vector["lanes"], shuffle_block=vector["shuffle_block"]
     )
-    course, batching = DatasetCourse(order, length), Batching(length, 1, vector["batch"], False)
+    course, batching = DatasetCourse(order, length), SampleSteps(length, 1, vector["batch"], False)
     found = []
     for epoch in range(3):
-        for task in batching.tasks(epoch, 0):
-            ends = np.array([task.start]) + epoch * length, np.array([task.stop]) + epoch * length
-            ranks = [course.locate(course.rank_positions(*ends, rank, world)[0]) for rank in range(world)]
+        for task in batching.tasks(Cursor(epoch)):
+            ends = np.array([task.start]), np.array([task.stop])
+            ranks = [course.locate(course.rank_ticks(*ends, rank, world)[0]) for rank in range(world)]
             found.append([np.stack(places, axis=1).tolist() for places in ranks])
     assert found == vector["value"]
 
 
 def identity(vector: dict[str, Any]) -> OrderIdentity:
-    phases = tuple((start, tuple(map(_weight, weights))) for start, weights in vector["phases"])
+    phases = tuple((start, tuple(map(weight_of, weights))) for start, weights in vector["phases"])
     fields = {name: vector[name] for name in ("lanes", "shuffle_block", "shuffle", "fingerprint", "epoch_samples")}
     samples = vector["epoch_samples"]
     return OrderIdentity(order_version=1, seed=int(vector["seed"]), samples=samples, phases=phases, **fields)
@@ -131,7 +141,10 @@ def test_a_state_is_written_and_read(vector: dict[str, Any]) -> None:
 def test_fingerprints_follow_the_vectors() -> None:
     data = mdsx.Dataset(FILE.parent / "good" / "plain")
     whole = data.excerpt.fingerprint
-    for chosen, name in ((data.select(1, 4), "1:4"), (data.select(1, 4).select(0.0, 0.5, seed=9), f"1:4 {HALF}@9")):
+    for chosen, name in (
+        (data.select(1, 4), "1:4"),
+        (data.select(1, 4).select_share(0.0, 0.5, seed=9), f"1:4 {HALF}@9"),
+    ):
         assert chosen.excerpt.fingerprint == xxhash.xxh3_128_hexdigest(f"{whole}\n{name}".encode())
     for vector in VECTORS["selection_fingerprint"]:
         line = f"{vector['fingerprint']}\n{vector['text']}"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import Excerpt, Shards, View
+from mdsx.shards import DatasetSlice, Shards, View
 from mdsx.storage.cache import Cache, filenames
-from mdsx.stream import Batching, RankReader
+from mdsx.stream import Cursor, RankReader, SampleSteps
 from tests.stream.test_epochs_in_a_small_cache import BATCH, RUN, SAMPLES, SHARDS, dataset, downloads
 from tests.stream.test_prefetch import idle
 
@@ -33,8 +33,8 @@ def job(url: str, cache: Path, limit: int, seed: int) -> list[RankReader]:
     for rank in range(RANKS):
         shards = Shards(url, cache=Cache(cache, limit))
         course = DatasetCourse(Order(shards.index.counts, seed=seed, lanes=8, shuffle_block=16 * SAMPLES))
-        batching = Batching(shards.index.samples, BATCH // RANKS, RANKS, drop_last=True)
-        found.append(RankReader(View([Excerpt.whole(shards)]), course, batching, rank, processes=2 * RANKS))
+        batching = SampleSteps(shards.index.samples, BATCH // RANKS, RANKS, drop_last=True)
+        found.append(RankReader(View([DatasetSlice.whole(shards)]), course, batching, rank, processes=2 * RANKS))
     return found
 
 
@@ -62,7 +62,7 @@ def test_jobs_apart_download_each_shard_once(
 
 
 def read(readers: list[RankReader], run: int, seen: list[int]) -> None:
-    tasks = list(readers[0].batching.tasks(0, 0))[run * RUN : run * RUN + RUN]
+    tasks = list(readers[0].steps.tasks(Cursor()))[run * RUN : run * RUN + RUN]
     for reader in readers:
         for batch in reader.read(tasks):
             seen += batch.columns["id"].tolist()

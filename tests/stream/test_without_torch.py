@@ -10,29 +10,28 @@ from tests.without_torch import run_without_torch
 PROGRAM = """
 import sys
 import mdsx
+from mdsx.base.work import iterate_ahead
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import View
-from mdsx.stream import Batching, RankReader, Run
-from mdsx.stream.background import Background
+from mdsx.stream import SampleSteps, RankReader, Run
 
 data = mdsx.Dataset(sys.argv[1], cache=sys.argv[2])
 course = DatasetCourse(Order(data.excerpt.subset.counts, seed=1, shuffle_block=8))
-batching = Batching(course.epoch_samples, 4, 1, drop_last=False)
+steps = SampleSteps(course.epoch_samples, 4, 1, drop_last=False)
 run = Run()
 seen = []
 for epoch in range(2):
     iteration = type("Iteration", (), {})()
-    while run.coming[0] == epoch:
-        place, position = run.place(iteration)
-        reader = RankReader(View([data.excerpt]), course, batching, 0)
-        tasks = list(batching.tasks(place, position))
-        make = lambda: (pair for some in reader.runs(tasks) for pair in zip(some, reader.read(some)))
-        for task, batch in Background(make, 2):
-            run.hand_out(iteration, task, batching)
+    while run.coming_epoch == epoch:
+        reader = RankReader(View([data.excerpt]), course, steps, 0)
+        tasks = list(steps.tasks(run.cursor_of(iteration)))
+        made = (pair for some in reader.chunks(tasks) for pair in zip(some, reader.read(some)))
+        for task, batch in iterate_ahead(made, 2):
+            run.hand_out(iteration, task)
             seen += batch.columns["id"].tolist()
         reader.close()
 assert sorted(seen) == sorted([*range(50)] * 2), seen
-assert (run.epoch, run.position) == (2, 0)
+assert run.cursor[:2] == (2, 0)
 assert "torch" not in sys.modules
 """
 

@@ -15,8 +15,7 @@ from typing import Any
 from tools.bench.subjects import all_subjects
 from tools.processes import Call
 
-_ENGINES = ("ray-", "spark-")  # in environments of their own
-_SLOW = ("idle", "s3", "cache", "mds-", "tar-", *_ENGINES)  # or: wait for seconds, need a server or others' files
+_SLOW = ("idle", "s3", "mds-", "tar-")  # they wait for seconds, need a server or others' files
 
 
 def talk(value: int) -> dict[str, Any]:

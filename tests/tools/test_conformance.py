@@ -14,7 +14,8 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from tests.tools import TOOLS
+from tests.tools import ROOT, TOOLS
+from tests.waiting import wait_until
 from tools.account import Delivered, read_log
 from tools.conformance import command
 from tools.conformance.command import Row
@@ -34,7 +35,6 @@ from tools.environment import CannotInstall, PeerEnvironment
 from tools.pages import put_between_marks
 from tools.peers import NAMES, Peer, peer
 
-ROOT = Path(__file__).parent.parent.parent
 COMMAND = (*TOOLS, "conformance")
 Run = Callable[..., Result]
 
@@ -249,20 +249,18 @@ def test_the_documents_have_the_whole_matrix() -> None:
 @pytest.mark.slow
 def test_mdsx_is_exact(tmp_path: Path) -> None:
     """0 lost, 0 repeated and equal batches: the quick part of the matrix, by the command."""
-    command = [*COMMAND, "--quick", "--output", str(tmp_path)]
+    command = [*COMMAND, "--quick", "--json", str(tmp_path / "it.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "conformance.json").read_text())["cells"]
+    results = json.loads((tmp_path / "it.json").read_text())["cells"]
     assert [each["cell"] for each in results] == [each.name for each in cells() if each.quick]
     for each in results:
         assert (each["status"], each["lost"], each["repeated"], each["order"]) == ("exact", 0, 0, True), each
-    assert (tmp_path / "conformance.png").stat().st_size > 10_000
-    assert (tmp_path / "conformance.md").exists()
 
 
 @pytest.mark.slow
 def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
-    command = [*COMMAND, "--loaders", "mdsx", "--keep", str(tmp_path)]
+    command = [*COMMAND, "--loaders", "mdsx", "--scratch", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not list(tmp_path.glob("mdsx/*/rank*.jsonl")):
@@ -275,10 +273,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1] == "interrupted"
     assert len(running) > 1  # the host and a rank
-    deadline = time.monotonic() + 30
-    while any(_alive(pid) for pid in running):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(_alive, running)))
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -30,7 +30,7 @@ def test_an_environment_is_made_once_and_again_after_a_failure(
     checkout: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without pip, which takes ten seconds to install, so that the failing step fails because pip is missing."""
-    monkeypatch.setattr("tools.environment._VENV", ("-m", "venv", "--without-pip"))
+    monkeypatch.setattr("tools.environment.VENV", ("-m", "venv", "--without-pip"))
     environment = ProjectEnvironment(checkout, steps=())
     assert not environment.complete()
     environment.install()

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import TOOLS
+from tests.tools import ROOT, TOOLS
 from tools.quickstart.command import pack
 from tools.watch import CacheWatch
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.slow
@@ -93,8 +91,6 @@ class TestWhole:
         shapes = re.findall(r"on (\d) processes x (\d) workers?, batch size (\d+) \.\.\.$", out, re.MULTILINE)
         assert [shape[:2] for shape in shapes] == [("2", "2"), ("3", "1")]
         assert shapes[0][2] != shapes[1][2]
-        assert found["picture"] == str(tmp_path / "quickstart.png")
-        assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
         assert not self.left_in(scratch)
 
     def test_interrupted_in_mid_training_it_leaves_nothing(
@@ -108,5 +104,5 @@ class TestWhole:
         started.wait()
         assert started.returncode == 130, out
         assert "interrupted" in out
-        assert not (tmp_path / "quickstart.png").exists()
+        assert not list(tmp_path.iterdir())
         assert not self.left_in(scratch)

@@ -10,9 +10,9 @@ import pytest
 
 import mdsx
 from mdsx.shards import View
-from mdsx.simulating.stored import stored_in
-from tools.simulated.exact import ReadShards
-from tools.simulated.run import PAGE, compare, counts
+from mdsx.simulate.stored import stored_in
+from tools.simulated.planned import ReadShards
+from tools.simulated.run import PAGE, compare
 from tools.simulated.settings import SETTINGS
 
 
@@ -23,8 +23,8 @@ def test_simulated_bytes_and_requests_equal_measured_ones() -> None:
         SETTINGS[2], samples=1500, shard_samples=64, ranks=2, step=0.001, rate=8e6, rtt=0.01, compression="zstd"
     )
     real, simulated = compare(setting)
-    assert counts(real) == counts(simulated)
-    assert real.whole == len({request.shard for request in real.requests if request.whole}) >= 20
+    assert real.counts == simulated.counts
+    assert real.whole == real.distinct >= 20
     assert {len(waits) for waits in real.waits + simulated.waits} == {1500 // 16}
     assert simulated.waited > simulated.first > 0
 

@@ -22,8 +22,9 @@ import pytest
 
 import mdsx
 from tests.conftest import Often
-from tests.tools import TOOLS
+from tests.tools import ROOT, TOOLS
 from tests.tools.test_account import PREDICTED, batch, life
+from tests.waiting import wait_until
 from tools.account import Delivered, count, once_each, read_log
 from tools.conformance.matrix import Shape
 from tools.processes import members
@@ -34,7 +35,6 @@ from tools.soak.report import Report
 from tools.soak.run import flip_cached, predictions
 from tools.soak.samples import COLUMNS, columns_of, wrong
 
-ROOT = Path(__file__).parent.parent.parent
 SOAK = (*TOOLS, "soak")
 READERS = 8
 
@@ -149,7 +149,7 @@ def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, t
     cleaning = KeyError("thread")  # Thread.start() raises it if the signal interrupts it
     cleaning.__context__ = lost
     errors = [lost, cleaning, RuntimeError("another")]
-    monkeypatch.setattr(child, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
+    monkeypatch.setattr(child, "deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
     monkeypatch.setattr("faulthandler.register", lambda *arguments, **options: None)
     reading = child.Reading(plan.JOBS[0], "", mdsx.Cache(tmp_path), Shape(1, 0, 1), tmp_path / "it")
@@ -231,7 +231,7 @@ def test_a_stalled_reader_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         finally:
             it.kill_all()
     assert failures[0].startswith(f"steady tokens, rank 0 ended with {-signal.SIGALRM}: ")
-    assert "in _deliver" in failures[0]  # the stack
+    assert "in deliver" in failures[0]  # the stack
 
 
 class TestVerdict:
@@ -291,10 +291,8 @@ def test_interrupted_it_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     assert process.returncode == 130
-    deadline = time.monotonic() + 60
-    while any(members(session=session) for session in sessions):  # their parent notices that it is alone
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    # Their parent notices that it is alone.
+    wait_until(lambda: not any(members(session=session) for session in sessions))
     assert not list(tmp_path.glob("mdsx-soak-*"))
 
 

@@ -108,7 +108,7 @@ class Expected:
     """The groups of a run, by `mdsx.Groups`."""
 
     def __init__(self, setup: Setup, loader: StreamingDataLoader) -> None:
-        self.course, view = loader._data.course, loader._data.view
+        self.course, view = loader._reading.course, loader._reading.view
         self._firsts = np.cumsum(view.counts) - view.counts
         self._numbers = np.array([sample["id"] for part in setup.parts for sample in part], np.int64)
         self._lengths = [length_of(number) for number in self._numbers.tolist()]

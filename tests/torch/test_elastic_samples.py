@@ -102,7 +102,7 @@ class Order:
     def __init__(self, setup: Setup) -> None:
         whole = Setup(setup.data, setup.shuffle, setup.epoch_samples, drop_last=False, fails=False)
         (self._loader,) = whole.loaders(1, 1, "threads 1", None)
-        course, view = self._loader._data.course, self._loader._data.view
+        course, view = self._loader._reading.course, self._loader._reading.view
         self.epoch_samples: int = course.epoch_samples
         self._mixture = isinstance(setup.data, mdsx.Mixture)
         self._place, self._batches = (0, 0), iter(self._loader)

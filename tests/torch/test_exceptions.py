@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.dataset import Sample
+from mdsx.datasets import Sample
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 N, BATCH = 1003, 50
@@ -105,7 +105,7 @@ def compare(error: BaseException, expected: BaseException, note: str) -> None:
     shown = {name: value for name, value in vars(expected).items() if not name.startswith("_")}
     assert vars(error).items() >= shown.items()
     text = "".join(traceback.format_exception(error))
-    assert "_look_at" in text
+    assert text.count("in _look_at") == 1  # its traceback, once
     if isinstance(error, Exception):
         assert note in text
         assert "position" in text
@@ -254,23 +254,6 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
     for batch in batches:
         found += ids(batch)
     assert len(set(found)) == len(found) == N // BATCH * BATCH
-
-
-def test_child_does_not_wait_for_locks_held_at_fork(local_url: str) -> None:
-    from mdsx.stream.background import Background
-    from tests.forks import forked
-
-    results: Background[int] | None = Background(lambda: iter(range(9)), depth=3)
-
-    def child() -> bool:
-        nonlocal results
-        results = None
-        gc.collect()
-        return True
-
-    assert results is not None
-    with results._ready.mutex:  # as its thread may do at any instant
-        assert forked(child)
 
 
 def test_unpicklable_views_raise_a_clear_error(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -141,20 +140,6 @@ def test_worker_processes_hand_out_the_same_batches(url: str, batching: Any) -> 
     assert alone.state_dict() == others.state_dict()
 
 
-def test_worker_processes_hand_out_the_batches_before_a_damaged_sample(url: str, tmp_path: Path) -> None:
-    folder, stored = shutil.copytree(url, tmp_path / "data"), np.full(LENGTHS[100], 100, np.int32).tobytes()
-    (shard,) = (path for path in folder.rglob("*") if path.is_file() and stored in path.read_bytes())
-    shard.write_bytes(shard.read_bytes().replace(stored, stored[:-1] + b"\1"))
-    taken, states = [list[Any](), list[Any]()], []
-    for workers, batches in enumerate(taken):
-        damaged = loader(str(folder), num_workers=workers)
-        with pytest.raises(mdsx.CorruptError, match="checksum"):
-            batches.extend(damaged)
-        states.append(damaged.state_dict())
-    assert len(taken[0]) == len(taken[1]) > 7  # in a run of several batches
-    assert states[0] == states[1]
-
-
 def test_the_number_of_batches_is_known_after_a_plan(url: str) -> None:
     found = loader(url)
     with pytest.raises(TypeError, match=r"loader\.plan\(\)"):
@@ -216,15 +201,6 @@ def test_an_epoch_that_was_left_continues_after_resume(url: str) -> None:
     with pytest.warns(UserWarning, match="epoch 1 was left before its last batch"):
         next(batches)
     assert found.epoch == 2
-
-
-def test_mixtures_selections_and_epochs_of_other_lengths_are_grouped_too(url: str) -> None:
-    mixture = mdsx.Mixture({"a": (mdsx.Dataset(url).select(0, 200), 2), "b": (mdsx.Dataset(url).select(200, 400), 1)})
-    for data, more in ((mixture, {}), (url, {"epoch_samples": 150}), (mdsx.Dataset(url).select(0.0, 0.5), {})):
-        first, second = loader(data, drop_last=False, **more), loader(data, 5, drop_last=False, **more)
-        read = list(itertools.islice(first, 6))
-        second.load_state_dict(first.state_dict())
-        assert pieces(read + list(second)) == pieces(loader(data, drop_last=False, **more))
 
 
 def test_a_mixture_is_reweighted_at_the_end_of_the_window(url: str) -> None:
@@ -492,24 +468,6 @@ def test_each_row_says_where_its_samples_are_from(url: str, batching: Any) -> No
         for records, numbers in rows if batching is not TOKENS else [(batch["_info"], batch["id"])]:
             assert [info["sample"] for info in records] == list(numbers)
             assert all(info["epoch"] == info["dataset"] == 0 for info in records)
-
-
-def test_a_schedule_in_groups_resumes_exactly(url: str) -> None:
-    parts = [mdsx.Dataset(url).select(0, 200), mdsx.Dataset(url).select(200, 400)]
-
-    def scheduled() -> StreamingDataLoader:
-        schedule: dict[int, Any] = {0: [3, 1], 150: [1, 9], 333: [1, 1]}
-        return loader(mdsx.Mixture(parts, schedule=schedule, epoch_samples=400), drop_last=False)
-
-    whole = scheduled()
-    batches, states = [], []
-    for batch in whole:
-        batches.append(batch["id"])
-        states.append(whole.state_dict())
-    for step in (7, len(batches) // 2, len(batches) - 2):  # in each phase
-        resumed = scheduled()
-        resumed.load_state_dict(states[step])
-        assert [batch["id"] for batch in resumed] == batches[step + 1 :]
 
 
 def test_a_mixture_in_runs_cannot_be_grouped(url: str) -> None:

@@ -21,8 +21,8 @@ from torch.distributed.device_mesh import init_device_mesh
 import mdsx
 from mdsx.storage import open_storage
 from tests import fork_server
-from tests.mds import plain
-from tests.tars.tars import write_tar
+from tests.foreign.mds import plain
+from tests.foreign.tars.tars import write_tar
 from tests.torch.conftest import write
 from tests.torch.trainer import train
 from tools.servers.az import AzureServer

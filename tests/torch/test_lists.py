@@ -33,12 +33,6 @@ def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return url
 
 
-def test_lists_are_read_singly_and_in_slices(dataset: str) -> None:
-    data = mdsx.Dataset(dataset)
-    assert [data[number] for number in range(len(data))] == SAMPLES
-    assert list(data[5:30]) == SAMPLES[5:30]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_holds_lists_of_lists(dataset: str, workers: int) -> None:
     data = StreamingDataset(dataset, seed=1)

@@ -14,6 +14,7 @@ import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.fork_server import call
 from tests.torch.conftest import write
+from tests.waiting import wait_until
 from tools.fault_proxy import Proxy, stall
 
 
@@ -48,17 +49,14 @@ def test_twenty_live_iterations_use_less_than_60_threads(s3_url: str, tmp_path: 
 
 @pytest.mark.slow
 def test_stalled_downloads_do_not_starve_other_iterations(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
-    for name in ("stalled", "sound"):
+    for name in ("stalled", "undamaged"):
         write(f"{s3_url}/{name}", 1003)
     proxy.add(stall(0.5), key="*/stalled/shard*")
     stalled = [background(f"{s3_url}/stalled", tmp_path / f"stalled{seed}", seed) for seed in range(4)]
     assert all(thread.is_alive() for thread in stalled)
-    deadline = time.monotonic() + 30
-    while sum(asked.faulty for asked in proxy.asked) < 16:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: sum(asked.faulty for asked in proxy.asked) >= 16)
     began = time.monotonic()
-    loader = StreamingDataLoader(StreamingDataset(f"{s3_url}/sound", cache=tmp_path / "sound"), 40)
+    loader = StreamingDataLoader(StreamingDataset(f"{s3_url}/undamaged", cache=tmp_path / "undamaged"), 40)
     ids = [number for _ in range(2) for batch in loader for number in batch["id"].tolist()]
     assert len(ids) == 2000
     assert time.monotonic() - began < 20, "a stalled request ends after 30 s"

@@ -125,7 +125,7 @@ FOR_NOW: list[Fault] = [
     *(other_range(admitted=True), other_range(admitted=False), ignored_range, stall(0.5)),
 ]
 FOREVER: list[tuple[Fault, type[mdsx.MdsxError], str]] = [
-    (status(404, "NoSuchKey"), mdsx.MissingError, "not there"),
+    (status(404, "NoSuchKey"), mdsx.MissingError, "not found"),
     (status(403, "ExpiredToken"), mdsx.ForbiddenError, "ExpiredToken"),
     (status(503, "SlowDown"), mdsx.TransportError, "503 SlowDown.*given up after 3 tries"),
     (cut(0), mdsx.TruncatedError, "ended early.*given up after 3 tries"),
@@ -212,7 +212,7 @@ def test_permanent_bit_flip_in_a_range_names_the_sample(proxy: Proxy, url: str, 
 
 
 def test_damaged_downloads_never_reach_batches_or_the_cache(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """Ranges are sound here, so some samples may arrive. The test compares each of them with what was written."""
+    """Ranges are undamaged here, so some samples may arrive. The test compares each of them with what was written."""
     proxy.add(flip(0.5), key="*/shard.*", when=lambda exchange: not exchange.range)
     with pytest.raises(mdsx.CorruptError, match=r"/data/shard\.000\d\d\.mdsx"):
         list(two_epochs(url, tmp_path))
@@ -234,7 +234,7 @@ def test_permanently_damaged_index_raises_naming_it(proxy: Proxy, url: str, tmp_
 
 
 def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """The new shard has the same size, another ETag and other sound samples. The server ignores If-Match."""
+    """The new shard has the same size, another ETag and other undamaged samples. The server ignores If-Match."""
     dataset, other = mdsx.Dataset(url, cache=tmp_path), url.replace("/data", "/other")
     with mdsx.Writer(other, COLUMNS, shard_size=28_500, compression=dataset.shards.index.compression) as out:
         for number in range(PER_SHARD):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,10 +59,6 @@ def global_batches(found: list[StreamingDataLoader], count: int | None = None) -
     ]
 
 
-def chained(batches: list[list[Seen]]) -> list[Seen]:
-    return list(itertools.chain.from_iterable(batches))
-
-
 def test_every_batch_has_each_components_share(urls: dict[str, str]) -> None:
     (loader,) = loaders(weighted(urls), 1, 256)
     names = list(SIZES)
@@ -74,71 +69,6 @@ def test_every_batch_has_each_components_share(urls: dict[str, str]) -> None:
         counts = Counter(batch["from"].tolist())
         for component, share in enumerate((0.5, 0.4, 0.1)):
             assert abs(counts[component] - share * len(batch["id"])) <= 3  # a random draw would often be off by 8
-
-
-def test_each_component_has_its_own_epochs(urls: dict[str, str]) -> None:
-    """No sample of a component repeats before all its others were read, whatever the length of the run's epochs."""
-    (loader,) = loaders(weighted(urls, epoch_samples=777), 1, 32)
-    seen = [pair for _ in range(8) for pair in chained(global_batches([loader]))]
-    assert len(seen) == 8 * 777
-    for component, size in enumerate(SIZES.values()):
-        drawn = Counter(number for which, number in seen if which == component)
-        assert sum(drawn.values()) > size  # more than an epoch of it
-        assert max(drawn.values()) - min(drawn[number] for number in range(size)) <= 1
-
-
-def test_without_proportions_an_epoch_is_every_sample_once(urls: dict[str, str]) -> None:
-    found = loaders(mixed(list(urls.values())), 3, 7)
-    expected = Counter((component, n) for component, size in enumerate(SIZES.values()) for n in range(size))
-    for _ in range(2):
-        assert Counter(chained(global_batches(found))) == expected
-
-
-def test_repeat_and_samples_set_each_components_part(urls: dict[str, str]) -> None:
-    mixture = mixed(
-        [
-            mdsx.Component(urls["wiki"], repeat=0.5),
-            mdsx.Component(urls["web"], samples=1200),
-            mdsx.Component(urls["code"], repeat=4),
-        ]
-    )
-    assert mixture.epoch_samples == 450 + 1200 + 240
-    (loader,) = loaders(mixture, 1, 90)
-    totals: Counter[int] = Counter()
-    for epoch in range(1, 9):
-        drawn = Counter(component for component, _ in chained(global_batches([loader])))
-        totals += drawn
-        for component, share in enumerate((450, 1200, 240)):
-            assert abs(totals[component] - epoch * share) <= 12  # also after any number of epochs
-
-
-@pytest.mark.parametrize(
-    "stops",
-    [
-        [(2, 48, 5), (3, 20, 4), (1, 30, None)],
-        [(4, 8, 3), (1, 100, 2), (2, 33, 9), (8, 3, None)],
-    ],
-)
-@pytest.mark.parametrize("lanes", [1, 4])  # with one lane the largest component is read lane by lane
-def test_any_resume_continues_the_same_run(urls: dict[str, str], stops: Any, lanes: int) -> None:
-    mixture = weighted(urls, epoch_samples=1500)
-    (whole,) = loaders(mixture, 1, 1500, lanes=lanes)
-    expected = [global_batches([whole])[0] for _ in range(2)]
-    for epoch in range(2):
-        read: list[Seen] = []
-        state = None
-        for world, batch, steps in stops:
-            found = loaders(mixture, world, batch, lanes=lanes)
-            for loader in found:
-                if state is None:
-                    loader.set_epoch(epoch)
-                else:
-                    loader.load_state_dict(state)
-            read += chained(global_batches(found, steps))
-            state = found[-1].state_dict()
-        assert sorted(read) == expected[epoch]
-        assert state is not None
-        assert (state["epoch"], state["position"]) == (epoch + 1, 0)
 
 
 @pytest.mark.slow_if("workers == 2")
@@ -215,14 +145,6 @@ def test_reweighting_holds_up_to_the_next_entry_of_the_schedule(urls: dict[str, 
         assert global_batches([resumed], 12 - number) == first[number:]
 
 
-def test_a_state_of_one_schedule_does_not_fit_another(urls: dict[str, str]) -> None:
-    (loader,) = loaders(mixed(urls, schedule=SCHEDULE), 1, 50)
-    global_batches([loader], 2)
-    for other in (weighted(urls), mixed(urls, schedule={**SCHEDULE, 400: [1, 1, 1]})):
-        with pytest.raises(mdsx.StateError, match="another schedule"):
-            loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_as_long_as_a_run_have_one_component(urls: dict[str, str], workers: int) -> None:
     schedule = {0: [0.5, 0.4, 0.1], 1200: [0, 0.5, 0.5]}
@@ -250,37 +172,6 @@ def test_batches_as_long_as_a_run_have_one_component(urls: dict[str, str], worke
         )
     with pytest.raises(mdsx.UsageError, match=r"run=52.*mdsx\.Shuffle"):
         loaders(mixed(urls, schedule=schedule, run=50, epoch_samples=2000), 1, 50)
-
-
-def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:
-    (loader,) = loaders(weighted(urls), 1, 50)
-    global_batches([loader], 2)
-    other = mixed([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
-    with pytest.raises(mdsx.StateError, match="other proportions") as caught:
-        loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
-    assert caught.value.place == "phases"
-    swapped = mixed([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
-    with pytest.raises(mdsx.StateError, match="component"):
-        loaders(swapped, 1, 50)[0].load_state_dict(loader.state_dict())
-
-
-@pytest.mark.slow
-def test_a_mixture_streams_from_s3_through_one_small_cache(s3_url: str, tmp_path: Path) -> None:
-    urls = {}
-    for name, size in SIZES.items():
-        urls[name] = f"{s3_url}/{name}"
-        with mdsx.Writer(urls[name], {"id": "int64", "text": "str"}, shard_size=4096) as out:
-            for number in range(size):
-                out.write({"id": number, "text": f"{name} {number}"})
-    mixture = mixed({name: (url, 1) for name, url in urls.items()}, epoch_samples=3000)
-    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit=32768)}
-    with pytest.warns(UserWarning, match="the cache may hold"):
-        seen = chained(global_batches(loaders(mixture, 2, 30, **options)))
-    assert len(seen) == 3000
-    code = Counter(number for component, number in seen if component == 2)
-    assert set(code) == set(range(60))
-    assert max(code.values()) - min(code.values()) <= 1
-    assert any((tmp_path / "cache").rglob("*.mdsx"))
 
 
 def test_only_mixtures_with_proportions_can_be_reweighted(urls: dict[str, str]) -> None:

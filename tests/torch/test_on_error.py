@@ -39,18 +39,18 @@ def damage(folder: Path, *numbers: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of some twenty shards."""
-    folder: Path = tmp_path_factory.mktemp("sound") / "data"
+    folder: Path = tmp_path_factory.mktemp("undamaged") / "data"
     write(folder)
     assert len(list(folder.glob("shard.*"))) > 9
     return folder
 
 
 @pytest.fixture
-def damaged(sound: Path, tmp_path: Path) -> Path:
+def damaged(undamaged: Path, tmp_path: Path) -> Path:
     """The same dataset with damaged samples."""
-    shutil.copytree(sound, tmp_path / "damaged")
+    shutil.copytree(undamaged, tmp_path / "damaged")
     damage(tmp_path / "damaged", *BAD)
     return tmp_path / "damaged"
 
@@ -72,11 +72,11 @@ def loader(url: Any, *, transform: Any = None, batch_size: int = BATCH, **option
     return StreamingDataLoader(data, batch_size, **{**SKIP, **options})
 
 
-def expected(sound: Path, **options: Any) -> list[list[int]]:
-    """Return the batches of the sound dataset without the bad samples."""
+def expected(undamaged: Path, **options: Any) -> list[list[int]]:
+    """Return the batches of the undamaged dataset without the bad samples."""
     names = ("rank", "world_size", "batch_size", "shuffle")
     same = {name: value for name, value in options.items() if name in names}
-    return [[n for n in ids(batch) if n not in BAD] for batch in loader(sound, **same)]
+    return [[n for n in ids(batch) if n not in BAD] for batch in loader(undamaged, **same)]
 
 
 Log = pytest.LogCaptureFixture
@@ -90,9 +90,9 @@ def check_log(caplog: Log, count: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_transform_that_raises_skips_its_sample(sound: Path, workers: int, caplog: Log) -> None:
-    found = loader(sound, transform=picky, num_workers=workers)
-    assert [ids(batch) for batch in found] == expected(sound)
+def test_a_transform_that_raises_skips_its_sample(undamaged: Path, workers: int, caplog: Log) -> None:
+    found = loader(undamaged, transform=picky, num_workers=workers)
+    assert [ids(batch) for batch in found] == expected(undamaged)
     assert found.stats().skipped == len(BAD)
     check_log(caplog, len(BAD), "ValueError: no use for")
     for _ in found:
@@ -100,34 +100,34 @@ def test_a_transform_that_raises_skips_its_sample(sound: Path, workers: int, cap
     assert found.stats().skipped == 2 * len(BAD)
 
 
-def test_more_failures_than_allowed_stop_the_run(sound: Path, caplog: Log) -> None:
-    found = loader(sound, transform=picky, max_skipped=(len(BAD) - 1) / 1000)  # of 1,000 samples at least
+def test_more_failures_than_allowed_stop_the_run(undamaged: Path, caplog: Log) -> None:
+    found = loader(undamaged, transform=picky, max_skipped=(len(BAD) - 1) / 1000)  # of 1,000 samples at least
     batches, iterator = list[Any](), iter(found)
     with pytest.raises(mdsx.SkippedError, match="max_skipped") as caught:
         batches.extend(iterator)
     assert "6 of the " in str(caught.value)
     assert str(caught.value).count("ValueError: no use for") == 3
-    assert [ids(batch) for batch in batches] == expected(sound)[: len(batches)]
+    assert [ids(batch) for batch in batches] == expected(undamaged)[: len(batches)]
     assert found.stats().skipped < len(BAD)
     with pytest.raises(mdsx.SkippedError, match="6 of the "):  # the pass is still open
         next(iterator)
-    resumed = loader(sound, transform=picky, max_skipped=(len(BAD) - 1) / 1000)
+    resumed = loader(undamaged, transform=picky, max_skipped=(len(BAD) - 1) / 1000)
     resumed.load_state_dict(found.state_dict())
-    assert [ids(batch) for batch in resumed] == expected(sound)[len(batches) :]  # it counts from 0
+    assert [ids(batch) for batch in resumed] == expected(undamaged)[len(batches) :]  # it counts from 0
     caplog.clear()
-    enough = loader(sound, transform=picky, max_skipped=len(BAD) / 1000)
-    assert [ids(batch) for batch in enough] == expected(sound)
+    enough = loader(undamaged, transform=picky, max_skipped=len(BAD) / 1000)
+    assert [ids(batch) for batch in enough] == expected(undamaged)
     check_log(caplog, len(BAD), "ValueError: no use for")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("transform", [None, partial(picky, bad=frozenset())])
 def test_damaged_samples_of_a_local_dataset_are_skipped(
-    sound: Path, damaged: Path, transform: Any, workers: int, caplog: Log
+    undamaged: Path, damaged: Path, transform: Any, workers: int, caplog: Log
 ) -> None:
     found = loader(damaged, transform=transform, num_workers=workers)
     batches = list(found)
-    assert [ids(batch) for batch in batches] == expected(sound)
+    assert [ids(batch) for batch in batches] == expected(undamaged)
     assert all(batch["text"] == [f"sample {number:05}" for number in ids(batch)] for batch in batches)
     assert found.stats().skipped == len(BAD)
     check_log(caplog, len(BAD), "CorruptError")
@@ -136,13 +136,13 @@ def test_damaged_samples_of_a_local_dataset_are_skipped(
 @pytest.mark.slow_if("limit == '1GB'")
 @pytest.mark.parametrize(("limit", "plain", "workers"), [("1GB", True, 0), ("6KB", False, 0), ("1GB", True, 2)])
 def test_damaged_samples_of_a_cached_dataset_are_skipped(
-    sound: Path, damaged: Path, s3: S3Server, s3_url: str, tmp_path: Path, limit: str, plain: bool, workers: int
+    undamaged: Path, damaged: Path, s3: S3Server, s3_url: str, tmp_path: Path, limit: str, plain: bool, workers: int
 ) -> None:
     shutil.copytree(damaged, s3.directory / s3_url.removeprefix("s3://") / "data")
     options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit=limit), "num_workers": workers}
     transform = None if plain else partial(picky, bad=frozenset())
     found = loader(f"{s3_url}/data", transform=transform, **options)
-    assert [ids(batch) for batch in found] == expected(sound)
+    assert [ids(batch) for batch in found] == expected(undamaged)
     assert found.stats().skipped == len(BAD)
 
 
@@ -154,13 +154,13 @@ def test_damage_and_a_failing_transform_are_skipped_in_one_batch(damaged: Path) 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("collate", [False, True])
-def test_a_batch_without_samples_is_empty(sound: Path, workers: int, collate: bool) -> None:
+def test_a_batch_without_samples_is_empty(undamaged: Path, workers: int, collate: bool) -> None:
     def stacked(samples: list[dict[str, Any]]) -> dict[str, Any]:
         return {"id": torch.tensor([sample["id"] for sample in samples]), "text": [s["text"] for s in samples]}
 
     bad = frozenset(range(20, 40)) | {0}
     found = loader(
-        sound,
+        undamaged,
         transform=partial(picky, bad=bad),
         shuffle=False,
         num_workers=workers,
@@ -174,8 +174,8 @@ def test_a_batch_without_samples_is_empty(sound: Path, workers: int, collate: bo
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_empty_batch_of_columns_has_their_types(sound: Path, tmp_path: Path, workers: int) -> None:
-    shutil.copytree(sound, tmp_path / "damaged")
+def test_an_empty_batch_of_columns_has_their_types(undamaged: Path, tmp_path: Path, workers: int) -> None:
+    shutil.copytree(undamaged, tmp_path / "damaged")
     damage(tmp_path / "damaged", *range(20, 30))
     batches = list(loader(tmp_path / "damaged", shuffle=False, num_workers=workers))
     assert batches[2]["id"].shape == (0,)
@@ -184,8 +184,8 @@ def test_an_empty_batch_of_columns_has_their_types(sound: Path, tmp_path: Path, 
     assert ids(batches[3]) == [*range(30, 40)]
 
 
-def test_an_epoch_without_samples_raises_the_samples_error(sound: Path) -> None:
-    found = iter(loader(sound, transform=partial(picky, bad=frozenset(range(N)))))
+def test_an_epoch_without_samples_raises_the_samples_error(undamaged: Path) -> None:
+    found = iter(loader(undamaged, transform=partial(picky, bad=frozenset(range(N)))))
     with pytest.raises(ValueError, match="no use for") as raised:
         next(found)
     assert any("structure of an empty one" in note for note in raised.value.__notes__)
@@ -217,35 +217,24 @@ def test_the_mask_of_repeat_stays_right(damaged: Path, transform: Any, workers: 
     assert sorted(valid) == sorted({*range(N)} - bad)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ranks_keep_equal_batches_and_equal_states(sound: Path, damaged: Path, workers: int) -> None:
-    ranks = [loader(damaged, rank=rank, world_size=2, num_workers=workers) for rank in range(2)]
-    found = list[int]()
-    for one, other in zip(*ranks, strict=True):
-        assert ranks[0].state_dict() == ranks[1].state_dict()
-        found += ids(one) + ids(other)
-    assert sorted(found) == sorted({*range(N)} - BAD)
-    assert sum(rank.stats().skipped for rank in ranks) == len(BAD)
-
-
 @pytest.mark.parametrize(("transform", "workers"), [(None, 0), (None, 2), (picky, 2)])
-def test_a_resume_in_the_middle_is_exact(sound: Path, damaged: Path, transform: Any, workers: int) -> None:
-    url = damaged if transform is None else sound
+def test_a_resume_in_the_middle_is_exact(undamaged: Path, damaged: Path, transform: Any, workers: int) -> None:
+    url = damaged if transform is None else undamaged
     before = loader(url, transform=transform, num_workers=workers)
     batches = iter(before)
     taken = [ids(next(batches)) for _ in range(7)]
     after = loader(url, transform=transform, num_workers=2 - workers)
     after.load_state_dict(before.state_dict())
-    assert taken + [ids(batch) for batch in after] == expected(sound)
+    assert taken + [ids(batch) for batch in after] == expected(undamaged)
     assert before.stats().skipped + after.stats().skipped == len(BAD)  # batches prepared ahead do not count
 
 
-def test_unused_prefetched_batches_are_not_logged(sound: Path, caplog: Log) -> None:
-    found = loader(sound, transform=picky)
+def test_unused_prefetched_batches_are_not_logged(undamaged: Path, caplog: Log) -> None:
+    found = loader(undamaged, transform=picky)
     for _ in range(3):
         next(iter(found))
         found.load_state_dict({**found.state_dict(), "position": 0})
-    first = ids(next(iter(loader(sound))))
+    first = ids(next(iter(loader(undamaged))))
     assert not BAD.intersection(first)
     assert found.stats().skipped == 0
     check_log(caplog, 0, "")
@@ -255,12 +244,12 @@ def test_unused_prefetched_batches_are_not_logged(sound: Path, caplog: Log) -> N
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_of_collate_fn_is_raised(sound: Path, workers: int) -> None:
+def test_an_exception_of_collate_fn_is_raised(undamaged: Path, workers: int) -> None:
     def collate(samples: list[Any]) -> Any:
         raise mdsx.CorruptError("in collate")
 
     with pytest.raises(mdsx.CorruptError, match="in collate"):
-        next(iter(loader(sound, drop_last=True, collate_fn=collate, num_workers=workers)))
+        next(iter(loader(undamaged, drop_last=True, collate_fn=collate, num_workers=workers)))
 
 
 def another_shard(folder: Path) -> None:
@@ -297,10 +286,10 @@ def damaged_header(folder: Path) -> None:
 @pytest.mark.parametrize("spoil", [another_shard, swapped_shards, no_shard, empty_shard, damaged_header])
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_wrong_shard_is_raised(
-    sound: Path, tmp_path: Path, s3: S3Server, s3_url: str, spoil: Callable[[Path], None], remote: bool
+    undamaged: Path, tmp_path: Path, s3: S3Server, s3_url: str, spoil: Callable[[Path], None], remote: bool
 ) -> None:
     folder = s3.directory / s3_url.removeprefix("s3://") / "data" if remote else tmp_path / "data"
-    shutil.copytree(sound, folder)
+    shutil.copytree(undamaged, folder)
     spoil(folder)
     options: dict[str, Any] = {"cache": tmp_path / "cache"} if remote else {}
     found = loader(f"{s3_url}/data" if remote else folder, **options)
@@ -311,26 +300,28 @@ def test_a_wrong_shard_is_raised(
         assert isinstance(raised.value, mdsx.CorruptError | mdsx.TransportError)
 
 
-def test_a_damaged_header_costs_no_sound_sample(sound: Path, tmp_path: Path) -> None:
+def test_a_damaged_header_costs_no_undamaged_sample(undamaged: Path, tmp_path: Path) -> None:
     """A checksum proves each of them."""
-    shutil.copytree(sound, tmp_path / "data")
+    shutil.copytree(undamaged, tmp_path / "data")
     spoil_header(tmp_path / "data")
     found = loader(tmp_path / "data")
     assert sorted(n for batch in found for n in ids(batch)) == [*range(N)]
     assert found.stats().skipped == 0
 
 
-def test_an_empty_batch_of_a_mixture_has_its_component_column(sound: Path, damaged: Path) -> None:
+def test_an_empty_batch_of_a_mixture_has_its_component_column(undamaged: Path, damaged: Path) -> None:
     damage(damaged, *({*range(10)} - BAD))
-    data = StreamingDataset(mdsx.Mixture([damaged, sound], component_column="part"), shuffle=False)
+    data = StreamingDataset(mdsx.Mixture([damaged, undamaged], component_column="part"), shuffle=False)
     batches = list(StreamingDataLoader(data, BATCH, on_error="skip"))
     assert batches[0]["part"].shape == (0,)
     assert (batches[0]["part"].dtype, ids(batches[1])) == (torch.int64, [*range(10, 20)])
     assert (batches[-1]["part"] == 1).all()
 
 
-def test_a_failure_of_storage_is_raised(proxy: Proxy, sound: Path, s3: S3Server, s3_url: str, tmp_path: Path) -> None:
-    shutil.copytree(sound, s3.directory / s3_url.removeprefix("s3://") / "data")
+def test_a_failure_of_storage_is_raised(
+    proxy: Proxy, undamaged: Path, s3: S3Server, s3_url: str, tmp_path: Path
+) -> None:
+    shutil.copytree(undamaged, s3.directory / s3_url.removeprefix("s3://") / "data")
     found = loader(f"{s3_url}/data", cache=tmp_path / "cache")
     proxy.add(status(403, "AccessDenied"), key="*/shard.*")
     for attempt in range(3):
@@ -372,24 +363,28 @@ def notes_of_failures(found: StreamingDataLoader) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_third_failure_names_skip(damaged: Path, sound: Path, tmp_path: Path, workers: int) -> None:
+def test_the_third_failure_names_skip(damaged: Path, undamaged: Path, tmp_path: Path, workers: int) -> None:
     options: dict[str, Any] = {"on_error": "raise", "shuffle": False, "num_workers": workers}
     assert notes_of_failures(loader(damaged, **options)) == ["", "", 'on_error="skip" load_state_dict']
-    assert notes_of_failures(loader(sound, transform=picky, **options)) == ["", "", 'on_error="skip" load_state_dict']
+    assert notes_of_failures(loader(undamaged, transform=picky, **options)) == [
+        "",
+        "",
+        'on_error="skip" load_state_dict',
+    ]
 
 
-def test_the_third_failure_names_only_a_skip_that_helps(sound: Path, tmp_path: Path) -> None:
+def test_the_third_failure_names_only_a_skip_that_helps(undamaged: Path, tmp_path: Path) -> None:
     def collate(samples: list[Any]) -> Any:
         raise mdsx.CorruptError("in collate")
 
     raising: dict[str, Any] = {"on_error": "raise", "shuffle": False}
     other = ["", "", "load_state_dict"]
-    assert notes_of_failures(loader(sound, collate_fn=collate, drop_last=True, **raising)) == other
-    shutil.copytree(sound, tmp_path / "data")
+    assert notes_of_failures(loader(undamaged, collate_fn=collate, drop_last=True, **raising)) == other
+    shutil.copytree(undamaged, tmp_path / "data")
     another_shard(tmp_path / "data")
     assert notes_of_failures(loader(tmp_path / "data", **raising)) == other
 
 
-def test_other_values_are_refused(sound: Path) -> None:
+def test_other_values_are_refused(undamaged: Path) -> None:
     with pytest.raises(mdsx.UsageError, match="'raise' or 'skip'"):
-        loader(sound, on_error="ignore")
+        loader(undamaged, on_error="ignore")

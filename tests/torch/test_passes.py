@@ -1,20 +1,13 @@
-"""What `for batch in loader` does in every case: in a thread, in workers, and in persistent workers.
-
-Each case does something with a loader. Then a new `for` must read the given rest of the given epoch.
-"""
+"""What `for batch in loader` does after something was done with the loader: in a thread, and in workers."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import itertools
-import json
-import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 import traceback
 import warnings
@@ -92,21 +85,6 @@ def take(loader: StreamingDataLoader, batches: int) -> None:
 # --- the table
 
 
-def nothing(loader: StreamingDataLoader, flag: Path) -> None:
-    pass
-
-
-def exhausted(loader: StreamingDataLoader, flag: Path) -> None:
-    assert len(list(loader)) == BATCHES
-
-
-def exhausted_without_stop_iteration(loader: StreamingDataLoader, flag: Path) -> Any:
-    batches = iter(loader)
-    for _ in range(BATCHES):
-        next(batches)
-    return batches  # kept
-
-
 def loaded(loader: StreamingDataLoader, flag: Path) -> None:
     loader.load_state_dict({**loader.state_dict(), "epoch": 2, "position": 700})
 
@@ -139,24 +117,10 @@ def broken_off(loader: StreamingDataLoader, flag: Path) -> None:
             break
 
 
-def an_exception_in_the_body(loader: StreamingDataLoader, flag: Path) -> None:
-    with contextlib.suppress(ZeroDivisionError):
-        for number, _ in enumerate(loader, 1):
-            number // (number - 3)
-
-
-def peeked(loader: StreamingDataLoader, flag: Path) -> None:
-    next(iter(loader))
-
-
-def resumed(loader: StreamingDataLoader, flag: Path) -> None:
+def resumed_twice(loader: StreamingDataLoader, flag: Path) -> None:
     broken_off(loader, flag)
     loader.resume()
-
-
-def resumed_twice(loader: StreamingDataLoader, flag: Path) -> None:
-    resumed(loader, flag)
-    peeked(loader, flag)
+    next(iter(loader))
     loader.resume()
 
 
@@ -165,70 +129,25 @@ def begun_and_nothing_taken(loader: StreamingDataLoader, flag: Path) -> Any:
     return iter(loader), iter(loader)
 
 
-def set_to_the_loaded_epoch(loader: StreamingDataLoader, flag: Path) -> None:
-    loaded(loader, flag)
-    loader.set_epoch(2)
-
-
-def set_to_the_open_epoch(loader: StreamingDataLoader, flag: Path) -> None:
-    failed(loader, flag)
-    loader.sampler.set_epoch(0)
-
-
-def set_to_another_epoch(loader: StreamingDataLoader, flag: Path) -> None:
-    failed(loader, flag)
-    loader.set_epoch(4)
-
-
-def set_to_the_epoch_that_was_left(loader: StreamingDataLoader, flag: Path) -> None:
-    broken_off(loader, flag)
-    loader.set_epoch(0)
-
-
 CASES: dict[Callable[[StreamingDataLoader, Path], Any], tuple[int, int, int]] = {
-    # the position after it in epoch 0 or in another epoch; the epoch and the batch of the next pass
-    nothing: (0, 0, 0),
-    exhausted: (BATCHES * BATCH, 1, 0),
-    exhausted_without_stop_iteration: (BATCHES * BATCH, 1, 0),
-    loaded: (2700, 2, 7),
+    # the position after it, counted over all epochs; the epoch and the batch of the next pass
     loaded_in_a_pass: (2700, 2, 7),
     failed: (400, 0, 4),
     failed_and_the_iterator_goes_on: (500, 0, 5),
     broken_off: (300, 1, 0),
-    an_exception_in_the_body: (300, 1, 0),
-    peeked: (100, 1, 0),
-    resumed: (300, 0, 3),
     resumed_twice: (400, 0, 4),
     begun_and_nothing_taken: (2700, 2, 7),
-    set_to_the_loaded_epoch: (2700, 2, 7),
-    set_to_the_open_epoch: (400, 0, 4),
-    set_to_another_epoch: (4000, 4, 0),
-    set_to_the_epoch_that_was_left: (0, 0, 0),
 }
-
-
-NOT_PERSISTENT = (
-    exhausted,
-    failed,
-    failed_and_the_iterator_goes_on,
-    broken_off,
-    resumed_twice,
-    begun_and_nothing_taken,
-)
 
 
 @pytest.mark.slow_if("way == 'workers'")
 @pytest.mark.parametrize(
-    ("way", "case"),
-    [
-        *(("a thread", case) for case in CASES),
-        *(("workers", case) for case in NOT_PERSISTENT),
-        *(("persistent workers", case) for case in CASES),
-    ],
+    ("way", "case"), [*((way, case) for way in FAST for case in CASES), ("pickled workers", failed)]
 )
 def test_the_next_pass_is_as_in_the_table(
     make: Make, epochs: list[list[list[int]]], flag: Path, way: str, case: Callable[..., Any]
 ) -> None:
+    """tests/stream/test_run.py has all cases, without data."""
     loader = make(way)
     kept = case(loader, flag)
     position, epoch, batch = CASES[case]
@@ -237,19 +156,14 @@ def test_the_next_pass_is_as_in_the_table(
     assert (loader.epoch, loader.remaining) == (epoch, BATCHES - batch)
     loader.set_epoch(loader.epoch)
     assert (loader.state_dict(), loader.epoch, loader.remaining) == (state, epoch, BATCHES - batch)  # nothing changed
-    left = case in (broken_off, an_exception_in_the_body, peeked)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert ids(loader) == epochs[epoch][batch:]
-    said = [warning for warning in said if "was left" in str(warning.message)]
-    assert len(said) == left
-    if left:
-        missed = BATCHES - position // BATCH
-        text = (
-            f"epoch 0 was left with {missed} of its 10 batches not taken, and this is epoch 1; loader.resume() before"
-        )
-        assert text in str(said[0].message)
-        assert said[0].filename == __file__
+    left = [warning for warning in said if "was left" in str(warning.message)]
+    assert len(left) == (case is broken_off)
+    for warning in left:
+        assert "7 of its 10 batches not taken, and this is epoch 1; loader.resume() before" in str(warning.message)
+        assert warning.filename == __file__
     assert loader.epoch == epoch + 1
     rest = make("a thread")
     rest.load_state_dict(state)  # the rest of the epoch, even if it was left
@@ -281,12 +195,6 @@ def test_the_documented_loop_survives_failures(make: Make, epochs: list[list[lis
     assert read == epochs[0] + epochs[1]
 
 
-def test_spawned_workers_retry_the_failed_batch(make: Make, epochs: list[list[list[int]]], flag: Path) -> None:
-    loader = make("pickled workers")
-    failed(loader, flag)
-    assert ids(loader) == epochs[0][4:]
-
-
 @pytest.mark.parametrize("way", FAST)
 def test_a_second_iterators_first_batch_ends_the_first(make: Make, epochs: list[list[list[int]]], way: str) -> None:
     loader = make(way)
@@ -315,27 +223,6 @@ def test_third_failure_names_how_to_skip_the_batch(
     assert "{**loader.state_dict(), 'position': 500}" in notes[2]
     loader.load_state_dict({**loader.state_dict(), "position": 500})
     assert ids(loader) == epochs[0][5:]
-
-
-@pytest.mark.slow_if("way == 'workers'")
-@pytest.mark.parametrize("way", ["workers", "persistent workers"])
-def test_a_lost_worker_affects_only_the_awaited_batch(make: Make, epochs: list[list[list[int]]], way: str) -> None:
-    loader, read = make(way), list[list[int]]()
-    before = set(multiprocessing.active_children())
-
-    def train() -> None:
-        for batch in loader:
-            if len(read) == 2:
-                (lost, *_) = set(multiprocessing.active_children()) - before
-                os.kill(lost.pid or 0, signal.SIGKILL)
-                lost.join()  # PyTorch would raise here
-            read.append(batch["id"].tolist())
-
-    with pytest.raises(RuntimeError, match="worker"):
-        train()
-    assert len(read) >= 3
-    assert loader.epoch == 0
-    assert read + ids(loader) == epochs[0]
 
 
 # --- an outage of a real server
@@ -374,69 +261,40 @@ def test_the_loop_retries_the_failed_batch_after_an_outage(
 
 # --- Ctrl-C
 
-INTERRUPTED = """
-import json, os, signal, sys, time, warnings
-from pathlib import Path
-from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
-url, folder = sys.argv[1], Path(sys.argv[2])
-main, at, taken, done = os.getpid(), int(sys.argv[3]), folder / "taken", folder / "done"
-
-def transform(sample):
-    if sample["id"] == at and taken.exists() and not done.exists():
-        while taken.read_text() != "4":  # the fifth batch is waited for, or will be at once
-            time.sleep(0.01)
-        done.touch()
-        os.kill(main, signal.SIGINT)
-    return {"id": sample["id"]}
-
-def cell(loader, where):
-    read = []
-    try:
-        for number, batch in enumerate(loader, 1):
-            read.append(batch["id"].tolist())
-            if where == "next":
-                taken.write_text(str(number))
-            elif where == "body" and number == 4:
-                os.kill(main, signal.SIGINT)
-    except KeyboardInterrupt as error:
-        return read, error  # a notebook keeps its traceback too
-    return read, None
-
-warnings.simplefilter("ignore")
-found = []
-options = ({}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True})
-for where, more, resume in zip(("next", "body") * 3, options * 2, (False, True, False, True, True, True)):
-    done.unlink(missing_ok=True)
-    taken.unlink(missing_ok=True)
-    if where == "next":
-        taken.write_text("0")
-    loader = StreamingDataLoader(StreamingDataset(url, seed=8, transform=transform), 100, **more)
-    read, error = cell(loader, where)
-    state, epoch = loader.state_dict()["position"], loader.epoch
-    if resume:
-        loader.resume()
-    found.append([read, error is not None, state, epoch, resume, loader.epoch, cell(loader, "")[0]])
-    del loader, error
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
+@pytest.mark.slow_if("way == 'workers'")
+@pytest.mark.parametrize("way", FAST)
 def test_ctrl_c_ends_the_pass_and_resume_continues_it(
-    local_url: str, tmp_path: Path, epochs: list[list[list[int]]]
+    local_url: str, tmp_path: Path, epochs: list[list[list[int]]], way: str
 ) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, local_url, str(tmp_path), str(epochs[0][4][10])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert len(found) == 6
-    for read, interrupted, position, epoch, resumed, following, rest in found:
-        assert interrupted
-        assert read == epochs[0][:4]
-        assert (position, epoch, following) == (400, 1, 0 if resumed else 1)
-        assert rest == (epochs[0][4:] if resumed else epochs[1])
+    main, taken, done = os.getpid(), tmp_path / "taken", tmp_path / "done"
+
+    def transform(sample: dict[str, Any]) -> Any:
+        if sample["id"] == epochs[0][4][10] and not done.exists():
+            while not taken.exists():  # the fifth batch is waited for, or will be at once
+                time.sleep(0.01)
+            done.touch()
+            os.kill(main, signal.SIGINT)
+        return {"id": sample["id"]}
+
+    loader, read = StreamingDataLoader(StreamingDataset(local_url, seed=8, transform=transform), BATCH, **WAYS[way]), []
+
+    def train() -> None:
+        for batch in loader:
+            read.append(batch["id"].tolist())
+            if len(read) == 4:
+                taken.touch()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert read == epochs[0][:4]
+    assert (loader.state_dict()["position"], loader.epoch) == (400, 1)
+    loader.resume()
+    assert ids(loader) == epochs[0][4:]
 
 
 # --- a dataset without our loader
@@ -574,13 +432,6 @@ def test_a_copied_dataset_is_independent_at_the_same_position(
     assert loader.epoch == 1
     assert ids(batches) == epochs[0][3:]
     assert COPIES[how](other).epoch == 1  # no loader reads the copy
-
-
-def test_a_copy_made_before_ranks_exist_uses_them(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pickle.loads(pickle.dumps(StreamingDataset(local_url)))
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    assert data._data.ranks == (1, 3)
 
 
 # --- arguments

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mdsx
-from mdsx.loader import RankOptions, Ranks
+from mdsx.loader import Ranks
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.fault_proxy import Exchange, Proxy, Rule
 
@@ -31,7 +31,7 @@ PP_DP_TP = Mesh(np.arange(8).reshape(2, 2, 2), "pp", "dp", "tp")
 
 def parts(world_size: int, replication: Any) -> list[int]:
     """Return each process's part of the data."""
-    ranks = [Ranks({"rank": rank, "world_size": world_size, "replication": replication}) for rank in range(world_size)]
+    ranks = [Ranks(rank, world_size, replication) for rank in range(world_size)]
     found = [each.part for each in ranks]
     assert {of for _, of in found} == {len({part for part, _ in found})}
     return [part for part, _ in found]
@@ -96,8 +96,10 @@ def test_replication_applies_to_the_launchers_ranks(local_url: str, monkeypatch:
     data = pickle.loads(pickle.dumps(StreamingDataset(local_url, replication=4)))
     monkeypatch.setenv("SLURM_PROCID", "5")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
-    assert data._data.ranks == (1, 2)
-    assert not data._data.warns  # but rank 4 reads the same
+    given = StreamingDataset(local_url, rank=1, world_size=2)
+    assert [batch["id"].tolist() for batch in StreamingDataLoader(data, 50)] == [
+        batch["id"].tolist() for batch in StreamingDataLoader(given, 50)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +117,11 @@ def test_replication_applies_to_the_launchers_ranks(local_url: str, monkeypatch:
     ],
 )
 def test_replicas_on_a_node_count_once(
-    given: RankOptions, environ: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], environ: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setitem(os.environ, name, value)
-    assert Ranks(given).here == expected
+    assert Ranks(**given).here == expected
 
 
 def test_replicas_download_a_shard_once(remote_url: str, proxy: Proxy, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Shards that are replaced, swapped or overwritten before or during a run. Reading raises an error that names the
-shard, or returns the right samples. It never returns another shard's samples, even if that shard is sound."""
+shard, or returns the right samples. It never returns another shard's samples, even if that shard is undamaged."""
 
 from __future__ import annotations
 

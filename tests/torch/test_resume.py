@@ -49,40 +49,6 @@ def test_any_world_size_resumes_any_other(local_url: str, before: tuple[int, int
     assert {loader.epoch for loader in resumed} == {1}
 
 
-@pytest.mark.slow
-def test_resuming_twice_with_other_workers_crosses_an_epoch(local_url: str) -> None:
-    first = loaders(local_url, 2, 16, workers=2)
-    read = steps(first, 5)
-    second = loaders(local_url, 3, 11, workers=1)
-    for loader in second:
-        loader.load_state_dict(first[0].state_dict())
-    read += steps(second, 4)
-    third = loaders(local_url, 1, 32, workers=0, drop_last=False)
-    third[0].load_state_dict(second[2].state_dict())
-    read += steps(third)
-    assert Counter(read) == Counter(range(N))
-    assert third[0].state_dict()["position"] == 0
-    fourth = loaders(local_url, 2, 8, workers=1, drop_last=False)
-    for loader in fourth:
-        loader.load_state_dict(third[0].state_dict())
-    assert Counter(steps(fourth)) == Counter(range(N))
-
-
-def test_resumed_batches_equal_an_uninterrupted_run(local_url: str) -> None:
-    whole = [batch["id"].tolist() for batch in loaders(local_url, 1, 32)[0]]
-    for stop in (0, 1, 17, len(whole)):
-        (stopped,) = loaders(local_url, 1, 32)
-        batches = iter(stopped)
-        for _ in range(stop):
-            next(batches)
-        (resumed,) = loaders(local_url, 1, 32, workers=2)
-        resumed.load_state_dict(stopped.state_dict())
-        if stop < len(whole):
-            assert [batch["id"].tolist() for batch in resumed] == whole[stop:]
-        else:
-            assert resumed.epoch == 1
-
-
 def test_resume_after_the_last_batch_continues_next_epoch(local_url: str) -> None:
     (stopped,) = loaders(local_url, 1, 100)
     batches = iter(stopped)

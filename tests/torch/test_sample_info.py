@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import mdsx
-from mdsx.order.hashing import key
+from mdsx.order import key
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 N, SEED = 60, 7
@@ -106,7 +106,7 @@ def test_a_column_of_that_name_is_refused(urls: list[str]) -> None:
 def test_a_seeded_transform_is_the_same_after_a_resume(urls: list[str], on_error: Any) -> None:
     def loader(batch: int = 10, **options: Any) -> StreamingDataLoader:
         workers = options.pop("num_workers", 0)
-        data = dataset(urls[0], transform=drawn, info_column=None, **options)
+        data = dataset(urls[0], random_transform=drawn, info_column=None, **options)
         return StreamingDataLoader(data, batch, num_workers=workers, on_error=on_error)
 
     def values(batches: Any) -> dict[int, int]:
@@ -131,7 +131,9 @@ def test_a_seeded_transform_is_the_same_after_a_resume(urls: list[str], on_error
         rest = values(after)
         assert {**taken, **rest} == first
         assert len(taken) + len(rest) == N
-    by_hand = {sample["id"]: int(sample["drawn"]) for sample in dataset(urls[0], transform=drawn, info_column=None)}
+    by_hand = {
+        sample["id"]: int(sample["drawn"]) for sample in dataset(urls[0], random_transform=drawn, info_column=None)
+    }
     assert by_hand == first
 
 

@@ -71,27 +71,6 @@ def test_resume_continues_at_the_saved_position(local_url: str, workers: int, ta
     assert before + ids(resumed) == uninterrupted(local_url)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_stopping_and_resuming_twice_is_exact(local_url: str, workers: int) -> None:
-    found: list[list[int]] = []
-    state = None
-    for taken in (3, 4, None):
-        _, loader = stateful(local_url, workers)
-        if state is not None:
-            loader.load_state_dict(state)
-        found += ids(itertools.islice(iter(loader), taken))
-        state = loader.state_dict()
-    assert found == uninterrupted(local_url)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_next_epoch_is_another_order(local_url: str, workers: int) -> None:
-    data, loader = stateful(local_url, workers)
-    for epoch in range(2):
-        data.set_epoch(epoch)
-        assert ids(loader) == uninterrupted(local_url, epoch)
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_another_number_of_workers_raises(local_url: str, before: int, after: int) -> None:
     _, loader = stateful(local_url, before)
@@ -151,19 +130,6 @@ def test_state_at_the_last_batch_resumes_next_epoch(
     for epoch in (1, 2):
         data.set_epoch(epoch)
         assert ids(resumed) == uninterrupted(local_url, epoch, drop_last)
-
-
-@pytest.mark.slow_if("workers in {1, 2}")
-@WAYS
-def test_state_after_the_epoch_resumes_the_next(local_url: str, workers: int, persistent: bool) -> None:
-    _, loader = stateful(local_url, workers, persistent)
-    assert len(ids(loader)) == LEFT
-    state = loader.state_dict()
-    data, resumed = stateful(local_url, workers, persistent)
-    resumed.load_state_dict(state)
-    for epoch in (1, 2):
-        data.set_epoch(epoch)
-        assert ids(resumed) == uninterrupted(local_url, epoch)
 
 
 @pytest.mark.slow_if("workers in {1, 2}")

@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import mdsx
 from mdsx.torch import Stats, StreamingDataLoader, StreamingDataset
 from tests.torch.conftest import write
+from tests.waiting import wait_until
 from tools.fault_proxy import Exchange, Proxy, status
 
 N, BATCH = 1003, 32
@@ -31,16 +31,11 @@ def made(url: str, cache: Path, *, limit: int | None = None, **options: Any) -> 
     return StreamingDataLoader(data, BATCH, drop_last=False, **options)
 
 
-def shards_of(loader: StreamingDataLoader) -> int:
-    return len(loader.dataset._data.view.counts)
-
-
-def warm(loader: StreamingDataLoader) -> None:
-    """Fetch all shards into the cache; close them."""
-    view = loader.dataset._data.view
-    for shard in range(len(view.counts)):
-        view.fetch(shard, needs={})
-        view.close(shard)
+def warm(url: str, cache: Path) -> mdsx.Dataset:
+    """Fetch all shards into the cache."""
+    data = mdsx.Dataset(url, cache=cache)
+    assert sum(1 for _ in data) == N
+    return data
 
 
 def sent(proxy: Proxy) -> list[int]:
@@ -59,15 +54,13 @@ def sent(proxy: Proxy) -> list[int]:
 @pytest.mark.parametrize("workers", WORKERS[:2], ids=KINDS[:2])
 def test_totals_of_a_warm_epoch_are_exact(workers: dict[str, Any], remote_url: str, tmp_path: Path) -> None:
     loader = made(remote_url, tmp_path, **workers)
-    warm(loader)
+    index = warm(remote_url, tmp_path).shards.index
     before = loader.stats()
     assert before == Stats(0.0, 0.0, *[0] * 12)
     batches = sum(1 for _ in loader)
-    found, shards = loader.stats(), shards_of(loader)
+    found, shards = loader.stats(), len(index.counts)
     assert (found.batches, found.samples, found.skipped) == (batches, N, 0)
-    assert found.bytes_read == pytest.approx(
-        loader.dataset._data.view.raw_sizes.sum(), abs=batches
-    )  # rounded for each run
+    assert found.bytes_read == pytest.approx(index.raw_sizes.sum(), abs=batches)  # rounded for each run
     assert found.bytes_from_cache == pytest.approx(found.bytes_read, abs=batches)
     assert (found.bytes_downloaded, found.cache_misses, found.in_flight) == (0, 0, 0)
     assert (found.retries, found.evictions, found.hit_rate) == (0, 0, 1.0)
@@ -113,20 +106,18 @@ def test_evictions_are_counted(remote_url: str, tmp_path: Path) -> None:
     loader = made(remote_url, tmp_path, limit=40_000)
     for _ in loader:
         pass
-    deadline = time.monotonic() + 10
-    while True:  # a shard may still be on its way into the cache
+
+    def counted() -> bool:
         found = loader.stats()
-        left = len(list(tmp_path.rglob("*.mdsx")))
-        if found.cache_misses - found.evictions == left or time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    assert found.evictions > 0
-    assert found.cache_misses - found.evictions == left
+        return found.cache_misses - found.evictions == len(list(tmp_path.rglob("*.mdsx")))
+
+    wait_until(counted)  # a shard may still be on its way into the cache
+    assert loader.stats().evictions > 0
 
 
 def test_two_loaders_are_counted_apart(remote_url: str, tmp_path: Path) -> None:
     cold, other = made(remote_url, tmp_path / "cold"), made(remote_url, tmp_path / "warm")
-    warm(other)
+    warm(remote_url, tmp_path / "warm")
     for _ in zip(cold, other, strict=True):
         pass
     assert cold.stats().bytes_downloaded > 0
@@ -178,13 +169,6 @@ def test_a_slow_consumer_does_not_wait(local_url: str, tmp_path: Path) -> None:
     assert (loader.stats() - before).wait_fraction < 0.2
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("workers", WORKERS[:2], ids=KINDS[:2])
 def test_a_stall_is_seen_while_it_lasts(workers: dict[str, Any], remote_url: str, tmp_path: Path, proxy: Proxy) -> None:
     free = threading.Event()
@@ -198,9 +182,9 @@ def test_a_stall_is_seen_while_it_lasts(workers: dict[str, Any], remote_url: str
     reader = threading.Thread(target=lambda: next(iter(loader)))
     reader.start()
     try:
-        until(lambda: loader.stats().in_flight > 0)
+        wait_until(lambda: loader.stats().in_flight > 0)
         before = loader.stats()
-        until(lambda: loader.stats().seconds > before.seconds + 0.1)
+        wait_until(lambda: loader.stats().seconds > before.seconds + 0.1)
         stalled = loader.stats() - before
         assert stalled.samples == 0
         assert stalled.wait_fraction == pytest.approx(1, abs=0.05)
@@ -222,9 +206,8 @@ def test_killed_workers_leave_nothing_in_flight(remote_url: str, tmp_path: Path,
     next(batches)
     proxy.add(held, key="*/shard*")
     try:
-        until(lambda: loader.stats().in_flight > 0)
+        wait_until(lambda: loader.stats().in_flight > 0)
         before = loader.stats()
-        loader._workers._started = None  # as if they had failed
         del batches
         after = loader.stats()
     finally:

@@ -121,7 +121,7 @@ def test_an_interrupt_while_an_iteration_is_made_leaves_nothing(
 
         def trace(frame: FrameType, event: str, argument: object) -> Any:
             code = frame.f_code
-            if code.co_name == "__init__" and code.co_filename.endswith(("loader/batches.py", "stream/run.py")):
+            if code.co_name == "__init__" and code.co_filename.endswith(("loader/passes.py", "stream/run.py")):
                 if next(lines, None) == at:
                     raise KeyboardInterrupt
                 return trace

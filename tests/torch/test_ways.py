@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -74,76 +73,6 @@ def test_a_stopped_or_abandoned_epoch_resumes_exactly_another_way(
     assert ids(again) == expected[0][31:]
     again.load_state_dict(at_end)
     assert ids(again) == expected[1]
-
-
-def bad_once(sample: dict[str, Any]) -> Any:
-    """Return a transform that fails for one sample of the first epoch."""
-    if sample["id"] == 500:
-        raise ValueError("bad picture")
-    return sample["id"]
-
-
-@pytest.mark.parametrize("way", ["a thread", "1 worker", "persistent workers"])
-def test_state_after_an_exception_resumes_the_failed_batch(
-    local_url: str, expected: list[list[list[int]]], way: str
-) -> None:
-    data = StreamingDataset(local_url, seed=6, transform=bad_once)
-    failing = StreamingDataLoader(data, BATCH, **WAYS[way])
-    read: list[list[int]] = []
-    with pytest.raises(ValueError, match="bad picture"):
-        read.extend(batch.tolist() for batch in failing)
-    state = failing.state_dict()
-    resumed = loader(local_url, way, drop_last=False)
-    resumed.load_state_dict(state)
-    assert read + ids(resumed) == expected[0]
-
-
-@pytest.mark.parametrize(("world", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (3, 2)])
-def test_validation_reads_every_sample_once_over_ranks(local_url: str, world: int, workers: int) -> None:
-    found = []
-    for rank in range(world):
-        data = StreamingDataset(local_url, shuffle=False, rank=rank, world_size=world)
-        found.append(ids(StreamingDataLoader(data, 25, num_workers=workers, drop_last=False)))
-    assert len({len(batches) for batches in found}) == 1
-    assert Counter(itertools.chain(*itertools.chain(*found))) == Counter(range(N))
-    in_order = [sorted(itertools.chain(*batches)) for batches in zip(*found, strict=True)]
-    assert list(itertools.chain(*in_order)) == list(range(N))
-
-
-def test_ranks_of_a_model_parallel_group_see_the_same_samples(local_url: str) -> None:
-    def group(process: int) -> list[list[int]]:
-        data = StreamingDataset(local_url, rank=process // 4, world_size=8 // 4)
-        return ids(StreamingDataLoader(data, 25))
-
-    assert group(0) == group(3) != group(4) == group(7)
-
-
-def test_epochs_of_another_length_continue_across_the_dataset(local_url: str) -> None:
-    data = StreamingDataset(local_url, seed=6, epoch_samples=320)
-    short = StreamingDataLoader(data, BATCH)
-    assert len(short) == 10
-    read = [number for _ in range(7) for batch in ids(short) for number in batch]
-    assert Counter(Counter(read).values()) == {3: 7 * 320 - 2 * N, 2: 3 * N - 7 * 320}  # all samples twice, some thrice
-    saved = short.state_dict()
-    later = StreamingDataLoader(StreamingDataset(local_url, seed=6, epoch_samples=320), 8)
-    later.load_state_dict(saved)
-    read += itertools.chain(*ids(later))
-    assert Counter(Counter(read).values()) == {3: 8 * 320 - 2 * N, 2: 3 * N - 8 * 320}
-    with pytest.raises(mdsx.StateError, match="epoch_samples"):
-        StreamingDataLoader(StreamingDataset(local_url, seed=6), 8).load_state_dict(saved)
-
-
-def test_train_and_validation_are_disjoint_and_resume(local_url: str) -> None:
-    whole = mdsx.Dataset(local_url, columns=["id"])
-    parts = [
-        StreamingDataLoader(StreamingDataset(whole.select(*cut), seed=1), 8, drop_last=False)
-        for cut in ((0.0, 0.8), (0.8, 1.0))
-    ]
-    train, valid = ([number for batch in ids(part) for number in batch] for part in parts)
-    assert sorted(train + valid) == list(range(N))
-    assert train != sorted(train)
-    with pytest.raises(mdsx.StateError, match="fingerprint"):
-        parts[0].load_state_dict(parts[1].state_dict())
 
 
 def test_a_projection_may_change_on_resume(local_url: str) -> None:

@@ -28,6 +28,7 @@ _PNG = (
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c63f8cfc0f01f00050001ff56c72f0d0000000049454e44ae426082"
 )
+_WEBP = "524946461a000000574542505650384c0d0000002f00000010071011118888fe0700"
 _JPEG = "ffd8ffe000104a46494600010100000100010000ffd9"
 
 
@@ -148,6 +149,38 @@ _SHARDS: dict[str, tuple[str, dict[str, str], Samples]] = {
         "msgpack: maps in order, bin, large integers, timestamps. In `msgpack` None is nil, in `msgpack?` no value.",
         {"msgpack": "msgpack", "maybe": "msgpack?"},
         [{"msgpack": value, "maybe": value} for value in _MSGPACK],
+    ),
+    "later-bases": (
+        "The bases of minor version 1: float8_e4m3fn in all shapes, which is never in the rows, and webp.",
+        {
+            "float8": "float8_e4m3fn",
+            "maybe float8": "float8_e4m3fn?",
+            "pair": "float8_e4m3fn[2]",
+            "float8s": "float8_e4m3fn[*]",
+            "webp": "webp",
+            "maybe webp": "webp?",
+            "webps": "webp[*]",
+        },
+        [
+            {
+                "float8": 448.0,
+                "maybe float8": None,
+                "pair": [-0.0, 2.0**-9],
+                "float8s": [1.0, float("nan"), -448.0],
+                "webp": bytes.fromhex(_WEBP),
+                "maybe webp": None,
+                "webps": [bytes.fromhex(_WEBP)] * 2,
+            },
+            {
+                "float8": -(2.0**-6),
+                "maybe float8": 1.75,
+                "pair": [0.1, 17.5],
+                "float8s": [],
+                "webp": bytes.fromhex(_WEBP),
+                "maybe webp": bytes.fromhex(_WEBP),
+                "webps": [],
+            },
+        ],
     ),
     "names": (
         "Column names: of 255 bytes, of one, with spaces, brackets and other scripts.",

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from mdsx.format import Index, parse_index
+from tests.conftest import FSYNC
 from tests.fork_server import CONTEXT
 from tests.writer.jobs import Contents, path_of
 
@@ -59,7 +60,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         self._wrap(os, "open", os.open, self._open_file)
         self._wrap(os, "write", os.write, self._write)
-        self._wrap(os, "fsync", os.fsync, self._sync)
+        self._wrap(os, "fsync", FSYNC, self._sync)
         self._wrap(os, "replace", os.replace, self._replace)
         self._wrap(os, "pread", os.pread, self._read)
         for name in ("scandir", "unlink", "mkdir", "rmdir"):
@@ -71,7 +72,7 @@ class Recorder:
             setattr(module, name, original)
 
     def _wrap(self, module: Any, name: str, original: Any, wrapper: Callable[..., Any]) -> None:
-        self._originals.append((module, name, original))
+        self._originals.append((module, name, getattr(module, name)))
         setattr(module, name, partial(wrapper, original))
 
     def _open_file(self, original: Any, path: Any, flags: int, *arguments: Any, **options: Any) -> Any:

@@ -431,7 +431,7 @@ def test_selections_and_mixtures_say_how_to_open_the_snapshot(direct: Path) -> N
         return mdsx.Loader(mdsx.Mixture([mdsx.Dataset(direct, snapshot=snapshot)]), 8)
 
     def selection(snapshot: str | None = None) -> mdsx.Loader:
-        return mdsx.Loader(mdsx.Dataset(direct, snapshot=snapshot).select(0.0, 0.5), 8)
+        return mdsx.Loader(mdsx.Dataset(direct, snapshot=snapshot).select_share(0.0, 0.5), 8)
 
     states = [make().state_dict() for make in (mixture, selection)]
     mdsx.append(direct, "part-00000")

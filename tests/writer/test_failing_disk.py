@@ -172,6 +172,7 @@ def test_a_resume_continues_after_a_raised_quota(tmp_path: Path) -> None:
         error = outcome(root, limit)
         assert error is not None
         check_error(error, root, errno.EFBIG)
+        assert "raise the limit" in str(error)
         failed.append(Path(error.file or "").name)
     assert (failed[0], *failed[2:]) == ("writer.json", "journal.00000.json", "index.json")
     assert sizes[failed[1]] == shard

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mdsx.dataset import Dataset
+from mdsx.datasets import Dataset
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import parse_index
 from mdsx.format.index_writer import fingerprint
@@ -43,11 +43,11 @@ def test_the_root_index_has_the_parts_shards_in_order(root: Path) -> None:
     index = parse_index(data)
     parts = [parse_index((root / f"part-{number:05d}" / "index.json").read_bytes()) for number in range(3)]
     entries = [
-        part.entry(shard)._replace(name=f"part-{number:05d}/shard.{shard:05d}.mdsx")
+        part.shard_entry(shard)._replace(name=f"part-{number:05d}/shard.{shard:05d}.mdsx")
         for number, part in enumerate(parts)
         for shard in range(len(part.counts))
     ]
-    assert [index.entry(shard) for shard in range(len(index.counts))] == entries
+    assert [index.shard_entry(shard) for shard in range(len(index.counts))] == entries
     assert index.samples == sum(COUNTS)
     assert index.fingerprint == fingerprint(parts[0].schema, entries)
     assert json.loads(data)["shards"]["files"] == [

@@ -262,7 +262,7 @@ def test_a_full_last_shard_is_not_rewritten(tmp_path: Path, counts: list[int]) -
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, compression: str | None) -> None:
-    """Name, columns and size are equal, and the shard is sound: only the row key differs."""
+    """Name, columns and size are equal, and the shard is undamaged: only the row key differs."""
     leave(tmp_path / "x", compression=compression)
     shards = [tmp_path / "x" / f"shard.{number:05d}.mdsx{'.zst' if compression else ''}" for number in range(64)]
     by_size: dict[int, list[Path]] = {}

@@ -11,10 +11,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from mdsx.errors import MissingError
-from mdsx.format import parse_index
 from mdsx.storage import open_storage
-from mdsx.writer import Writer, merge
+from mdsx.writer import Writer
 from tests.conftest import Often
 from tests.writer.jobs import COLUMNS, PART_SIZE, Clock, contents, instants, kill_at, killed, life, sample, start, write
 from tests.writer.watch import Bucket, Watch
@@ -70,15 +68,3 @@ def test_unfinished_uploads_of_a_dead_writer_are_aborted(s3_url: str) -> None:
         out.write(sample(0))
     left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())
     assert [upload["Key"] for upload in left] == ["part-00001/shard.00000.mdsx"]  # another writer's
-
-
-def test_parts_are_merged(s3_url: str) -> None:
-    for number in range(2):
-        write(f"{s3_url}/part-{number:05d}", 50)
-    merge(s3_url)
-    assert parse_index(open_storage(s3_url).get("index.json").data).samples == 100
-
-
-def test_a_missing_bucket_is_named(s3: S3Server) -> None:
-    with pytest.raises(MissingError, match="s3://no-such-bucket"):
-        Writer("s3://no-such-bucket/x", COLUMNS)

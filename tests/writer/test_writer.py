@@ -310,7 +310,7 @@ def test_metadata_is_copied_at_construction(tmp_path: Path) -> None:
 def test_the_fingerprint_follows_from_the_shards(tmp_path: Path) -> None:
     write(tmp_path, [sample(number) for number in range(50)])
     index = parse_index((tmp_path / "index.json").read_bytes())
-    assert index.fingerprint == fingerprint(index.schema, [index.entry(n) for n in range(len(index.counts))])
+    assert index.fingerprint == fingerprint(index.schema, [index.shard_entry(n) for n in range(len(index.counts))])
 
 
 def test_a_forked_process_cannot_write_into_its_parents_dataset(tmp_path: Path) -> None:

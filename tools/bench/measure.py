@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from multiprocessing import get_context
-from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
@@ -20,7 +20,6 @@ Result = TypeVar("Result")
 SECONDS = 2.0  # to measure at least, if an epoch is short
 LONG_EPOCH = 4.0  # seconds; a first epoch that takes longer counts, since it is no mere warm-up
 ENOUGH = 8.0  # seconds after which an epoch is left
-_forked: Callable[[int], Any]  # which forked processes find here
 
 
 def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int) -> Figures:
@@ -102,7 +101,14 @@ def memory_of(process: psutil.Process) -> Counter[str]:
     return found
 
 
+def peak(process: int | str = "self") -> int:
+    """Return the most memory that a process had at a time, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return 1024 * int(found[1]) if found else 0
+
+
 def cpu_seconds() -> float:
+    """Return the processor time that this process and its children have taken."""
     seconds = 0.0
     for process in _family():
         with contextlib.suppress(psutil.Error):
@@ -113,15 +119,3 @@ def cpu_seconds() -> float:
 def _family() -> list[psutil.Process]:
     this = psutil.Process()
     return [this, *this.children(recursive=True)]
-
-
-def at_once(function: Callable[[int], Any], count: int, processes: bool = True) -> list[Any]:
-    """Return what `function` returns for 0, 1, ..., at once: in processes forked from this one, or in threads."""
-    global _forked
-    _forked = function
-    with get_context("fork").Pool(count) if processes else ThreadPool(count) as pool:
-        return pool.map(_call_forked, range(count), chunksize=1)
-
-
-def _call_forked(number: int) -> Any:
-    return _forked(number)

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
@@ -15,7 +14,7 @@ from typing import Any
 
 from tools import pages
 from tools.bench.measure import Figures
-from tools.bench.report import Report, load, section, update_tables, write_pages
+from tools.bench.report import Report, section, update_tables
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
@@ -34,32 +33,27 @@ def run(given: argparse.Namespace) -> int:
             print(f"{subject.name:28} {subject.title}")
         return 0
     console = Console()
-    started, here = time.monotonic(), pages.machine()
-    for path in given.load:
-        load(Path(path), chosen)
-    left = [each for each in chosen if not each.origin]
-    used = _environments(chosen)
-    needed = [name for name in _environments(left) if not given.loaders or name in given.loaders]
+    here = pages.machine()
+    needed = [name for name in environments(chosen) if not given.loaders or name in given.loaders]
     missing = install_missing(console, needed)
     with temporary_directory("mdsx-bench-", given.scratch) as scratch:
         runner = Runner(scratch, given.rounds, missing=missing)
-        for subject in left:
+        for subject in chosen:
             with console.step(subject.title) as step:
                 runner.note = step.note
                 runner.run(subject, given.loaders)
             console.page(section(subject))
-    versions = pages.versions(name for name in used if name not in missing)
-    took = time.monotonic() - started
-    report = Report(chosen, here, versions, pages.commit(), pages.today(), given.rounds, given.scale, took)
-    console.print(f"{report.about().strip()} {took:.0f} s")
+    versions = pages.versions(name for name in needed if name not in missing)
+    report = Report(chosen, here, versions, pages.commit(), pages.today(), given.rounds, given.scale)
+    console.print(report.about().strip())
     if given.json:
         Path(given.json).write_bytes(report.to_json())
-    if given.markdown:
-        (write_pages if len(chosen) == len(all_subjects(given.scale)) else update_tables)(report)
+    if given.docs:
+        update_tables(report)
     return int(any(each.failure and each.kind == "mdsx" for subject in chosen for each in subject.contestants))
 
 
-def _environments(subjects: Sequence[Subject]) -> list[str]:
+def environments(subjects: Sequence[Subject]) -> list[str]:
     return sorted({name for subject in subjects for each in subject.contestants if (name := each.call.environment)})
 
 

@@ -82,7 +82,6 @@ class Subject:
     more: tuple[str, ...] = ()  # further figures that are shown
     limit: float = 120.0
     note: str = ""
-    origin: str = ""  # the earlier run that measured it, if it was not this one
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.contestants]

@@ -1,4 +1,4 @@
-"""The command: runs the chosen loaders, one after the other, and writes what they did as tables, JSON and a picture."""
+"""The command: runs the chosen loaders, one after the other, and writes what they did as tables and JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
-
-from tools.conformance.matrix import Cell, cells
+from tools.conformance.matrix import LIMIT, Cell, cells
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
@@ -20,15 +17,6 @@ from tools.pages import put_between_marks, table, versions_of
 from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
 
-_COLOURS = {
-    "exact": "#7bc47f",
-    "order": "#f2d16b",
-    "inexact": "#e0685c",
-    "error": "#b071c9",
-    "hang": "#b071c9",
-    "unsupported": "#d9d9d9",
-    "missing": "#f5f5f5",
-}
 _NOT_RUN = ("unsupported", "missing")
 
 
@@ -40,34 +28,28 @@ def run(given: argparse.Namespace) -> int:
     console = Console()
     missing = install_missing(console, [loader.environment for loader in loaders])
     rows = []
-    with temporary_directory("mdsx-conformance-", given.keep) as directory:
+    with temporary_directory("mdsx-conformance-", given.scratch) as directory:
         for loader in loaders:
             if reason := missing.get(loader.environment):
                 rows.append(Row(loader, {}, [Result(cell, "missing", detail=reason) for cell in chosen]))
             else:
                 rows.append(_run(console, loader, chosen, directory / loader.name, given))
-    page = f"{markdown(rows)}\n{details(rows)}"
-    console.page(page)
+    console.page(f"{markdown(rows)}\n{details(rows)}")
     console.print(versions(rows))
-    if given.output:
-        output = Path(given.output)
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "conformance.md").write_text(page)
-        (output / "conformance.json").write_text(to_json(rows, given.seed))
-        draw(rows, output / "conformance.png")
+    if given.json:
+        Path(given.json).write_text(to_json(rows, given.seed))
     if given.docs:
         docs = ROOT / "docs" / "conformance.md"
         put_between_marks(docs, "matrix", "table", markdown(rows))
         put_between_marks(docs, "matrix", "details", details(rows))
         put_between_marks(docs, "matrix", "versions", f"{versions(rows)}.\n")
         put_between_marks(ROOT / "README.md", "matrix", "summary", summary(rows))
-        draw(rows, docs.with_suffix(".png"))
     return int(any(row.loader.name == "mdsx" and row.count("exact") < len(chosen) for row in rows))
 
 
 def _run(console: Console, loader: Peer, chosen: Sequence[Cell], directory: Path, given: argparse.Namespace) -> Row:
     found = []
-    run = run_loader(loader.name, loader.environment, directory, chosen, seed=given.seed, limit=given.limit)
+    run = run_loader(loader.name, loader.environment, directory, chosen, seed=given.seed, limit=LIMIT)
     with console.step(f"{loader.title} in {len(chosen)} cells") as step, closing(run):
         for result in run:
             found.append(result)
@@ -150,24 +132,3 @@ def to_json(rows: Sequence[Row], seed: int) -> str:
     ]
     value = {"seed": seed, "versions": versions(rows), "cells": cells}
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    lines = _lines(rows)
-    size = (1.5 + 1.25 * (len(rows) + 2), 1.2 + 0.27 * len(lines))
-    figure = Figure(size, layout="constrained")
-    axes = figure.subplots()
-    axes.axis("off")
-    drawn = axes.table(
-        [[result.word for result in line] for line in lines],
-        [[_COLOURS[result.status] for result in line] for line in lines],
-        rowLabels=[line[0].cell.title for line in lines],
-        colLabels=[row.heading for row in rows],
-        cellLoc="center",
-        bbox=Bbox.unit(),
-    )
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(7)
-    for cell in drawn.get_celld().values():
-        cell.set_edgecolor("white")
-    figure.savefig(path, dpi=90)

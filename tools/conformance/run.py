@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tools.account import Delivered, Id, read_log
+from tools.account import Delivered, Id, lost_and_repeated, read_log
 from tools.conformance.legs import LegFailed, run_leg, run_programs
 from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape
 from tools.conformance.task import Task, samples_of
@@ -228,8 +228,7 @@ def unpacked(batches: Iterable[Batch]) -> list[Batch]:
 
 def count(batches: Iterable[Batch], ids: Iterable[Id]) -> tuple[int, int]:
     """(lost, repeated), where each of `ids` must come as often as it is there. A strange id counts as repeated."""
-    found, wanted = Counter(number for batch in batches for number in batch.ids), Counter(ids)
-    return (wanted - found).total(), (found - wanted).total()
+    return lost_and_repeated(Counter(number for batch in batches for number in batch.ids), Counter(ids))
 
 
 def count_epochs(batches: Sequence[Batch], ids: Sequence[int], epochs: int) -> list[tuple[int, int]]:

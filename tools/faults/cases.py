@@ -13,14 +13,10 @@ from tools.account import Id
 from tools.conformance.matrix import EVEN, Shape
 from tools.conformance.task import Task, sample_of
 from tools.fault_proxy import Fault, cut, reset, status
-from tools.peers import Layout, ready
+from tools.peers import Layout, Peer, ready
 from tools.processes import free_port, members, torchrun_environment
 
 DATA = EVEN
-REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")
-"""The loaders that read from object storage here. Of the others, one has no client, and one's is another package."""
-
-NAMES = (*REMOTE, "huggingface", "grain")
 LIMIT = 120.0  # seconds: mosaicml gives a shard 60
 
 _BATCH, _SEED = 12, 7
@@ -43,10 +39,10 @@ class Case:
     times: int | None = None
     deed: Literal["", "raise", "kill"] = ""
 
-    def loaders(self) -> tuple[str, ...]:
+    def concerns(self, loader: Peer) -> bool:
         if self.where in ("storage", "transit", "cached"):
-            return REMOTE
-        return tuple(name for name in NAMES if name != "huggingface" or self.where != "writer")
+            return loader.remote
+        return loader.in_faults and (loader.writes or self.where != "writer")
 
 
 CASES = (

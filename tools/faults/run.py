@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from tools import pages
+from tools.account import lost_and_repeated
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
 from tools.fault_proxy import Proxy, flip
-from tools.faults.cases import CASES, DATA, LIMIT, NAMES, REMOTE, Case
-from tools.pages import machine, today, versions
-from tools.peers import peer
+from tools.faults.cases import CASES, DATA, LIMIT, Case
+from tools.pages import measured_on, versions
+from tools.peers import NAMES, peer
 from tools.processes import ROOT, Call, CallFailed, OutOfTime, stream
 from tools.servers.s3 import S3Server
 
@@ -41,14 +42,14 @@ def run(given: argparse.Namespace) -> int:
     """Return 1 if mdsx broke a promise. Everything it started has ended then."""
     console = Console()
     found: Results = {}
-    names = [name for name in NAMES if name in (given.loaders or NAMES)]
+    names = [name for name in given.loaders or NAMES if peer(name).in_faults]
     missing = install_missing(console, [peer(name).environment for name in names])
-    with temporary_directory("mdsx-faults-") as directory, loaders_in(directory, given.limit) as loaders:
+    with temporary_directory("mdsx-faults-") as directory, loaders_in(directory) as loaders:
         for name in (name for name in names if peer(name).environment not in missing):
             with console.step(f"{peer(name).title} in faults") as step:
                 try:
                     for case in CASES:
-                        if name in case.loaders() and case.name in (given.cases or [case.name]):
+                        if case.concerns(peer(name)) and case.name in (given.cases or [case.name]):
                             both = found.setdefault(name, {})[case] = loaders.run(name, case)
                             step.note(f"{case.title}: {'; again: '.join(both.words(case))}", milestone=True)
                 except CallFailed as error:
@@ -128,7 +129,7 @@ class Loaders:
     def _read(self, loader: str, case: Case) -> Found:
         stored, cache = self._stored(loader), self._scratch()
         shard = [path for path in sorted(stored.rglob("*")) if path.is_file() and path.suffix != ".json"][_SHARD]
-        remote = f"s3://{_BUCKET}/{loader}" if loader in REMOTE else ""
+        remote = f"s3://{_BUCKET}/{loader}" if peer(loader).remote else ""
         kill = case.where == "worker"
         epoch = partial(self._epoch, loader, cache, stored.parent, shard.name, remote=remote, workers=_WORKERS * kill)
         if case.where == "cached":
@@ -162,7 +163,7 @@ class Loaders:
         ids, error, hung = self._call(loader, "read", directory=str(cache), datasets=str(datasets), **how)
         wanted = Counter(DATA.ids)
         wrong = sum(count for number, count in ids.items() if number not in wanted)
-        lost, repeated = (wanted - ids).total() - wrong, (ids - wanted).total() - wrong
+        lost, repeated = (each - wrong for each in lost_and_repeated(ids, wanted))
         named = shard in error or "kill_worker" in how
         return Outcome(wrong, max(lost, 0), repeated, hung, error, named, ids.total())
 
@@ -220,9 +221,8 @@ def flipped(path: Path) -> Iterator[None]:
 
 
 def _versions(names: Iterable[str]) -> str:
-    here, found = machine(), versions(name for name in names if name != "mdsx")
-    packages = ", ".join(f"{name} {number}" for name, number in found.items())
-    return f"{today()}; {here['cores']} cores, {here['memory']}, {here['system']}; {packages}.\n"
+    found = versions(name for name in names if name != "mdsx")
+    return f"{measured_on().strip()} {', '.join(f'{name} {number}' for name, number in found.items())}.\n"
 
 
 def table(found: Results) -> str:

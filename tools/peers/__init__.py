@@ -20,7 +20,7 @@ from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task, checked, sample_of, shards_of
 from tools.processes import have_own_shared_memory
 
-NAMES = ("mdsx", "mosaicml", "litdata", "webdataset", "huggingface", "grain", "torchdata")
+NAMES = tuple(sorted((each.name for each in pkgutil.iter_modules(__path__)), key=lambda name: (name != "mdsx", name)))
 Make = Callable[[int], dict[str, Any]]
 """Returns the sample with a number."""
 
@@ -54,14 +54,12 @@ class Reading:
     kind: str  # the name of the workload
     batch_size: int = 1
     workers: int = 0
-    shuffle: bool = True
     seed: int = 7
     cache: str | None = None
     tokens_loader: bool = False
     decoded: bool = False  # JPEGs are decoded to pixels
     views: bool = False  # encoded bytes are not copied
     dicts: bool = False  # samples are dicts, instead of columns
-    reader: bool = False  # ArrayRecordReader, instead of ArrayRecordDataSource
     leg: Task | None = None
 
     @property
@@ -112,6 +110,10 @@ class Peer:
     drops_tail = False  # the run's last batch is dropped if it is not full, as documented
     shares_memory = False  # its processes on a node find each other by names in shared memory
     forks_to_write = False  # writing starts processes: nothing to warm up in this one
+    in_bench = True  # its own format is measured
+    in_faults = True
+    remote = False  # it reads from object storage, here S3
+    writes = True  # datasets of its own, sample by sample
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
     packs = False  # it packs samples into rows
     packs_by_order = False  # the rows are documented to be the same for any number of ranks
@@ -124,10 +126,8 @@ class Peer:
     """Make one dataset of those in a directory, if a writer cannot set the samples of a shard."""
     write_batches: Callable[[Path, str, dict[str, Any]], None]
     """Write columns, some samples at a time."""
-    samples: Callable[[Reading], Iterable[Any]]
-    """Return all samples, without a loader; each iteration is an epoch."""
     random: Callable[[Reading], tuple[Callable[[int], Any], Callable[[list[int]], Any]]]
-    """Return random access to one sample, and to many."""
+    """Return random access to one sample, and to many; without it, the loader has none."""
     loader: Callable[[Reading], Iterable[Any]]
     """Return a shuffled loader; each iteration is an epoch."""
 

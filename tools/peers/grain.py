@@ -23,13 +23,12 @@ from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of
 
 grain, experimental = Lazy("grain"), Lazy("grain.experimental")
-module, sources = Lazy("array_record.python.array_record_module"), Lazy("array_record.python.array_record_data_source")
+module = Lazy("array_record.python.array_record_module")
 _BINS = 16  # rows that are packed together
 _NOT_PACKED_ELASTIC = (
     '"This iterator explicitly disallows many-to-one transformations without a fixed ratio, like `filter` and generic '
     '`IterDataset` transformations." (ElasticIterator; packing is an IterDataset)'
 )
-_FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
 
 class _Loader(Loader):
@@ -135,31 +134,20 @@ class Grain(Peer):
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        options, size = ("group_size:1,uncompressed", 2**30) if kind == "lorem" else ("group_size:1", layout.size)
         out, files, room = None, 0, 0  # room: samples or bytes that the open file still takes
         for record in map(_encode, map(make, ids)):
             needed = 1 if layout.shard else len(record)
             if out is None or room < needed:
                 if out is not None:
                     out.close()
-                out = module.ArrayRecordWriter(str(directory / f"{files:05}.array_record"), options)
-                files, room = files + 1, layout.shard or size
+                out = module.ArrayRecordWriter(str(directory / f"{files:05}.array_record"), "group_size:1")
+                files, room = files + 1, layout.shard or layout.size
             out.write(record)
             room -= needed
         if out is not None:
             out.close()
 
-    def samples(self, reading: Reading) -> Any:
-        return _dataset(reading).to_iter_dataset()
-
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        if reading.kind == "lorem":  # whose records are values
-            (file,) = _files(reading.source)
-            if reading.reader:
-                one_by_one = module.ArrayRecordReader(file, _FOR_RANDOM_ACCESS)
-                return lambda at: one_by_one.read([at]), module.ArrayRecordReader(file).read
-            records = sources.ArrayRecordDataSource(file)
-            return records.__getitem__, records.__getitems__
         source, decode = _source(reading.source), _decoder(reading.kind)
         return lambda at: decode(source[at]), lambda numbers: [decode(each) for each in source.__getitems__(numbers)]
 
@@ -178,8 +166,6 @@ def _encode(sample: dict[str, Any]) -> bytes:
 
 def _decode(record: bytes) -> dict[str, Any]:
     sample: dict[str, Any] = msgpack.unpackb(record)
-    if "vector" in sample:
-        sample["vector"] = np.frombuffer(sample["vector"], np.float32)
     return sample
 
 
@@ -197,22 +183,18 @@ def _id_of(record: bytes) -> int:
     return checked([sample["id"]], [sample["text"]])[0]
 
 
-def _files(directory: str) -> list[str]:
-    return sorted(map(str, Path(directory).glob("*.array_record")))
-
-
 def _packable(record: bytes) -> dict[str, Any]:
     sample = _decode(record)
     return {**sample, "tokens": np.zeros(len(sample["text"].encode()), np.uint8)}
 
 
 def _source(directory: str) -> Any:
-    return grain.sources.ArrayRecordDataSource(_files(directory))
+    return grain.sources.ArrayRecordDataSource(sorted(map(str, Path(directory).glob("*.array_record"))))
 
 
 def _dataset(reading: Reading) -> Any:
     dataset = grain.MapDataset.source(_source(reading.source))
-    return (dataset.shuffle(seed=7) if reading.shuffle else dataset).map(_decoder(reading.kind))
+    return dataset.shuffle(seed=7).map(_decoder(reading.kind))
 
 
 PEER = Grain()

@@ -27,6 +27,7 @@ _BUFFER = 1000
 class HuggingFace(StatefulPeer):
     name = environment = "huggingface"
     title = "HF datasets"
+    in_bench = writes = False  # pyarrow writes what it reads
     packages = ("datasets", "torchdata", "pyarrow")
     imports = ("datasets", "torchdata.stateful_dataloader")
     settings: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
@@ -59,13 +60,13 @@ class HuggingFace(StatefulPeer):
 def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None) -> None:
     """Write files with `each` samples, by default of about 64 MiB."""
     directory.mkdir(parents=True, exist_ok=True)
-    table = pyarrow.table({name: as_arrow(values) for name, values in batch.items()})
+    table = pyarrow.table({name: _as_arrow(values) for name, values in batch.items()})
     each = each or max(Layout.size * len(table) // table.nbytes, 1)
     for first in range(0, len(table), each):
         parquet.write_table(table.slice(first, each), directory / f"{first:09}.parquet", row_group_size=_ROWS)
 
 
-def as_arrow(values: Any) -> Any:
+def _as_arrow(values: Any) -> Any:
     """Return what `pyarrow.table` takes: an array of numbers [n, width] as lists of one length."""
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])

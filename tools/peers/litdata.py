@@ -45,6 +45,7 @@ class _Loader(Loader):
 class LitData(Peer):
     name = environment = "litdata"
     title = "LitData"
+    remote = True
     packages = ("litdata",)
     imports = ("boto3", "litdata")  # it imports boto3 on first use
     settings: ClassVar[Mapping[str, str]] = {"LITDATA_DISABLE_VERSION_CHECK": "1"}
@@ -69,10 +70,7 @@ class LitData(Peer):
         if layout.shard:
             how = {"chunk_size": layout.shard}
         elif layout.tokens_loader:
-            how = {
-                "chunk_size": layout.size // (2 * _WIDTH) * _WIDTH,
-                "item_loader": item_loader.TokensLoader(),
-            }
+            how = {"chunk_size": layout.size // (2 * _WIDTH) * _WIDTH, "item_loader": item_loader.TokensLoader()}
         litdata.optimize(
             fn=_tokens_of if layout.tokens_loader else _sample_of,
             inputs=list(ids),
@@ -84,11 +82,11 @@ class LitData(Peer):
             **how,
         )
 
-    def samples(self, reading: Reading) -> Any:
-        how: dict[str, Any] = {"shuffle": reading.shuffle, "seed": reading.seed, "max_cache_size": "100GB"}
+    def _dataset(self, reading: Reading) -> Any:
+        how: dict[str, Any] = {"shuffle": True, "seed": reading.seed, "max_cache_size": "100GB"}
         if reading.tokens_loader:
             how["item_loader"] = item_loader.TokensLoader(block_size=_WIDTH)
-        elif reading.kind == "images" and reading.shuffle:
+        elif reading.kind == "images":
             how["batch_decode"] = 1  # else it decodes windows of samples, many times each if not read in order
         if reading.cache:
             downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
@@ -108,11 +106,11 @@ class LitData(Peer):
         if reading.leg:
             torch.distributed.init_process_group("gloo")
         how: dict[str, Any] = {"num_workers": reading.workers, "drop_last": False}
-        if reading.kind == "mixed" or reading.views:
-            how["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
+        if reading.views:
+            how["collate_fn"] = columns_of  # its own refuses memoryviews
         elif reading.kind == "images" and not reading.decoded:
             how["collate_fn"] = _images_of
-        return litdata.StreamingDataLoader(self.samples(reading), batch_size=reading.batch_size, **how)
+        return litdata.StreamingDataLoader(self._dataset(reading), batch_size=reading.batch_size, **how)
 
 
 def _sample_of(number: int) -> Any:

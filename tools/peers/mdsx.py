@@ -23,8 +23,6 @@ _COLUMNS = {
     "tokens": {"tokens": "uint16[2048]"},
     "images": {"image": "bytes", "label": "int64"},
     "text": {"text": "str", "id": "int64"},
-    "mixed": {"text": "str", "id": "int64", "vector": "float32[*]", "meta": "json"},
-    "lorem": {"record": "bytes"},
 }
 
 
@@ -58,6 +56,7 @@ class _Loader(Loader):
 class Mdsx(Peer):
     name = "mdsx"
     title = "mdsx"
+    remote = True
     packages = ("mdsx",)
     imports = ("boto3", "mdsx.torch")  # mdsx imports boto3 on first use
     rank_loader = _Loader
@@ -75,12 +74,6 @@ class Mdsx(Peer):
         with _writer(directory, kind, Layout()) as out:
             for first in range(0, len(next(iter(batch.values()))), _AT_ONCE):
                 out.write_batch({name: values[first : first + _AT_ONCE] for name, values in batch.items()})
-
-    def samples(self, reading: Reading) -> Any:
-        """Those of a StreamingDataset, or of a Dataset if `dicts`."""
-        if reading.dicts:
-            return mdsx.Dataset(reading.source)
-        return loaders.StreamingDataset(reading.source, shuffle=reading.shuffle, seed=7)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
         dataset = mdsx.Dataset(reading.source)

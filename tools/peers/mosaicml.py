@@ -11,20 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
-from tools.workloads import columns_of, decoding
+from tools.workloads import decoding
 
 streaming, util, torch = Lazy("streaming"), Lazy("streaming.base.util"), Lazy("torch")
-partition, shuffle = Lazy("streaming.base.partition"), Lazy("streaming.base.shuffle")
 _HASH = "xxh64"
 _SAMPLE_BYTES = 70  # of the matrix's samples, about
 _COLUMNS = {
     "tokens": {"tokens": "ndarray:uint16:2048"},
     "images": {"image": "bytes", "label": "int"},
     "text": {"text": "str", "id": "int"},
-    "mixed": {"text": "str", "id": "int", "vector": "ndarray:float32", "meta": "json"},
 }
 _OPERATORS = ("torchvision::nms", "torchvision::qnms")
 _PADDED = (
@@ -42,6 +38,7 @@ class _Loader(Loader):
 class MosaicML(Peer):
     name = environment = "mosaicml"
     title = "mosaicml-streaming"
+    remote = True
     packages = ("mosaicml-streaming",)
     imports = ("streaming",)
     rank_loader = _Loader
@@ -81,7 +78,7 @@ class MosaicML(Peer):
     def merge(self, directory: str) -> None:
         util.merge_index(directory, keep_local=True)
 
-    def samples(self, reading: Reading) -> Any:
+    def _dataset(self, reading: Reading) -> Any:
         which: dict[str, Any] = {"local": reading.source}
         if reading.cache:
             which = {"remote": reading.source, "local": reading.cache, "validate_hash": _HASH if reading.leg else None}
@@ -94,24 +91,15 @@ class MosaicML(Peer):
             which = {"streams": [streaming.Stream(local=source, proportion=weight) for source, weight in pairs]}
             which["epoch_size"] = sum(data.samples for data in reading.leg.data)
         kind = decoding(streaming.StreamingDataset) if reading.decoded else streaming.StreamingDataset
-        return kind(shuffle=reading.shuffle, shuffle_seed=reading.seed, batch_size=reading.batch_size, **which)
+        return kind(shuffle=True, shuffle_seed=reading.seed, batch_size=reading.batch_size, **which)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        dataset = self.samples(reading)
+        dataset = self._dataset(reading)
         return dataset.__getitem__, dataset.__getitem__  # which takes a list too
 
     def loader(self, reading: Reading) -> Any:
         how: dict[str, Any] = {"batch_size": reading.batch_size, "num_workers": reading.workers, "drop_last": False}
-        if reading.kind == "mixed":
-            how["collate_fn"] = columns_of  # vectors of several lengths
-        return streaming.StreamingDataLoader(self.samples(reading), **how)
-
-
-def make_order(samples: int, shards: int) -> None:
-    """Make the order of an epoch, as it does at each epoch's start, for one node of one rank and worker."""
-    parts = partition.get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # batches of 32
-    shuffled = shuffle.get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
-    np.where(parts != -1, shuffled[parts], -1)
+        return streaming.StreamingDataLoader(self._dataset(reading), **how)
 
 
 PEER = MosaicML()

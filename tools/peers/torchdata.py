@@ -62,6 +62,7 @@ class StatefulPeer(Peer):
 class Torchdata(StatefulPeer):
     name = environment = "torchdata"
     title = "torchdata"
+    in_bench = in_faults = False  # it has no format of its own
     packages = ("torchdata", "torch")
     imports = ("torchdata.nodes", "torchdata.stateful_dataloader")
     findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)

@@ -7,7 +7,6 @@ runs, and no random access.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -37,6 +36,7 @@ class _Loader(Loader):
 class WebDataset(Peer):
     name = environment = "webdataset"
     title = "WebDataset"
+    remote = True
     packages = ("webdataset",)
     imports = ("webdataset",)
     rank_loader = _Loader
@@ -52,7 +52,7 @@ class WebDataset(Peer):
                 members = {name: _encode(value) for name, value in sample.items()}
                 out.write({"__key__": f"{number:09}", **members})
 
-    def samples(self, reading: Reading) -> Any:
+    def _dataset(self, reading: Reading) -> Any:
         if reading.cache:
             Path(reading.cache).mkdir(exist_ok=True)
         parts = [
@@ -60,7 +60,7 @@ class WebDataset(Peer):
                 _signed(source) if reading.cache else sorted(map(str, Path(source).glob("*.tar"))),
                 cache_dir=reading.cache,
                 nodesplitter=webdataset.split_by_node,
-                shardshuffle=100 if reading.shuffle else False,
+                shardshuffle=100,
                 detshuffle=True,
                 seed=reading.seed,
                 empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
@@ -70,32 +70,26 @@ class WebDataset(Peer):
         dataset: Any = parts[0]
         if reading.weights:
             dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, reading.weights))
-        if reading.shuffle:
-            dataset = dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed))
-        return dataset.compose(webdataset.map(_decode))
+        return dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed), webdataset.map(_decode))
 
     def loader(self, reading: Reading) -> Any:
         batches = webdataset.batched(reading.batch_size, collation_fn=columns_of, partial=True)
         how = {"num_workers": reading.workers, "persistent_workers": reading.leg is not None and reading.workers > 0}
-        return webdataset.WebLoader(self.samples(reading).compose(batches), batch_size=None, **how)
+        return webdataset.WebLoader(self._dataset(reading).compose(batches), batch_size=None, **how)
 
 
 def _encode(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return value.tobytes()
-    if isinstance(value, dict):
-        return json.dumps(value).encode()
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "tokens": lambda data: np.frombuffer(data, np.uint16),
-    "vector": lambda data: np.frombuffer(data, np.float32),
     "image": bytes,
     "text": bytes.decode,
     "id": int,
     "label": int,
-    "meta": json.loads,
 }
 
 

@@ -18,31 +18,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import mdsx
-from mdsx.sizes import format_size
+from mdsx.base.sizes import format_size
 from mdsx.storage import open_storage
-from tools.account import Count, count, counted, read_log
+from tools.account import Count, count, read_log
 from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
 from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, steps_of
-from tools.servers import SERVERS
+from tools.servers.az import AzureServer
+from tools.servers.gs import GoogleServer
+from tools.servers.s3 import S3Server
 from tools.watch import CacheWatch
 
-_PICTURE = Path("quickstart.png")
+_SERVERS = {"s3": S3Server, "gs": GoogleServer, "az": AzureServer}
 _TARS = 8
 _FOREIGN = {"site-packages", "dist-packages", "__pycache__"}
 _SHARD_SIZE = "256KiB"
 _CACHE_PART = 3  # the cache may hold a third of the dataset
 _BLOCK_SHARDS = 8
 _DONE_AGAIN = 2  # steps between the last checkpoint and the kill
-Points = Sequence[tuple[int, float]]
 
 
 def run(given: argparse.Namespace) -> int:
-    """Return 1 if a promise was broken. Everything it started has ended then, and only the picture is left."""
+    """Return 1 if a promise was broken. Everything it started has ended then."""
     console = Console()
     try:
         with ExitStack() as stack:
@@ -59,8 +59,9 @@ def run(given: argparse.Namespace) -> int:
             steps = index.samples // (first.ranks * first.batch_size)
             kill_at = steps // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
-            losses = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
-            found = _compare(console, (first, second), losses, local)
+            _train(console, first, "3. Train", kill_at)
+            _train(console, second, "   Resume")
+            found = _compare(console, (first, second), local)
             received = link.counts().received
     except CallFailed as error:
         print(error, file=sys.stderr)
@@ -73,7 +74,6 @@ def run(given: argparse.Namespace) -> int:
         "order": f"{found.batches - found.strayed} of {found.batches} global batches are the predicted ones{other}",
         "cache": f"at most {watch.highest:,} bytes, limit {limit:,} ({watch.looks:,} looks)",
         "downloaded": f"{format_size(received)}, {received / size:.1f} times the dataset of {format_size(size)}",
-        "picture": str(_PICTURE.absolute()),
     }.items():
         console.print(f"   {name:<11}{result}")
     good = found.exact and watch.highest <= limit
@@ -114,13 +114,13 @@ def _documents() -> Iterator[tuple[str, bytes]]:
 
 def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: Path) -> tuple[str, mdsx.Dataset, Link]:
     """Return the converted dataset's URL, a local copy of it, and the link through which it will be read."""
-    kind, name = SERVERS[storage]
-    with console.step(f"2. Start a server of {name}") as step:
+    kind = _SERVERS[storage]
+    with console.step(f"2. Start a local server of {storage}://") as step:
         server = stack.enter_context(kind(work / "server"))
         url = f"{server.make_bucket('quickstart')}/stdlib"
         step.result = server.endpoint
     os.environ.update(server.env())
-    command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--processes", "2"]
+    command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--num-workers", "2"]
     console.print(f"   $ {' '.join(command)}")
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
@@ -135,26 +135,23 @@ def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: 
     return url, local, link
 
 
-def _train(console: Console, run: Run, title: str, kill_at: int | None = None) -> Points:
-    """Run the training until it is killed, or to the epoch's end; return (position, loss) after each step."""
-    losses = []
+def _train(console: Console, run: Run, title: str, kill_at: int | None = None) -> None:
+    """Run the training until it is killed, or to the epoch's end."""
     with console.step(f"{title} on {_shape(run)}") as step, closing(steps_of(run)) as steps:
         for number, position, loss in steps:
-            losses.append((position, loss))
             text = f"step {number}, position {position:,}, {loss:.2f} bits per byte"
             step.note(text, milestone=number % CHECKPOINT_EVERY == 0)
             if number == kill_at:
                 break  # which kills it
         step.result = f"{'SIGKILL to all of it after' if kill_at else 'to the end of the epoch,'} {text}"
-    return losses
 
 
 def _shape(run: Run) -> str:
     return f"{run.ranks} processes x {run.workers} worker{'s' * (run.workers > 1)}, batch size {run.batch_size}"
 
 
-def _compare(console: Console, runs: Sequence[Run], losses: Sequence[Points], local: mdsx.Dataset) -> Count:
-    """Count what was read against what the order predicts, and draw the picture."""
+def _compare(console: Console, runs: Sequence[Run], local: mdsx.Dataset) -> Count:
+    """Count what was read against what the order predicts."""
     with console.step("4. Compare what was read with what the order predicts"):
         lives = [[read_log(run.log_file(rank)) for rank in range(run.ranks)] for run in runs]
         resumed_at = min(each.start for life in lives[1] for each in life.delivered)
@@ -165,26 +162,4 @@ def _compare(console: Console, runs: Sequence[Run], losses: Sequence[Points], lo
         order = mdsx.Order(counts, seed=SEED, epoch=0, lanes=LANES, shuffle_block=runs[0].shuffle_block)
         shards, samples = order.locate(np.arange(len(order)))
         predicted = ((np.cumsum(counts) - counts)[shards] + samples).tolist()  # the sample at each position
-        found = count([*lives[0], *lives[1]], [[keys[place] for place in predicted]])
-    with console.step("   Draw the picture"):
-        read = []
-        for ranks in lives:
-            ids = {id_ for each in counted(ranks) for id_ in each.ids}
-            read.append([(at, place) for at, place in enumerate(predicted) if keys[place] in ids])
-        _draw([_shape(run) for run in runs], losses, read, resumed_at)
-    return found
-
-
-def _draw(titles: Sequence[str], losses: Sequence[Points], read: Sequence[Points], resumed_at: int) -> None:
-    """Draw each run's losses, (position, loss), and the order in which it read: (position, sample)."""
-    figure = Figure((9, 9), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    for title, line, points in zip(titles, losses, read, strict=True):
-        above.plot(*zip(*line, strict=True), label=title)
-        below.scatter(*zip(*points, strict=True), s=2)
-    above.axvline(resumed_at, color="grey", linestyle=":", label="checkpoint resumed from")
-    below.axvline(resumed_at, color="grey", linestyle=":")
-    above.set(title="Loss", ylabel="bits per byte")
-    above.legend()
-    below.set(title="Order", xlabel="position in the epoch", ylabel="sample in the dataset")
-    figure.savefig(_PICTURE, dpi=120)
+        return count([*lives[0], *lives[1]], [[keys[place] for place in predicted]])

@@ -5,15 +5,22 @@ So an index or a bucket of millions of objects takes seconds to make, and everyt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import xxhash
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
 import mdsx
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, join_indexes, parse_index
+from tools.servers.web import serving
 
 COLUMNS = {"id": "int64", "data": "bytes"}
 SAMPLES = 16  # of a made-up shard
@@ -62,11 +69,25 @@ def make(samples: int = SAMPLES) -> Made:
             for number in range(samples):
                 writer.write({"id": number, "data": bytes(_BYTES)})
         index = parse_index(Path(directory, filenames.INDEX).read_bytes())
-        return Made(Path(directory, index.name(0)).read_bytes(), index.entry(0))
+        return Made(Path(directory, index.name(0)).read_bytes(), index.shard_entry(0))
 
 
-def folders(parts: int, attempts: bool = True) -> list[str]:
-    """Return the names of the folders of parts: as Spark's tasks name them, or (`attempts=False`) as a user does."""
-    if not attempts:
-        return [filenames.part(number) for number in range(parts)]
-    return [filenames.attempt(number, xxhash.xxh3_64_hexdigest(str(number).encode())) for number in range(parts)]
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve the index in `folder` and its first shard, as each shard, while the context lasts; yield the URL."""
+
+    def answer(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name != filenames.INDEX and not filenames.is_of_dataset(name):
+            return Response(status_code=404)
+        return FileResponse(folder / (name if name == filenames.INDEX else filenames.shard(0, compressed=False)))
+
+    with serving(Starlette(routes=[Route("/{name}", answer)])) as url:
+        yield url
+
+
+def folders(parts: int) -> list[str]:
+    """Return the names of the folders of parts, as Spark's tasks name them."""
+    return [
+        filenames.run_part("0" * 16, number, xxhash.xxh3_64_hexdigest(str(number).encode())) for number in range(parts)
+    ]

@@ -6,39 +6,25 @@ Which node reads which shard follows from the real order, over a whole epoch: no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.sizes import format_size
 from mdsx.format import MAX_SHARDS, ShardEntry, filenames, join_indexes
 from mdsx.order import Order
-from mdsx.simulating.course import pieces_of
-from mdsx.simulating.needs import needs_of_nodes
-from mdsx.simulating.settings import Cluster
-from mdsx.simulating.stored import plain
-from mdsx.sizes import format_size
+from mdsx.simulate.course import pieces_of
+from mdsx.simulate.needs import needs_of_nodes
+from mdsx.simulate.settings import Cluster
+from mdsx.simulate.stored import plain
 from tools.pages import table
+from tools.scale.job import Job
 from tools.scale.made import folders, index_of
-from tools.scale.options import Job, Prices
 
 MIB = 2**20
-UPLOAD = 64 * MIB  # bytes that one PUT carries
 _AHEAD = 2**30  # bytes that a process brings ahead, or one shard
 _HASH = "0123456789abcdef" * 2
 _DAY = 86400
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What the nodes read in an epoch. `shards`: of each node, how many; `open`: how many at most at a time."""
-
-    shards: NDArray[np.int64]
-    open: NDArray[np.int64]
-
-    @property
-    def total(self) -> int:
-        return int(self.shards.sum())
 
 
 def counts_of(job: Job, shard_bytes: int) -> NDArray[np.int64]:
@@ -48,13 +34,16 @@ def counts_of(job: Job, shard_bytes: int) -> NDArray[np.int64]:
     return np.array([each] * whole + [rest] * bool(rest), np.int64)
 
 
-def reads_of(order: Order, nodes: int, ranks: int, batch: int) -> Reads:
-    """Return what each node reads of an epoch. A node reads a shard if one of its ranks reads a lane that draws on it;
-    the shard is open from the first block that has samples of it to the last."""
+def reads_of(order: Order, nodes: int, ranks: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return of each node how many shards it reads in an epoch, and how many are open at most at a time.
+
+    A node reads a shard if one of its ranks reads a lane that draws on it; the shard is open from the first block that
+    has samples of it to the last.
+    """
     cluster, counted = Cluster(nodes, ranks, 1, None, 0.0), plain(order.counts, np.ones_like(order.counts), 0)
     # A shard counts as a byte.
     needs = needs_of_nodes(order, pieces_of(order), counted, cluster, batch * cluster.world_size)
-    return Reads(np.array([each.bytes for each in needs]), np.array([each.at_a_time for each in needs]))
+    return np.array([each.bytes for each in needs]), np.array([each.at_a_time for each in needs])
 
 
 def index_bytes(counts: NDArray[np.int64], shard_bytes: int, parts: int) -> int:
@@ -69,16 +58,12 @@ def index_bytes(counts: NDArray[np.int64], shard_bytes: int, parts: int) -> int:
     return len(join_indexes(sizes[0].schema, None, [(name, sizes[n < more]) for n, name in enumerate(names)]))
 
 
-def sections(
-    job: Job, prices: Prices, shard_sizes: Sequence[int] = (64 * MIB, 256 * MIB, 1024 * MIB)
-) -> Iterator[tuple[str, str]]:
+def sections(job: Job, shard_sizes: Sequence[int] = (64 * MIB, 256 * MIB, 1024 * MIB)) -> Iterator[tuple[str, str]]:
     """Yield the names of the tables, and the tables."""
     yield "run", _run(job)
     fitting = [size for size in shard_sizes if len(counts_of(job, size)) <= MAX_SHARDS]
     yield "sizes", _sizes(job, shard_sizes)
     yield "lanes", _lanes(job, fitting)
-    yield "prices", _prices(prices)
-    yield "cost", _cost(job, prices, fitting)
 
 
 def _run(job: Job) -> str:
@@ -113,49 +98,19 @@ def _lanes(job: Job, shard_sizes: Sequence[int]) -> str:
     for size in shard_sizes:
         counts = counts_of(job, size)
         for lanes in (8, job.nodes, job.world):
-            reads = reads_of(Order(counts, seed=1, lanes=lanes), job.nodes, job.ranks, job.batch)
+            read, at_once = reads_of(Order(counts, seed=1, lanes=lanes), job.nodes, job.ranks, job.batch)
             each = job.bytes / len(counts)
             ahead = job.ranks * max(_AHEAD, size)
             rows.append(
                 [
                     f"{size // MIB} MiB",
                     f"{lanes}",
-                    f"{reads.total / len(counts):.2f}",
-                    f"{reads.total / job.seconds:.1f}",
-                    f"{reads.shards.max() * each / 1e12:.1f} TB",
-                    f"{reads.open.max():,}",
-                    format_size(int(reads.open.max()) * size + ahead),
+                    f"{read.sum() / len(counts):.2f}",
+                    f"{read.sum() / job.seconds:.1f}",
+                    f"{read.max() * each / 1e12:.1f} TB",
+                    f"{at_once.max():,}",
+                    format_size(int(at_once.max()) * size + ahead),
                 ]
             )
     heads = ["shard size", "lanes", "downloads of a shard", "requests a second", "egress to a node", "open at a time"]
     return table([*heads, "cache of a node"], rows, right=range(1, 7))
-
-
-def _prices(prices: Prices) -> str:
-    rows = [
-        ["a thousand GET requests", f"${prices.get:g}", "`--price-get`"],
-        ["a thousand PUT requests", f"${prices.put:g}", "`--price-put`"],
-        ["a GB stored for a month", f"${prices.storage:g}", "`--price-storage`"],
-        ["a GB read from another region", f"${prices.egress:g}", "`--price-egress`"],
-    ]
-    return table(["", "assumed price", "give your own with"], rows, right=[1])
-
-
-def _cost(job: Job, prices: Prices, shard_sizes: Sequence[int]) -> str:
-    rows = []
-    for size in shard_sizes:
-        shards = len(counts_of(job, size))
-        puts = shards * (1 if size <= UPLOAD else -(-size // UPLOAD) + 2)
-        stored = job.bytes / 1e9
-        rows.append(
-            [
-                f"{size // MIB} MiB",
-                f"${puts / 1000 * prices.put:,.2f}",
-                f"${stored * prices.storage:,.0f}",
-                f"${shards / 1000 * prices.get:,.2f}",
-                f"${stored * prices.egress:,.0f}",
-                f"${8 * stored * prices.egress:,.0f}",
-            ]
-        )
-    heads = ["shard size", "write it, once", "store it, a month", "an epoch's requests", "read from another region"]
-    return table([*heads, "the same with 8 lanes"], rows, right=range(1, 6))

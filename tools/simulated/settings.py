@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +49,6 @@ class Setting:
     def needs_shards(self) -> bool:
         """Whether the index alone does not say which bytes a sample read by range takes."""
         return self.sizes[0] < self.sizes[1] or self.compression is not None
-
-    def quick(self) -> Setting:
-        """Return the same with an eighth of the samples."""
-        return replace(self, samples=self.samples // 8)
 
     def write(self, folder: Path) -> int:
         """Write the dataset, and return the bytes of its shards as they are stored."""

@@ -84,7 +84,7 @@ def read(reading: Reading) -> None:
     faulthandler.register(signal.SIGALRM, all_threads=False, chain=True)  # prints the stack; then the signal ends it
     with reading.log.open("ab", buffering=0) as log:
         try:
-            _deliver(reading, log, stop)
+            deliver(reading, log, stop)
         except Exception as error:
             raised = _raised(error)
             if raised.kind == "other":
@@ -93,7 +93,7 @@ def read(reading: Reading) -> None:
             sys.exit(GAVE_UP)
 
 
-def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
+def deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
     """Read until there is something in `stop`; log each batch."""
     signal.setitimer(signal.ITIMER_REAL, reading.patience)
     loader = _open(reading)

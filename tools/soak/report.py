@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mdsx.sizes import format_size
+from mdsx.base.sizes import format_size
 from tools.account import Count
 from tools.pages import table
 

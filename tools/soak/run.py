@@ -239,13 +239,13 @@ def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Itera
     """Yield the ids at each position of each epoch, according to the order."""
     data = dataset_of(job, root, cache=cache)
     firsts = []
-    for each, part in zip(job.data, data._data.view.excerpts, strict=True):
+    for each, part in zip(job.data, data._reading.view.excerpts, strict=True):
         counts = part.shards.index.counts
         firsts.append(each.first + np.cumsum(counts) - counts)
     first_ids = np.concatenate(firsts)
-    size = data._data.course.epoch_samples
+    size = data._reading.course.epoch_samples
     for epoch in range(epochs):
-        shards, samples = data._data.course.locate(np.arange(epoch * size, (epoch + 1) * size))
+        shards, samples = data._reading.course.locate(np.arange(epoch * size, (epoch + 1) * size))
         yield (first_ids[shards] + samples).tolist()
 
 

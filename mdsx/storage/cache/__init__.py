@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mdsx.base.sizes import parse_size
 from mdsx.errors import UsageError, shown
-from mdsx.sizes import parse_size
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announced, Announcement
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict

@@ -26,11 +26,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.process import Owner
+from mdsx.base.process import Owner
+from mdsx.base.system import map_file
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import entries, is_folder, make_folder
 from mdsx.storage.cache.files import Hold, remove, size_of
-from mdsx.system import map_file
 
 _ITEM = 8  # bytes
 

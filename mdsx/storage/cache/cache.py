@@ -33,13 +33,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.process import Owner, exhausted
+from mdsx.base.sizes import format_size, parse_size
+from mdsx.base.system import network_file_system
+from mdsx.base.warn import warn
 from mdsx.errors import TransportError, UsageError
-from mdsx.process import Owner, exhausted
-from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announcement, Announcements
-from mdsx.storage.cache.directory import disk_size, go_around, is_folder
+from mdsx.storage.cache.directory import bypass, disk_size, is_folder
 from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
     Hold,
@@ -57,8 +59,6 @@ from mdsx.storage.cache.files import (
     write_into,
 )
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.system import network_file_system
-from mdsx.warn import warn
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -142,7 +142,7 @@ class CacheDirectory:
                 process.limit = process.ledger.limit()
                 return process.limit
         except OSError as error:
-            go_around(self.directory, error, costs=False, limited=self._given is not None)
+            bypass(self.directory, error, costs=False, limited=self._given is not None)
             return disk_size(self.directory) if self._given is None else self._given
 
     def check(self, largest: int, file: str) -> None:
@@ -201,7 +201,7 @@ class CacheDirectory:
             size = os.fstat(hold.descriptor).st_size
             if leased and (size == key.raw_size if key.exact else size):  # an empty file cannot be mapped
                 mapped = map_held(hold, path)
-                self._process().evictor.date(path, 0.0)
+                self._process().evictor.set_next_use(path, 0.0)
         except OSError as error:
             if (too_many := exhausted(error, str(path))) is not None:
                 raise too_many from error
@@ -233,7 +233,7 @@ class CacheDirectory:
         path = self.path(key)
         if (mapped := self.open(key)) is not None:
             if needed_in:
-                self._process().evictor.date(path, needed_in)
+                self._process().evictor.set_next_use(path, needed_in)
             return mapped
         part = path.with_name(filenames.unfinished(path.name))
         try:
@@ -258,12 +258,12 @@ class CacheDirectory:
                 self._withdraw(found, part)
                 raise
         except OSError as error:
-            go_around(self.directory, error, limited=self._given is not None)
+            bypass(self.directory, error, limited=self._given is not None)
             return Verdict.NO_ROOM
         if mapped is None:  # the directory was removed
             found.release()
             return Verdict.NO_ROOM
-        self._process().evictor.date(path, needed_in)  # its lease keeps it until then
+        self._process().evictor.set_next_use(path, needed_in)  # its lease keeps it until then
         return mapped
 
     def write(self, key: CacheKey, pieces: Iterable[tuple[int, Buffer]]) -> bool:
@@ -280,7 +280,7 @@ class CacheDirectory:
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
         """Note in how many seconds the shard, which is not needed for now, will be needed again."""
-        self._process().evictor.let_go(self.path(key), needed_in)
+        self._process().evictor.release(self.path(key), needed_in)
 
     def announce(
         self, fingerprint: str, heads: NDArray[np.uint64], largest: int, needs: Needs = _UNKNOWN
@@ -318,7 +318,7 @@ class CacheDirectory:
                 if total is not None:
                     process.ledger.write_tally(total - size)
         except OSError as error:
-            go_around(self.directory, error)
+            bypass(self.directory, error)
 
     # --- inside
 

@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdsx.base.system import lock_holders, process_name
 from mdsx.errors import MissingError, UsageError
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import entries, failure, no_cache, not_of_a_cache
-from mdsx.system import lock_holders, process_name
 
 _ID = re.compile("[0-9a-f]{8,32}")
 

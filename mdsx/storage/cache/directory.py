@@ -16,10 +16,10 @@ import shutil
 import stat
 from pathlib import Path
 
+from mdsx.base.process import exhausted
+from mdsx.base.warn import warn
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
-from mdsx.process import exhausted
 from mdsx.storage.cache import filenames
-from mdsx.warn import warn
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -114,7 +114,7 @@ def disk_size(directory: Path) -> int:
     return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
 
 
-def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
+def bypass(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
     """Return if reading can continue without the cache, with one warning if that `costs`; else raise the problem.
 
     A cache that cannot be made is an error only if it is `limited`: the user gave it a limit, so expects one.

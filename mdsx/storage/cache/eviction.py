@@ -30,10 +30,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.process import Counter, count
+from mdsx.base.process import Counter, count
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announced, Announcements, heads_of, soonest
-from mdsx.storage.cache.files import Cached, date, evict, look_at
+from mdsx.storage.cache.files import Cached, evict, look_at, set_next_use
 from mdsx.storage.cache.ledger import Ledger
 
 _RESCAN = 50.0  # a scan is used for this many times as long as it took
@@ -188,8 +188,8 @@ class Files(Protocol):
     def evict(self, path: str) -> bool:
         """Remove a file unless it is held; return whether it is removed."""
 
-    def date(self, path: str, then: float) -> None:
-        """Give a file the date `then`."""
+    def set_next_use(self, path: str, then: float) -> None:
+        """Note in a file that it is used next at the time `then`."""
 
     def time(self) -> float:
         """Return the time by which files are dated, in seconds."""
@@ -211,8 +211,8 @@ class DiskFiles:
     def evict(self, path: str) -> bool:
         return evict(path)
 
-    def date(self, path: str, then: float) -> None:
-        date(path, then)
+    def set_next_use(self, path: str, then: float) -> None:
+        set_next_use(path, then)
 
     def time(self) -> float:
         return time.time()
@@ -235,19 +235,19 @@ class Evictor:
         self._let_go: deque[str] = deque(maxlen=_LET_GO)  # appended to without any lock
         self._noted: OrderedDict[str, float] = OrderedDict()  # by path: the needs that this process has noted
 
-    def let_go(self, path: Path, needed_in: float) -> None:
+    def release(self, path: Path, needed_in: float) -> None:
         """Note that this process does not need the shard for now, but in `needed_in` seconds. It needs no lock."""
-        self.date(path, needed_in)
+        self.set_next_use(path, needed_in)
         self._let_go.append(str(path))
 
-    def date(self, path: Path, needed_in: float) -> None:
+    def set_next_use(self, path: Path, needed_in: float) -> None:
         """Note in a file that this process needs it in `needed_in` seconds, or uses it now (0). It needs no lock."""
         now, name = self._files.time(), str(path)
         then = now + min(max(needed_in, 0.0), _FURTHEST)
         with suppress(OSError):  # only a hint: the file may be removed, or another user's
             file = self._files.look_at(name)
             if file is not None and replaces(then, file.needed, now, own=self._is_own(file)):
-                self._files.date(name, then)
+                self._files.set_next_use(name, then)
                 self._noted[name] = then
                 if len(self._noted) > _NOTED:
                     self._noted.popitem(last=False)

@@ -24,11 +24,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mdsx.process import at_fork
+from mdsx.base.process import at_fork
+from mdsx.base.system import allocate as allocate_blocks
+from mdsx.base.system import map_file
 from mdsx.storage.below import remove_at
 from mdsx.storage.cache.directory import make_folder
-from mdsx.system import allocate as allocate_blocks
-from mdsx.system import map_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -286,6 +286,6 @@ def size_of(path: Path) -> int:
     return file.size if file is not None else 0
 
 
-def date(path: str | Path, then: float) -> None:
+def set_next_use(path: str | Path, then: float) -> None:
     """Make `then` the file's access time. The modification time stays: it shows whether another process wrote to it."""
     os.utime(path, ns=(int(then * 1e9), os.lstat(path).st_mtime_ns), follow_symlinks=False)

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mdsx.base.system import boot
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import claim, entries, make_folder
 from mdsx.storage.cache.files import Cached, Hold, remove
-from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8
 _PATIENCE = 60.0  # seconds; only a stopped process holds the lock for more than milliseconds

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mdsx.storage.remote import limits, parse
+from mdsx.storage.remote.answer import bound
 from mdsx.storage.remote.http import pool
 from mdsx.storage.remote.storage import RemoteStorage, speaks_tls
 from mdsx.storage.remote.trust import Address, Proxy, proxy_for
 from mdsx.storage.remote.web import WebStorage
-from mdsx.storage.remote.wire import bound
 
 __all__ = [
     "Address",

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import quote, unquote, urlencode
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, UsageError
-from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
@@ -170,7 +170,7 @@ class AzStorage(HttpStorage):
             return TransientError(TransportError, what, file=file)
         if code == "ResourceNotFound" and self._options.anonymous:
             hint = "if it is private, remove the option anonymous"
-            return MissingError(f"it is not there, or private: {what}", file=file, hint=hint)
+            return MissingError(f"not found, or private: {what}", file=file, hint=hint)
         if status == 401 and self._account.identity and contact(self._contacts()[1]).answered:  # a revoked token
             self._account.identity.forget()
             return TransientError(ForbiddenError, f"refused: {what}", file=file, hint=self._way_in(headers))

@@ -1,6 +1,6 @@
 """A storage account of Azure: where it is, and how requests to it are authorised.
 
-Options come first, then AZURE_STORAGE_CONNECTION_STRING, an account key, a SAS token, and azure-identity. What the
+BaseOptions come first, then AZURE_STORAGE_CONNECTION_STRING, an account key, a SAS token, and azure-identity. What the
 environment has for another account is not used.
 """
 
@@ -11,13 +11,13 @@ import binascii
 import hashlib
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import parse_qs, parse_qsl
 
 from mdsx.errors import UsageError
 from mdsx.secret import Secret, revealed
-from mdsx.storage.options import RemoteOptions
+from mdsx.storage.options import IN_HEADER, RemoteOptions
 from mdsx.storage.remote.az_identity import Identity, shared_identity
 from mdsx.storage.remote.http import Headers
 from mdsx.storage.remote.storage import split
@@ -41,8 +41,8 @@ class AzOptions(RemoteOptions):
 
     account: str | None = None
     account_key: Secret | None = None
-    sas_token: Secret | None = None
-    token: Secret | None = None
+    sas_token: Secret | None = field(default=None, metadata=IN_HEADER)
+    token: Secret | None = field(default=None, metadata=IN_HEADER)
     connection_string: Secret | None = None
     client_id: str | None = None
 

@@ -15,13 +15,12 @@ from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
 
+from mdsx.base.process import at_fork, exhausted
 from mdsx.errors import ForbiddenError, MdsxError, UsageError
-from mdsx.process import at_fork, exhausted
 from mdsx.secret import Secret
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import Body, safe
+from mdsx.storage.remote.answer import Body, bound, safe
 from mdsx.storage.remote.logs import keep_secrets
-from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError
 
 _SCOPE = "https://storage.azure.com/.default"  # of every Azure cloud

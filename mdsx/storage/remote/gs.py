@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import ForbiddenError, MissingError, TransportError
-from mdsx.pieces import Pieces
 from mdsx.secret import Secret
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed

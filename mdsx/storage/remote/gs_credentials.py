@@ -12,16 +12,16 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from http.client import HTTPException
 from math import inf
 from typing import Any
 
+from mdsx.base.process import at_fork, exhausted
 from mdsx.errors import ForbiddenError, TransportError, UsageError
-from mdsx.process import at_fork, exhausted
 from mdsx.secret import Secret
-from mdsx.storage.options import RemoteOptions
+from mdsx.storage.options import IN_HEADER, RemoteOptions
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body
 from mdsx.storage.remote.http import pool
@@ -44,7 +44,7 @@ WAY_OUT = (
 class GsOptions(RemoteOptions):
     """`credentials` is the path of a JSON file, `requester_pays` the project that is billed."""
 
-    token: Secret | None = None
+    token: Secret | None = field(default=None, metadata=IN_HEADER)
     credentials: str | None = None
     requester_pays: str | None = None
 

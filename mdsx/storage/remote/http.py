@@ -14,17 +14,16 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from mdsx.base.pieces import Pieces
+from mdsx.base.process import at_fork
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
-from mdsx.pieces import Pieces
-from mdsx.process import at_fork
 from mdsx.secret import Secret, revealed
 from mdsx.storage.base import Choose
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import Answer, Body, errors
+from mdsx.storage.remote.answer import Answer, Body, bound, errors
 from mdsx.storage.remote.logs import keep_secrets
 from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
 from mdsx.storage.remote.trust import Address, Proxy, Server, proxy_for, server_of
-from mdsx.storage.remote.wire import bound
 from mdsx.storage.retry import TransientError, tried
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class HttpStorage(RemoteStorage):
         """Return the error for an answer with another status than asked for."""
         what = f"the server answered {status} {shortened(text).removeprefix(str(status)).strip()}".strip()
         if status in (404, 410):
-            return MissingError(f"it is not there: {what}", file=file)
+            return MissingError(f"not found: {what}", file=file)
         if status in (401, 403):
             return ForbiddenError(f"refused: {what}", file=file, hint="check the credentials and their permissions")
         if status == 412:

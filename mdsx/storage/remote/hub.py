@@ -12,18 +12,18 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
 
+from mdsx.base.process import Owner
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
-from mdsx.process import Owner
 from mdsx.secret import Secret
 from mdsx.storage.base import Entry, MissingBucketError, check_key
-from mdsx.storage.options import RemoteOptions, StorageOptions, parsed
+from mdsx.storage.options import IN_HEADER, RemoteOptions, StorageOptions, parsed
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.http import REDIRECTS, Headers, ReadOnlyStorage, asked_pause, shortened
@@ -45,7 +45,7 @@ class HubOptions(RemoteOptions):
     `redirects`: other hosts at which a Hub of one's own keeps large files, separated by commas.
     """
 
-    token: Secret | None = None
+    token: Secret | None = field(default=None, metadata=IN_HEADER)
     redirects: str | None = None
 
 

@@ -1,6 +1,6 @@
 """The limits of everything that a server sends, and of every wait for it. docs/operations.md has them as a table.
 
-`wire.py` enforces those of connections, `answer.py` those of bodies, `parse.py` those of what is in them. These limits
+`answer.py` enforces those of connections and bodies, `parse.py` those of what is in them. These limits
 allow 64 concurrent requests over 20 kB/s.
 """
 

@@ -13,13 +13,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import ForbiddenError, MissingError
-from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
 from mdsx.storage.remote.answer import Answer
-from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, said, shared_client
+from mdsx.storage.remote.s3_client import Client, S3Options, errors, identity_of, retire, shared_client
+from mdsx.storage.remote.s3_errors import REGION, said
 from mdsx.storage.remote.storage import Pages, RemoteStorage, bucket_and_prefix, covering, ranged
 from mdsx.storage.retry import tried
 

@@ -1,70 +1,40 @@
-"""S3 through boto3: the clients of this process, and errors of mdsx.
+"""S3 through boto3: the clients of this process, and what they are answered.
 
 Storages with the same options and configuration share one boto3 client, because making one takes 0.3 seconds. The
 configuration is what boto3 reads: environment variables, and the current content of its two files. A client whose
 credentials were refused is dropped, so that the next request reads them again. A forked child makes its own clients.
+
+botocore reads listings and errors by itself, without a limit, and asks where a bucket is for each redirect. So all
+answers that are not objects are read here.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+from mdsx.base.process import Owner, at_fork, exhausted
 from mdsx.errors import (
-    ChangedError,
     ForbiddenError,
     MdsxError,
-    MissingError,
     TransportError,
-    TruncatedError,
-    UsageError,
 )
-from mdsx.process import Owner, at_fork, exhausted
 from mdsx.secret import Secret, hide
-from mdsx.storage.base import MissingBucketError
-from mdsx.storage.options import RemoteOptions
+from mdsx.storage.options import IN_HEADER, RemoteOptions
 from mdsx.storage.remote import limits, parse
-from mdsx.storage.remote.answer import excess, safe
-from mdsx.storage.remote.http import asked_pause
+from mdsx.storage.remote.answer import Body, bounded, excess, safe
 from mdsx.storage.remote.logs import keep_secrets
-from mdsx.storage.remote.s3_answers import asking, bound_client
+from mdsx.storage.remote.s3_errors import CREDENTIALS_HINT, NONE_HINT, not_s3, translated
 from mdsx.storage.remote.trust import endpoint
 from mdsx.storage.retry import TransientError
 
-REGION = "x-amz-bucket-region"
-"""The header in which AWS names the region of a bucket, also to strangers."""
-
-_MISSING = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
-_FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId"}
-_FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
-_FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
-_FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
-_FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object is under way
-_LIMITED = {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
-_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
-_CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
-_NONE_HINT = f"{_CREDENTIALS_HINT}; or the option anonymous, for a public bucket"
-_PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "
-_PERMISSION += "s3:PutObject and s3:DeleteObject to write"
-_EXPIRED = "get new temporary credentials, for example with `aws sso login`"
-_WAYS_OUT = {
-    "AccessDenied": _PERMISSION,
-    "InvalidAccessKeyId": "the endpoint does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and that "
-    "the key is for this endpoint",
-    "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY or the "
-    "profile",
-    "RequestTimeTooSkewed": "set this machine's clock, which differs by more than 15 minutes from the server's",
-    "ExpiredToken": _EXPIRED,
-    "InvalidToken": _EXPIRED,
-    "TokenRefreshRequired": _EXPIRED,
-}
-_ELSEWHERE = {"301", "307", "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
 _SOURCES = {
     "explicit": "the options access_key_id and secret_access_key",
     "env": "the environment (AWS_ACCESS_KEY_ID)",
@@ -77,6 +47,7 @@ _SOURCES = {
     "sso": "AWS SSO",
     "custom-process": "a program named in ~/.aws/config",
 }
+_REFUSED = 300  # and greater: the status of an answer that is an error
 _LONG = 12  # characters of a key whose last four may be shown
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
@@ -92,9 +63,9 @@ class S3Options(RemoteOptions):
     profile: str | None = None
     region: str | None = None
     requester_pays: bool = False
-    access_key_id: Secret | None = None
+    access_key_id: Secret | None = field(default=None, metadata=IN_HEADER)
     secret_access_key: Secret | None = None
-    token: Secret | None = None
+    token: Secret | None = field(default=None, metadata=IN_HEADER)
 
 
 # --- clients
@@ -171,7 +142,7 @@ def identity_of(options: S3Options) -> str:
         found = session.get_credentials()
         key = found.get_frozen_credentials().access_key if found else ""
     if found is None:
-        raise ForbiddenError("boto3 finds no credentials", hint=_NONE_HINT)
+        raise ForbiddenError("boto3 finds no credentials", hint=NONE_HINT)
     source = _SOURCES.get(found.method, found.method)
     if found.method not in ("explicit", "env") and session.profile_name != "default":
         source += f", profile {session.profile_name}"
@@ -253,7 +224,78 @@ def _configured() -> Iterator[None]:
             raise TransportError("S3 is not configured: the endpoint is not a URL", hint=hint) from None
         if (too_many := exhausted(error, "S3")) is not None:
             raise too_many from safe(error)
-        raise TransportError(f"S3 is not configured: {error}", hint=_CREDENTIALS_HINT) from safe(error)
+        raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)
+
+
+# --- answers, read here in botocore's place, within the limits of everything that a server sends
+
+
+def bound_client(client: Any) -> None:
+    """Let the client's connections be bounded ones, and read all answers here that are not objects.
+
+    botocore has no other way to say so: "before-send" may answer in its place. Without its header Expect, it never
+    reads interim answers by itself, without an end.
+    """
+    from botocore.handlers import add_expect_header
+
+    session = client._endpoint.http_session
+    pools = session._pool_classes_by_scheme  # of the manager, and of those of proxies
+    pools.update({scheme: bounded(pool) for scheme, pool in pools.items()})
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register("before-send.s3", lambda request, **_: _sent(session, request))
+
+
+class _Document(io.BytesIO):
+    """A body that has been read, as botocore expects it."""
+
+    def stream(self) -> Iterator[bytes]:
+        yield self.read()
+
+
+class _Asking(threading.local):
+    """What this thread asks for, in how many requests."""
+
+    file = ""
+    requests = 0
+
+
+_asking = _Asking()
+
+
+def asking(file: str) -> None:
+    """Note that this thread begins to ask for `file`."""
+    _asking.file, _asking.requests = file, 0
+
+
+def _sent(session: Any, request: Any) -> Any:
+    """Return the answer to a `request` of botocore: open if it is an object, else whole."""
+    from botocore.awsrequest import AWSResponse
+
+    _asking.requests += 1
+    if _asking.requests > limits.HOPS:  # botocore asks where the bucket is, for each redirect
+        message = "the endpoint redirects without an end"
+        raise TransportError(message, file=_asking.file, hint="check AWS_ENDPOINT_URL or the option endpoint")
+    streams, request.stream_output = request.stream_output, True
+    answer = session.send(request)
+    refused = answer.status_code >= _REFUSED
+    if streams and not refused:
+        return answer
+    body = Body(answer.raw, _asking.file)
+    if refused:
+        data = _said(body)
+        answer.raw.close()
+    elif data := body.whole():
+        parse.check_xml(data)
+    return AWSResponse(answer.url, answer.status_code, answer.headers, _Document(data))
+
+
+def _said(body: Body) -> bytes:
+    """Return what an answer says of an error; nothing if that is no XML, as from a proxy: its status remains."""
+    with suppress(TransientError, TransportError, ValueError):
+        data = body.start()
+        parse.check_xml(data)
+        return data
+    return b""
 
 
 # --- errors
@@ -270,74 +312,8 @@ def errors(file: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
-        raise exhausted(error, file) or excess(error, file) or _translated(error, file) from safe(error)
+        raise exhausted(error, file) or excess(error, file) or translated(error, file) from safe(error)
     except (MdsxError, TransientError):
         raise
     except (ResponseParserError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
         raise not_s3(file) from None  # not shown: it may quote what was sent
-
-
-def not_s3(file: str) -> TransportError:
-    hint = "check AWS_ENDPOINT_URL or the option endpoint"
-    return TransportError("the answer is not one of S3", file=file, hint=hint)
-
-
-def said(answer: Mapping[str, Any], name: str, file: str) -> str:
-    """Return a field of an answer that S3 always sends."""
-    value = answer.get(name)
-    if not isinstance(value, str) or not value:
-        raise not_s3(file)
-    return value
-
-
-def _translated(error: Exception, file: str) -> Exception:
-    from botocore import exceptions as boto
-
-    if isinstance(error, boto.ClientError):
-        return _client_error(error.response, file)
-    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.TokenRetrievalError):
-        return ForbiddenError(f"no credentials: {error}", file=file, hint=_NONE_HINT)
-    broken = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError)
-    if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
-        hint = "check AWS_ENDPOINT_URL; the option connect_timeout retries a first contact for longer"
-        return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
-    if isinstance(error, boto.ParamValidationError):
-        return UsageError(f"S3 cannot have such a name: {error}", file=file)
-    if isinstance(error, boto.BotoCoreError) and not isinstance(error, (*broken, boto.HTTPClientError)):
-        return TransportError(f"{type(error).__name__}: {error}", file=file)
-    return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
-
-
-def _client_error(response: dict[str, Any], file: str) -> Exception:
-    code = str(response.get("Error", {}).get("Code", ""))
-    status = str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
-    text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
-    if code == "NoSuchBucket":
-        hint = "create it, or check the URL and AWS_ENDPOINT_URL"
-        return TransientError(MissingBucketError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
-    if code in _ELSEWHERE:
-        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        region = response["Error"].get("Region") or headers.get(REGION)
-        named = f"AWS_DEFAULT_REGION={region}" if region else "AWS_DEFAULT_REGION"
-        hint = f"set {named} or the option region, and no endpoint of another region"
-        message = f"the bucket is in another region{f', {region}' if region else ''}: {text}"
-        return TransportError(message, file=file, hint=hint)
-    if code in _MISSING or status == "404":
-        return MissingError(f"it is not there: {text}", file=file)
-    if code in _FULL or status == "507":
-        hint = "free some space or raise the quota, and resume"
-        return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
-    if code in _FORBIDDEN or status in ("401", "403"):
-        hint = _WAYS_OUT.get(code, "check the credentials and their permissions")
-        return ForbiddenError(f"S3 refused: {text}", file=file, hint=hint)
-    if status == "412":
-        return ChangedError("the object was replaced while it was read", file=file)
-    if status == "416":
-        return TruncatedError("the object ends before the bytes asked for", file=file)
-    if code in _FOR_NOW or status in _FOR_NOW:
-        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        after = asked_pause({"Retry-After": headers.get("retry-after", "")})
-        limited = code in _LIMITED or status in ("429", "503")
-        message = f"S3 answered {status} {text}"
-        return TransientError(TransportError, message, file=file, after=after, limited=limited)
-    return TransportError(f"S3 answered {status} {text}", file=file)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from mdsx.base.pieces import Pieces
+from mdsx.base.process import REQUESTS, Share, at_fork
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
-from mdsx.pieces import Pieces
-from mdsx.process import REQUESTS, Share, at_fork
 from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class RemoteStorage(ABC):
     """The objects below `url`, whose bucket is called `bucket` and whose keys begin with `prefix`.
 
-    `connect_timeout`: see `mdsx.storage.options.Options`.
+    `connect_timeout`: see `mdsx.storage.options.BaseOptions`.
     """
 
     way_out = "check the endpoint"

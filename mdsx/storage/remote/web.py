@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
+from mdsx.base.pieces import Pieces
 from mdsx.errors import TransportError, UsageError
-from mdsx.pieces import Pieces
 from mdsx.secret import Secret, revealed
-from mdsx.storage.base import Entry, check_key
-from mdsx.storage.options import Options, StorageOptions, parsed
+from mdsx.storage.base import Entry, NoListingError, check_key
+from mdsx.storage.options import IN_HEADER, BaseOptions, StorageOptions, parsed
 from mdsx.storage.remote import limits
 from mdsx.storage.remote.http import REDIRECTS, Headers, ReadOnlyStorage
 from mdsx.storage.remote.storage import split
@@ -23,13 +23,13 @@ _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 wou
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class WebOptions(Options):
+class WebOptions(BaseOptions):
     """`token` is sent as a bearer token, or `user` and `password` are, which the URL may have too.
 
     `redirects`: other hosts to which the server may redirect, separated by commas.
     """
 
-    token: Secret | None = None
+    token: Secret | None = field(default=None, metadata=IN_HEADER)
     user: str | None = None
     password: Secret | None = None
     redirects: str | None = None
@@ -83,7 +83,7 @@ class WebStorage(ReadOnlyStorage):
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"
-        raise UsageError("a web server cannot list its files", file=self.url, hint=hint)
+        raise NoListingError("a web server cannot list its files", file=self.url, hint=hint)
 
     def identity(self) -> str:
         if not self._credentials:

@@ -6,10 +6,10 @@ Rules:
   dataset should be created, it writes the index only if there is none; where one should be replaced, only if the index
   is still the one that was there at the beginning. So of several drivers, one succeeds.
 - Before that, it checks that each attempt's index is the one that the attempt wrote, and that all its shards are there.
-  It lists the attempts once, for this and to remove the run's others. What is written after that is left to a clean.
+  It lists its run's folder once, for this and to remove the other attempts. What comes after that is left to a clean.
 - From then on, the index may be stored, whatever happens: nothing removes the attempts any more.
-- A driver removes only attempts of its own run, and nothing that the index there names. `mdsx clean` removes what dead
-  runs left; `record.py` says how it knows which runs are dead.
+- A driver removes only what is in its run's folder, and nothing that the index there names. `clean.py` removes what
+  dead runs left; `record.py` says which runs are dead.
 - A driver may be pickled, so that another process commits or aborts (Spark's data sources). Only the process that began
   the run gives signs of life; after that, the attempts at work do.
 """
@@ -26,18 +26,18 @@ from typing import Any, Literal
 
 import xxhash
 
+from mdsx.base.process import Owner
+from mdsx.base.sizes import parse_size
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
-from mdsx.process import Owner
 from mdsx.shards import refuse_foreign
-from mdsx.sizes import parse_size
-from mdsx.storage import Piece, Storage, StorageOptions, answered, describe, open_storage, remove
-from mdsx.writer.resume import Options
+from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, describe, open_storage, remove
+from mdsx.writer.options import WriterOptions
 from mdsx.writer.runs import replaced
-from mdsx.writer.runs.attempts import THREADS, Attempts, attempts_at, folders_of, remove_files, runs_of
-from mdsx.writer.runs.job import Done, Job
-from mdsx.writer.runs.record import Record, State
+from mdsx.writer.runs.job import Done, WriteJob
+from mdsx.writer.runs.record import RunRecord, State, folders_of, remove_files
 
+_THREADS = 16
 _MODES = ("create", "replace")
 
 
@@ -66,17 +66,16 @@ class Written:
 class Driver:
     """The driver of a run that writes the dataset of `job`. See the rules above."""
 
-    job: Job
+    job: WriteJob
     metadata: dict[str, Any]
     storage: Storage
     _replaced: str | None  # ETag of the index that is to be replaced
-    _record: Record
+    record: RunRecord
     _state: Literal["open", "publishing", "over"] = "open"
-    _noted: bool = False  # whether this object has stored what the run replaces
     _owner: Owner = field(default_factory=Owner)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Driver, (self.job, self.metadata, self.storage, self._replaced, self._record)
+        return Driver, (self.job, self.metadata, self.storage, self._replaced, self.record)
 
     @classmethod
     def begin(
@@ -98,20 +97,15 @@ class Driver:
             TransportError: Storage failed, or cannot be written.
         """
         size = parse_size(shard_size, name="shard_size")
-        options = Options.parse(columns, size, compression)
+        options = WriterOptions.parse(columns, size, compression)
         build_index(options.schema, None, [], metadata)  # raises an error for invalid metadata
         storage = open_storage(url, storage_options, write=True)
         found = check_place(storage, mode)
         run = secrets.token_hex(8)
-        job = Job(storage.url, dict(columns), size, compression, run, storage_options, answered())
-        record = Record(storage, run, overwrites=overwrites)
-        record.begin()
+        job = WriteJob(storage.url, dict(columns), size, compression, run, storage_options, answered())
+        record = RunRecord(storage, run)
+        record.begin(overwrites=overwrites)
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the run has neither a dataset nor ended, in the process that began it."""
-        return self._owner.here and self._state == "open"
 
     def commit(self, results: Iterable[Done]) -> Written:
         """Make a dataset of the attempts whose results are given, and end the run.
@@ -126,35 +120,34 @@ class Driver:
             raise UsageError(message, file=self.storage.url, hint="begin another one")
         done = _one_each(results, self.storage.url)
         try:
-            self._record.sign()
-            if (state := self._record.state()) != "running":
-                raise self._record.ended(state)
+            self.record.sign()
+            if (state := self.record.state()) != "running":
+                raise self.record.ended(state)
             before = self._before()
-            others = attempts_at(self.storage)
-            index, data = self._join([result for result in done if result.folder], others)
+            stored = {entry.key: entry.size for entry in self._files()}
+            index, data = self._join([result for result in done if result.folder], stored)
             if before is not None:
-                self._noted = True
                 replaced.put_note(self.storage, self.job.run, before)
         except BaseException:
-            self.abort(done)
+            self.abort()
             raise
         try:
             self._state = "publishing"
             self._publish(index, data, before)
         except ChangedError:
             self._state = "open"
-            self.abort(done)
+            self.abort()
             raise
         except BaseException:  # the index may have been stored: all of it stays
-            self._record.stop()
+            self.record.stop()
             raise
         with suppress(MdsxError):  # what fails here is left to a clean
-            self._tidy(others)
+            self._tidy(stored)
         size = int(index.raw_sizes.sum())
         return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), size, index.fingerprint)
 
-    def abort(self, done: Iterable[Done] = ()) -> None:
-        """End the run without a dataset, and remove what its attempts have written so far: those of `done`, and others.
+    def abort(self) -> None:
+        """End the run without a dataset, and remove what its attempts have written so far.
 
         Do nothing after a commit that may have succeeded, in a forked child, and if the run has ended. An attempt that
         is still at work leaves files, which `mdsx clean` removes.
@@ -162,12 +155,17 @@ class Driver:
         if not self._owner.here or self._state != "open":
             return
         self._state = "over"
-        self._record.stop()
+        self.record.stop()
         with suppress(MdsxError):  # what fails here is left to a clean
-            self._remove_attempts(attempts_at(self.storage), own=[result.folder for result in done])
-            if self._noted:
-                remove(self.storage, filenames.run_sign(self.job.run, "replaced"))
-            self._record.remove()
+            named = self._remove_unnamed(entry.key for entry in self._files())
+            if not any(filenames.run_of(f"{folder}/") == self.job.run for folder in named):
+                self.record.end()  # otherwise, another process has committed the run, and removes the rest
+                self.record.remove()
+
+    def _files(self) -> list[Entry]:
+        """Return what the run's attempts have stored."""
+        found = self.storage.list(f"{filenames.run_folder(self.job.run)}/")
+        return [entry for entry in found if filenames.split_part(entry.key)[0]]
 
     def _before(self) -> bytes | None:
         """Return the index that is to be replaced. Raise ChangedError if there is another one now, or none."""
@@ -178,14 +176,13 @@ class Driver:
             raise self._late()
         return there.data
 
-    def _join(self, done: Sequence[Done], found: Attempts) -> tuple[Index, bytes]:
-        """Return the index over the attempts of `done`, and its bytes. Take them out of `found`."""
-        with ThreadPoolExecutor(THREADS) as pool:
+    def _join(self, done: Sequence[Done], stored: Mapping[str, int]) -> tuple[Index, bytes]:
+        """Return the index over the attempts of `done`, and its bytes. `stored`: the sizes of their files, by key."""
+        with ThreadPoolExecutor(_THREADS) as pool:
             parts = list(zip((result.folder for result in done), pool.map(self._read, done), strict=True))
         for folder, part in parts:
-            sizes = {entry.key: entry.size for entry in found.pop(folder, ())}
-            _check_shards(self.storage, folder, part, sizes)
-        options = Options.parse(self.job.columns, self.job.shard_size, self.job.compression)
+            _check_shards(self.storage, folder, part, stored)
+        options = WriterOptions.parse(self.job.columns, self.job.shard_size, self.job.compression)
         data = join_indexes(options.schema, options.compression, parts, self.metadata)
         return parse_index(data), data
 
@@ -210,10 +207,10 @@ class Driver:
                 self.storage.replace(filenames.INDEX, data, etag=self._replaced)
         except ChangedError as error:
             raise self._late() from error
-        state = self._record.state()
+        state = self.record.state()
         if state != "running" and not self._stays(state, index, before):
             self._take_back(data, before)
-            raise self._record.ended(state)
+            raise self.record.ended(state)
 
     def _late(self) -> ChangedError:
         message = "another run has finished a dataset here meanwhile"
@@ -242,27 +239,22 @@ class Driver:
             else:
                 self.storage.replace(filenames.INDEX, before, etag=found.etag)
 
-    def _tidy(self, others: Attempts) -> None:
+    def _tidy(self, stored: Iterable[str]) -> None:
         """Remove what the dataset does not need: what it replaced, the run's other attempts, and its record."""
-        self._record.remove()
+        self.record.end()
         if self._replaced is not None:
             note = replaced.read_note(self.storage, self.job.run)
             entries = replaced.leftovers(self.storage, note) if note else []
             remove_files(self.storage, [entry.key for entry in entries])
-            remove(self.storage, filenames.run_sign(self.job.run, "replaced"))
-        self._remove_attempts(others)
+        self._remove_unnamed(stored)
+        self.record.remove()
 
-    def _remove_attempts(self, found: Attempts, *, own: Sequence[str] = ()) -> None:
-        """Remove those of the attempts `found` that are of this run, except what the index there names.
-
-        `own`: some that are known to be of this run."""
-        there = _there(self.storage) if found else None
-        for folder in folders_of(parse_index(there.data)) if there else ():
-            found.pop(folder, None)
-        mine = [found.pop(folder) for folder in own if folder in found]
-        runs = runs_of(self.storage, found)
-        mine += [entries for entries, run in zip(found.values(), runs, strict=True) if run == self.job.run]
-        remove_files(self.storage, [entry.key for entries in mine for entry in entries])
+    def _remove_unnamed(self, keys: Iterable[str]) -> set[str]:
+        """Remove files of the run but those of parts that the index there names. Return the folders of these."""
+        there = _there(self.storage)
+        named = folders_of(parse_index(there.data)) if there else set[str]()
+        remove_files(self.storage, [key for key in keys if filenames.split_part(key)[0] not in named])
+        return named
 
 
 def check_place(storage: Storage, mode: str) -> Piece | None:
@@ -292,8 +284,8 @@ def _refuse_unnamed(storage: Storage) -> None:
         hint = "write to another place, or remove them"
         raise UsageError("there are shards without an index", file=storage.url, hint=hint)
     for entry in storage.list(filenames.PARTS):
-        if filenames.part_number(entry.key) is not None and not filenames.attempt_folder(entry.key):
-            file = f"{storage.url}/{filenames.part_folder(entry.key)}"
+        if folder := filenames.split_part(entry.key)[0]:
+            file = f"{storage.url}/{folder}"
             hint = "join the parts with `mdsx merge`, or write to another place"
             raise UsageError("there is a part, and no index that names it", file=file, hint=hint)
 
@@ -315,10 +307,10 @@ def _one_each(results: Iterable[Done], url: str) -> list[Done]:
     return done
 
 
-def _check_shards(storage: Storage, folder: str, index: Index, sizes: Mapping[str, int]) -> None:
+def _check_shards(storage: Storage, folder: str, index: Index, stored: Mapping[str, int]) -> None:
     """Raise ChangedError if a shard of an attempt is missing or has another size."""
-    for key, size in zip(index.names(folder), index.sizes.tolist(), strict=True):
-        if sizes.get(key) != size and _size(storage, key) != size:
+    for key, size in zip(index.shard_names(folder), index.sizes.tolist(), strict=True):
+        if stored.get(key) != size and _size(storage, key) != size:
             raise _changed("a shard of an attempt is missing or has another size", f"{storage.url}/{key}")
 
 

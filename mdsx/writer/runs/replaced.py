@@ -1,8 +1,9 @@
 """The dataset that a run replaces: what it consists of, and its removal after the new index is written.
 
-Before the driver replaces the index, it stores `_runs/<run>.replaced`: a copy of the index from before, and the ETags
-of the objects next to it (snapshots, lengths, indexes that repairs replaced). So a clean can finish the removal if the
-driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the new one is missing.
+Before the driver replaces the index, it stores the sign "replaced" of its run: a copy of the index from before, and the
+ETags of the objects next to it (snapshots, lengths, indexes that repairs replaced). So a clean can finish the removal
+if the driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the new one is
+missing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError
 from mdsx.format import Index, filenames, parse_index, parse_json
 from mdsx.storage import Entry, Storage
-from mdsx.writer.runs.attempts import folders_of
+from mdsx.writer.runs.record import folders_of
 
 _FORMAT, _VERSION = "mdsx-replaced", 1
 _UNKNOWN = "remove it, and what is left of the dataset that was replaced"
@@ -65,8 +66,8 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
     indexes = dict(indexes_at(storage))
     if filenames.INDEX not in indexes:
         raise ChangedError("there is no dataset now", file=storage.url, hint="see `mdsx repair`")
-    now, names = indexes[filenames.INDEX], set(note.old.names())
-    if not names.isdisjoint(now.names()) or not (names or len(now.counts)):
+    now, names = indexes[filenames.INDEX], set(note.old.shard_names())
+    if not names.isdisjoint(now.shard_names()) or not (names or len(now.counts)):
         return []
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
     if missing := first_missing(now, stored):
@@ -74,8 +75,8 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
         raise ChangedError(message, file=f"{storage.url}/{missing}", hint="see `mdsx verify`")
     was = [note.old, *(index for key, index in indexes.items() if key in theirs)]
     kept = [index for key, index in indexes.items() if key not in theirs]
-    keys = {name for index in was for name in index.names()}
-    keys.difference_update(*(index.names() for index in kept))
+    keys = {name for index in was for name in index.shard_names()}
+    keys.difference_update(*(index.shard_names() for index in kept))
     folders = {folder for index in was for folder in folders_of(index)}
     folders -= {folder for index in kept for folder in folders_of(index)}
 
@@ -90,13 +91,20 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
 
 def first_missing(index: Index, stored: Mapping[str, Entry]) -> str | None:
     """Return the first shard of an index that is not among the `stored` objects with its size; None if all are."""
-    for name, size in zip(index.names(), index.sizes.tolist(), strict=True):
+    for name, size in zip(index.shard_names(), index.sizes.tolist(), strict=True):
         if name not in stored or stored[name].size != size:
             return name
     return None
 
 
-_PREFIXES = (filenames.SHARDS, filenames.REPAIRS, filenames.PARTS, filenames.ALL_INDEXES, filenames.LENGTHS_FOLDER)
+_PREFIXES = (
+    filenames.SHARDS,
+    filenames.REPAIRS,
+    filenames.PARTS,
+    filenames.RUNS,
+    filenames.ALL_INDEXES,
+    filenames.LENGTHS_FOLDER,
+)
 
 
 def indexes_at(storage: Storage) -> Iterator[tuple[str, Index]]:
@@ -123,5 +131,5 @@ def _beside(storage: Storage) -> Iterator[Entry]:
 
 def _is_beside_part(key: str, folders: set[str]) -> bool:
     """Return whether a key is of an index, or of lengths, in one of the folders."""
-    folder, _, inner = key.partition("/")
+    folder, inner = filenames.split_part(key)
     return folder in folders and (inner == filenames.INDEX or inner.startswith(filenames.LENGTHS_FOLDER))

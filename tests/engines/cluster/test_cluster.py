@@ -18,7 +18,7 @@ import pytest
 import mdsx
 from tests.engines.cluster.conftest import SECONDS, Cluster, ended
 from tests.engines.cluster.functions import Input, samples
-from tests.tars.tars import write_tar
+from tests.foreign.tars.tars import write_tar
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 

@@ -18,8 +18,8 @@ def check(out: Path) -> None:
 
 def unused(out: Path) -> list[str]:
     """Return the folders of attempts that the index does not name."""
-    named = {Path(prefix).parts[0] for prefix in (path for path in used(out))}
-    there = {folder for entry in open_storage(out).list() if (folder := filenames.part_folder(entry.key))}
+    named = {filenames.split_part(path)[0] for path in used(out)}
+    there = {folder for entry in open_storage(out).list() if (folder := filenames.split_part(entry.key)[0])}
     return sorted(there - named)
 
 

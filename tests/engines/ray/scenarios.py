@@ -25,6 +25,7 @@ import numpy as np
 
 import mdsx
 from mdsx.engines.ray import Datasink, read
+from mdsx.writer import write_part
 
 ROOT = Path(__file__).parents[3]
 ROWS, BLOCKS = 1000, 40
@@ -133,7 +134,7 @@ class LateAttempt:
     def _write(self) -> str:
         wait_for(self._folder / "job")
         job = pickle.loads((self._folder / "job").read_bytes())
-        folder: str = job.write(3, self._batches()).folder
+        folder: str = write_part(job, 3, self._batches()).folder
         return folder
 
     def _batches(self) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,7 @@ def test_a_job_that_fails_leaves_nothing(ray_python: Path, tmp_path: Path) -> No
     assert result(start(ray_python, "fails_for_good", tmp_path, tasks="raises")) == "RayTaskError(RuntimeError)"
     with pytest.raises(mdsx.MissingError):
         mdsx.Dataset(tmp_path / "out")
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.name != "_runs" and path.is_file()]
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
 def test_of_two_drivers_one_succeeds(ray_python: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import mdsx
 from tests.engines.ray.scenarios import ROWS, result, start
-from tests.mds.plain import write_dataset
-from tests.tars.tars import write_tar
+from tests.foreign.mds.plain import write_dataset
+from tests.foreign.tars.tars import write_tar
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ import psutil
 
 import mdsx
 from mdsx.engines.spark import write
-from mdsx.writer.runs.commit import Written
+from mdsx.writer.runs import Written
 from tests.engines.spark.inside_faults import (
     WAIT,
     Watched,
@@ -26,7 +26,7 @@ from tests.engines.spark.inside_faults import (
     wait_for,
 )
 from tests.engines.spark.runs import CLUSTER, open_session
-from tests.engines.test_clean import age
+from tests.writer.runs.test_clean import age
 
 
 def test_of_two_drivers_at_once_one_succeeds(spark: Any, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_of_two_drivers_at_once_one_succeeds(spark: Any, tmp_path: Path) -> None
 
     with Watched(url) as watched, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(driver, number) for number in (0, 1)]
-        wait_for(lambda: len(list(url.glob("_runs/*"))) == 2)  # both have begun
+        wait_for(lambda: len(list(url.glob("run-*/_run/*"))) == 2)  # both have begun
         for number in (0, 1):
             (tmp_path / str(number) / "continue").touch()
         results = [future.result(WAIT) for future in futures]
@@ -57,7 +57,7 @@ def test_a_driver_that_dies_is_followed_by_another(spark: Any, tmp_path: Path) -
     process = get_context("spawn").Process(target=first_driver, args=(tmp_path / "first", url))
     process.start()
     wait_for((tmp_path / "first" / "stalled").exists, 2 * WAIT)
-    wait_for(lambda: list(url.glob("part-00001-*/shard.*")))
+    wait_for(lambda: list(url.glob("run-*/part-00001-*/shard.*")))
     theirs = psutil.Process(process.pid).children(recursive=True)
     paused = [child for child in theirs if "CoarseGrainedExecutorBackend" in command(child)]
     workers = [worker for executor in paused for worker in python_workers(executor)]

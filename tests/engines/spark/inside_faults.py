@@ -21,8 +21,8 @@ import pytest
 import mdsx
 from mdsx.engines.spark import write
 from mdsx.format import filenames
-from mdsx.writer.runs.commit import Written
-from tests.engines.test_clean import age
+from mdsx.writer.runs import Written
+from tests.writer.runs.test_clean import age
 from tools.servers.s3 import S3Server
 
 PARTS, BATCHES, BATCH = 4, 10, 50
@@ -110,7 +110,7 @@ class Watched:
 
 
 def check(url: Path | str, watched: Watched | None = None, rows: int = ROWS) -> None:
-    """Check that every sample is there once, that all of it is sound, and that no unfinished state was visible."""
+    """Check that every sample is there once, that all of it is undamaged, and that no unfinished state was visible."""
     assert sorted(int(sample["id"]) for sample in mdsx.Dataset(url)) == list(range(rows))
     assert mdsx.verify(url).ok
     if watched is not None:
@@ -120,13 +120,13 @@ def check(url: Path | str, watched: Watched | None = None, rows: int = ROWS) -> 
 
 def folders(url: Path) -> list[str]:
     """Return the folders of all attempts. Hidden files, which killed processes leave, are objects of no storage."""
-    return sorted({path.parent.name for path in url.glob("part-*/*") if not filenames.is_temporary(path.name)})
+    return sorted({path.parent.name for path in url.glob("run-*/part-*/*") if not filenames.is_temporary(path.name)})
 
 
 def only_what_counts(url: Path) -> None:
     """Check that nothing of the run is left but the parts of the dataset."""
     assert [name[: len("part-00000")] for name in folders(url)] == [f"part-{part:05}" for part in range(PARTS)]
-    assert not list((url / "_runs").glob("*"))
+    assert not list(url.glob("run-*/_run/*"))
 
 
 @contextmanager
@@ -144,9 +144,9 @@ def check_two_attempts_at_once(save: Callable[[], Any], straggler: str, url: Pat
     """
     with Watched(url) as watched, in_background(save) as saved:
         wait_for((folder / "stalled").exists)
-        wait_for(lambda: list(url.glob("part-00003-*/shard.*")))
+        wait_for(lambda: list(url.glob("run-*/part-00003-*/shard.*")))
         if straggler == "continues":
-            wait_for(lambda: len(list(url.glob("part-00003-*"))) == 2)  # the other attempt has begun
+            wait_for(lambda: len(list(url.glob("run-*/part-00003-*"))) == 2)  # the other attempt has begun
             (folder / "continue").touch()
         saved()
     check(url, watched)
@@ -213,7 +213,7 @@ def test_a_killed_process_is_replaced_and_leaves_nothing(killed: str, spark: Any
         in_background(lambda: write(frame(spark, tmp_path), str(url), shard_size=50_000)) as written,
     ):
         wait_for((tmp_path / "stalled").exists)
-        wait_for(lambda: list(url.glob("part-00001-*/shard.*")))  # half-written
+        wait_for(lambda: list(url.glob("run-*/part-00001-*/shard.*")))  # half-written
         first = folders(url)
         executor = stalled_executor(tmp_path)
         for process in python_workers(executor) if killed == "python" else [executor]:

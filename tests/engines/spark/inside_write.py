@@ -43,7 +43,7 @@ def numbers(url: str | Path) -> list[int]:
 
 
 def parts(url: Path) -> list[str]:
-    return sorted(path.name[: len("part-00000")] for path in url.glob("part-*"))
+    return sorted(path.name[: len("part-00000")] for path in url.glob("run-*/part-*"))
 
 
 def test_every_row_is_written_once_in_the_order_of_the_partitions(spark: Any, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_every_row_is_written_once_in_the_order_of_the_partitions(spark: Any, tm
     assert (written.samples, written.shards, written.columns) == (ROWS, 3, {"id": "int64", "text": "str"})
     assert mdsx.Dataset(tmp_path / "out").metadata == {"made": "here"}
     assert mdsx.verify(tmp_path / "out").ok
-    names = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("part-"))
+    names = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("run-"))
     assert names == ["index.json"]
 
 

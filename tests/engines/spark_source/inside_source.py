@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import mdsx
+from mdsx.format import filenames
 from mdsx.storage import open_storage
 
 VALUES: dict[str, tuple[str, str, list[Any], str]] = {
@@ -108,7 +109,7 @@ def test_a_dataframe_has_the_dataset_as_it_was_at_load(spark: Any, tmp_path: Pat
 
 
 def test_other_stored_formats_are_read_in_place(spark: Any, tmp_path: Path) -> None:
-    golden = Path(__file__).parents[2] / "mds" / "golden" / "hashes"
+    golden = Path(__file__).parents[2] / "foreign" / "mds" / "golden" / "hashes"
     texts = [row.txt for row in read(spark, golden, columns="txt").collect()]
     assert texts == [sample["txt"] for sample in mdsx.Dataset(golden, columns=["txt"])]
     (tmp_path / "parquet").mkdir()
@@ -178,7 +179,8 @@ def test_a_failed_overwrite_leaves_the_dataset(spark: Any, tmp_path: Path) -> No
 
 
 def open_runs(url: Path) -> list[str]:
-    return [entry.key for entry in open_storage(str(url)).list("_runs/")]
+    found = open_storage(str(url)).list(filenames.RUNS)
+    return [entry.key for entry in found if filenames.parse_run_sign(entry.key)]
 
 
 def test_a_value_that_does_not_fit_names_its_column(spark: Any, tmp_path: Path) -> None:

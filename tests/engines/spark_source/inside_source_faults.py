@@ -47,7 +47,7 @@ def test_a_killed_process_is_replaced_and_leaves_nothing(killed: str, spark: Any
     url = tmp_path / "out"
     with Watched(url) as watched, in_background(saving(frame(spark, tmp_path), url)) as saved:
         wait_for((tmp_path / "stalled").exists)
-        wait_for(lambda: list(url.glob("part-00001-*/shard.*")))  # half-written
+        wait_for(lambda: list(url.glob("run-*/part-00001-*/shard.*")))  # half-written
         first = folders(url)
         executor = stalled_executor(tmp_path)
         for process in python_workers(executor) if killed == "python" else [executor]:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from mdsx.storage import Storage, StorageOptions, open_storage
-from mdsx.storage.base import Piece, Sink
+from mdsx.storage import Piece, Storage, StorageOptions, open_storage
+from mdsx.storage.base import Sink
 from mdsx.storage.local import LocalStorage
 
 SCHEME = "far://"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -14,12 +13,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import Encoder, Schema, Selection, WholeShards, is_name, lengths_of_selection
+from mdsx.format import Encoder, RowDecoder, Schema, Selection, is_name, lengths_of_selection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Sample = dict[str, Any]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
@@ -42,6 +40,7 @@ FIELDS = msgspec.json.Decoder(IndexFields)
 class LinesFormat:
     name = "lines"
     index_key = "lines.json"
+    files: ClassVar[Mapping[str, str]] = {"lines": "these need the lines.json that names them: copy it here too"}
 
     def recognizes(self, data: bytes) -> bool:
         return data.startswith(b'{"format":"lines"')
@@ -76,7 +75,7 @@ def schema_of(columns: Mapping[str, str], file: str) -> Schema:
 
 
 @dataclass(frozen=True, eq=False)
-class LinesIndex(WholeShards):
+class LinesIndex:
     schema: Schema
     names: Sequence[str]
     counts: NDArray[np.int64]
@@ -99,6 +98,9 @@ class LinesIndex(WholeShards):
     def name(self, shard: int) -> str:
         return self.names[shard]
 
+    def raw_hash(self, shard: int) -> str:
+        return bytes(self.raw_hashes[shard]).hex()
+
     def receive(self, shard: int, *, file: str) -> LinesReceiver:
         return LinesReceiver(self.raw_hash(shard), file)
 
@@ -118,6 +120,9 @@ class LinesIndex(WholeShards):
         except CorruptError as error:
             return [error]
         return []
+
+    def decoder(self, columns: Mapping[str, int]) -> RowDecoder:
+        return RowDecoder(self.schema, columns)
 
 
 class LinesReceiver:
@@ -165,15 +170,3 @@ def selection(schema: Schema, file: str, samples: NDArray[np.int64], lines: Iter
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"a line is no sample: {error}", file=file) from None
     return Selection.of(schema, file, samples, encoder.gather(values))
-
-
-def write_lines(folder: Path, columns: Mapping[str, str], shards: Iterable[Sequence[Sample]]) -> None:
-    """Write a dataset of this format."""
-    folder.mkdir()
-    entries = []
-    for number, samples in enumerate(shards):
-        data = b"".join(json.dumps(sample).encode() + b"\n" for sample in samples)
-        name, hashed = f"{number:05}.lines", xxhash.xxh3_128_hexdigest(data)
-        (folder / name).write_bytes(data)
-        entries.append(ShardFields(name, len(samples), len(data), hashed))
-    (folder / LinesFormat.index_key).write_bytes(msgspec.json.encode(IndexFields("lines", dict(columns), entries)))

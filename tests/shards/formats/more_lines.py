@@ -1,6 +1,6 @@
 """JSON lines stored in other ways: compressed, with single samples by range, and packed into one object.
 
-So tests have all that `Reads` names, and sizes that are only known when a shard was read.
+So tests have each way of reading a shard, and sizes that are only known when a shard was read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -18,12 +18,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import Reading, Reads, Schema, Selection
+from mdsx.format import Reading, Schema, Selection
 from tests.shards.formats.json_lines import (
     LinesIndex,
     LinesReceiver,
     LinesShard,
-    Sample,
     Size,
     check_hash,
     schema_of,
@@ -60,6 +59,7 @@ FIELDS = msgspec.json.Decoder(Fields)
 class MoreFormat:
     name = "more lines"
     index_key = "more.json"
+    files: ClassVar[Mapping[str, str]] = {}
 
     def recognizes(self, data: bytes) -> bool:
         return data.startswith(b'{"format":"more lines"')
@@ -142,8 +142,8 @@ class RangedIndex(MoreIndex):
 
     checks: ClassVar[str] = "XXH3-64 of lines, XXH3-128 of shards"
 
-    def reads(self, shard: int) -> Reads:
-        return Reads.SAMPLES
+    def has_ranges(self, shard: int) -> bool:
+        return True
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> LinesShard:
         opened = super().open(shard, raw, file=file)
@@ -215,12 +215,8 @@ class PackedIndex(MoreIndex):
     """All shards are in `0.lines`, each zlib-compressed. In the cache, the lines follow the XXH3-128 of
     themselves and the shard's hash, so that no damaged file is read, nor that of another shard."""
 
-    checks: ClassVar[str] = "XXH3-128 of groups"
+    checks: ClassVar[str] = "XXH3-128 of parts"
     compression: ClassVar[str | None] = "zlib"
-    exact_sizes: ClassVar[bool] = False
-
-    def reads(self, shard: int) -> Reads:
-        return Reads.GROUPS
 
     def name(self, shard: int) -> str:
         return self.names[0]
@@ -228,14 +224,11 @@ class PackedIndex(MoreIndex):
     def object_size(self, shard: int) -> int:
         return int(self.sizes.sum())
 
-    def receive(self, shard: int, *, file: str) -> NoReturn:
-        raise NotImplementedError
-
-    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
+    def read_part(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
         start, stop = int(self.sizes[:shard].sum()), int(self.sizes[: shard + 1].sum())
         (stored,) = yield [(start, stop)]
         if xxhash.xxh3_128_hexdigest(stored) != self.raw_hash(shard):
-            raise CorruptError("the group is damaged", file=file, place=f"bytes {start} to {stop}")
+            raise CorruptError("the part is damaged", file=file, place=f"bytes {start} to {stop}")
         raw = zlib.decompressobj().decompress(stored, 2**26)  # at most: a few bytes may claim to be gigabytes
         return [xxhash.xxh3_128_digest(bytes(self.raw_hashes[shard]) + raw), raw]
 
@@ -260,7 +253,7 @@ KINDS = {"compressed": CompressedIndex, "ranged": RangedIndex, "packed": PackedI
 def write_more(
     folder: Path,
     columns: Mapping[str, str],
-    shards: Iterable[Sequence[Sample]],
+    shards: Iterable[Sequence[dict[str, Any]]],
     kind: Literal["compressed", "ranged", "packed"],
     estimate: float = 1.0,
 ) -> None:

@@ -6,6 +6,7 @@ To put another format under contract, add a `Subject` here: how to write a datas
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 import mdsx
-from mdsx.format import Reads, StoredFormat
-from mdsx.mds import MdsFormat
-from mdsx.parquet import ParquetFormat
+from mdsx.foreign.mds import MdsFormat
+from mdsx.foreign.parquet import ParquetFormat
+from mdsx.foreign.tars import TarsFormat
+from mdsx.format import ReadsParts, ReadsSamples, ReadsWhole, StoredFormat
 from mdsx.shards import OURS
-from mdsx.tars import TarsFormat
-from tests.mds import plain
-from tests.shards.formats.json_lines import LinesFormat, Sample, write_lines
+from tests.foreign.mds import plain
+from tests.foreign.tars.indexed import write_indexed
+from tests.shards.formats.json_lines import IndexFields, LinesFormat, ShardFields
 from tests.shards.formats.more_lines import MoreFormat, write_more
-from tests.tars.indexed import write_indexed
+
+Sample = dict[str, Any]
 
 COLUMNS = {
     "data": "bytes",
@@ -77,7 +82,7 @@ class Subject:
         name: For the names of tests.
         format: The format.
         columns: The names of the columns of `COLUMNS` that it stores, in the order of its schema.
-        reads: How its shards are read from storage.
+        reads: How its shards are read from storage: `ReadsWhole`, `ReadsParts` or `ReadsSamples`.
         write: Writes shards of samples with these columns to a new folder.
         proves: Whether it finds each change of a byte that would change a value. Otherwise only sizes and structure are
             checked, and `StoredIndex.checks` says so.
@@ -87,7 +92,7 @@ class Subject:
     name: str
     format: StoredFormat
     columns: Sequence[str]
-    reads: Reads
+    reads: type
     write: Callable[[Path, Shards], object]
     proves: bool = True
     projects: bool = False
@@ -115,7 +120,14 @@ def _write_ours(folder: Path, shards: Shards) -> None:
 
 
 def _write_lines(folder: Path, shards: Shards) -> None:
-    write_lines(folder, {name: COLUMNS[name] for name in shards[0][0]}, shards)
+    folder.mkdir()
+    entries = []
+    for number, samples in enumerate(shards):
+        data = b"".join(json.dumps(sample).encode() + b"\n" for sample in samples)
+        entries.append(ShardFields(f"{number:05}.lines", len(samples), len(data), xxhash.xxh3_128_hexdigest(data)))
+        (folder / entries[-1].name).write_bytes(data)
+    columns = {name: COLUMNS[name] for name in shards[0][0]}
+    (folder / LinesFormat.index_key).write_bytes(msgspec.json.encode(IndexFields("lines", columns, entries)))
 
 
 def _write_more(folder: Path, shards: Shards, kind: Literal["compressed", "ranged", "packed"]) -> None:
@@ -151,18 +163,16 @@ def _write_tars(folder: Path, shards: Shards, *, checksums: bool = True) -> None
 _JSON = [name for name in COLUMNS if name != "data"]  # JSON has no bytes
 
 SUBJECTS = [
-    Subject("ours", OURS, [*COLUMNS], Reads.SAMPLES, _write_ours),
-    Subject("lines", LinesFormat(), _JSON, Reads.SHARDS, _write_lines),
-    Subject("compressed", MoreFormat(), _JSON, Reads.SHARDS, partial(_write_more, kind="compressed")),
-    Subject("ranged", MoreFormat(), _JSON, Reads.SAMPLES, partial(_write_more, kind="ranged")),
-    Subject("packed", MoreFormat(), _JSON, Reads.GROUPS, partial(_write_more, kind="packed")),
-    Subject("parquet", ParquetFormat(), [*COLUMNS], Reads.GROUPS, _write_parquet, projects=True),
-    Subject("tar", TarsFormat(), [*COLUMNS], Reads.SAMPLES, _write_tars),
-    Subject(
-        "tar-headers", TarsFormat(), [*COLUMNS], Reads.SAMPLES, partial(_write_tars, checksums=False), proves=False
-    ),
-    Subject("mds", MdsFormat(), [*_MDS], Reads.SAMPLES, partial(_write_mds, hashes=[]), proves=False),
-    Subject("mds-hashes", MdsFormat(), [*_MDS], Reads.SHARDS, partial(_write_mds, hashes=["sha1", "xxh64"])),
+    Subject("ours", OURS, [*COLUMNS], ReadsSamples, _write_ours),
+    Subject("lines", LinesFormat(), _JSON, ReadsWhole, _write_lines),
+    Subject("compressed", MoreFormat(), _JSON, ReadsWhole, partial(_write_more, kind="compressed")),
+    Subject("ranged", MoreFormat(), _JSON, ReadsSamples, partial(_write_more, kind="ranged")),
+    Subject("packed", MoreFormat(), _JSON, ReadsParts, partial(_write_more, kind="packed")),
+    Subject("parquet", ParquetFormat(), [*COLUMNS], ReadsParts, _write_parquet, projects=True),
+    Subject("tar", TarsFormat(), [*COLUMNS], ReadsSamples, _write_tars),
+    Subject("tar-headers", TarsFormat(), [*COLUMNS], ReadsSamples, partial(_write_tars, checksums=False), proves=False),
+    Subject("mds", MdsFormat(), [*_MDS], ReadsSamples, partial(_write_mds, hashes=[]), proves=False),
+    Subject("mds-hashes", MdsFormat(), [*_MDS], ReadsWhole, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]
 
 

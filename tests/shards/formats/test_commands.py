@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.doctor import examine
-from mdsx.doctor.dataset import Job
-from mdsx.format import Reads
+from mdsx.checks.doctor import Job, examine
+from mdsx.format import ReadsParts, ReadsWhole
 from mdsx.shards import index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
@@ -32,13 +31,13 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 def test_info_names_the_format_and_what_is_checked(run: Run, subject: Subject, folder: Path) -> None:
     found = json.loads(run("info", folder, "--json").out)
     assert (found["format"], found["samples"], found["shards"]) == (subject.format.name, COUNT, SHARDS)
-    assert found["raw_size_is_exact"] == (subject.reads is not Reads.GROUPS)
+    assert found["raw_size_is_exact"] == (subject.reads is not ReadsParts)
     lines = [line.split(maxsplit=1) for line in run("info", folder).out.splitlines()]
     shown = {line[0]: line[-1] for line in lines}
     assert shown["format"] == subject.format.name
     assert shown["checks"] == found["checks"]
     files = sum(path.is_file() and path.name not in index_keys() for path in folder.rglob("*"))
-    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads is Reads.GROUPS else ""
+    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads is ReadsParts else ""
     assert shown["shards"] == f"{SHARDS}{in_files}"
     assert ("about " in shown["size"]) == (not found["raw_size_is_exact"])
 
@@ -51,7 +50,7 @@ def test_cat_prints_samples(run: Run, folder: Path) -> None:
 
 def test_verify_says_what_is_damaged_and_the_way_out(run: Run, subject: Subject, folder: Path) -> None:
     out = run("verify", folder).out
-    assert out.startswith(f"sound: {COUNT} samples in {SHARDS} shards")
+    assert out.startswith(f"undamaged: {COUNT} samples in {SHARDS} shards")
     assert out.endswith(f"; checked: {json.loads(run('info', folder, '--json').out)['checks']}\n")
     path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
     path.write_bytes(path.read_bytes() + b"x")
@@ -84,7 +83,7 @@ def test_the_cache_is_warmed_and_shown(run: Run, far: str, tmp_path: Path) -> No
     assert shown["shards"] == SHARDS
 
 
-@pytest.mark.parametrize("subject", [each for each in OTHERS if each.reads is not Reads.SHARDS], indirect=True, ids=str)
+@pytest.mark.parametrize("subject", [each for each in OTHERS if each.reads is not ReadsWhole], indirect=True, ids=str)
 def test_the_index_may_be_elsewhere(run: Run, subject: Subject, folder: Path, far: str, tmp_path: Path) -> None:
     (tmp_path / "beside").mkdir()
     (folder / subject.format.index_key).rename(tmp_path / "beside" / subject.format.index_key)

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.damage import verify
-from mdsx.format import Reads
+from mdsx.checks.damage import verify
+from mdsx.format import ReadsParts, ReadsWhole, object_sizes
 from mdsx.shards import read_index
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 from tests.shards.formats.far_disk import SCHEME, FarDisk
-from tests.shards.formats.json_lines import Sample
-from tests.shards.formats.subjects import COUNT, FIRST, OTHER, PER_SHARD, SHARDS, Subject, all_of, sample
+from tests.shards.formats.subjects import COUNT, FIRST, OTHER, PER_SHARD, SHARDS, Sample, Subject, all_of, sample
 
 WRONG = 1
 """The shard that is damaged."""
@@ -76,11 +75,11 @@ def test_a_changed_byte_of_an_object_changes_no_value(
     subject: Subject, folder: Path, far: str, tmp_path: Path, often: Often
 ) -> None:
     path, chance = shard_file(folder), random.Random(5)
-    sound, right = path.read_bytes(), expected(subject, MINE)
-    places = {0, len(sound) - 1, *(chance.randrange(len(sound)) for _ in range(often(10, 1000)))}
+    undamaged, right = path.read_bytes(), expected(subject, MINE)
+    places = {0, len(undamaged) - 1, *(chance.randrange(len(undamaged)) for _ in range(often(10, 1000)))}
     raised = 0
     for place in sorted(places):
-        path.write_bytes(flip(place / len(sound) + 1e-9, 1 << chance.randrange(8))(sound))
+        path.write_bytes(flip(place / len(undamaged) + 1e-9, 1 << chance.randrange(8))(undamaged))
         first, whole = read(far, tmp_path / "cache")
         raised += isinstance(whole, mdsx.MdsxError)
         if subject.proves:
@@ -93,10 +92,10 @@ def test_a_changed_byte_of_the_index_changes_no_value(
     subject: Subject, folder: Path, far: str, tmp_path: Path, often: Often
 ) -> None:
     path, chance = folder / subject.format.index_key, random.Random(6)
-    sound, right = path.read_bytes(), expected(subject, MINE)
+    undamaged, right = path.read_bytes(), expected(subject, MINE)
     fingerprint = mdsx.Dataset(far).fingerprint
-    for place in [0, *(chance.randrange(len(sound)) for _ in range(often(10, 1000)))]:
-        path.write_bytes(flip(place / len(sound) + 1e-9)(sound))
+    for place in [0, *(chance.randrange(len(undamaged)) for _ in range(often(10, 1000)))]:
+        path.write_bytes(flip(place / len(undamaged) + 1e-9)(undamaged))
         try:
             data = mdsx.Dataset(far, cache=tmp_path / "other cache")
             assert data.fingerprint != fingerprint or all_of(data[MINE]) == right
@@ -106,15 +105,15 @@ def test_a_changed_byte_of_the_index_changes_no_value(
 
 def test_an_object_of_another_size_is_an_error(subject: Subject, folder: Path, far: str, tmp_path: Path) -> None:
     path = shard_file(folder)
-    sound = path.read_bytes()
+    undamaged = path.read_bytes()
     for name, damage in DAMAGE.items():
         change(path, damage)
         for found in read(str(folder) if name == "grown" else far, tmp_path / "cache"):
             assert isinstance(found, mdsx.MdsxError)
             assert path.name in str(found)
-        path.write_bytes(sound)
+        path.write_bytes(undamaged)
     change(path, DAMAGE["halved"])
-    if subject.reads is not Reads.GROUPS:
+    if subject.reads is not ReadsParts:
         assert all_of(mdsx.Dataset(far)[: MINE.start]) == expected(subject, slice(0, MINE.start))
 
 
@@ -139,9 +138,9 @@ def test_an_object_of_another_dataset_is_an_error(
 def test_verify_reports_each_damaged_object(subject: Subject, folder: Path) -> None:
     assert verify(folder).ok
     path = shard_file(folder)
-    sound = path.read_bytes()
+    undamaged = path.read_bytes()
     for name, damage in {**DAMAGE, "changed": flip(0.9)}.items():
-        change(path, lambda _, damage=damage: damage(sound))  # type: ignore[misc]
+        change(path, lambda _, damage=damage: damage(undamaged))  # type: ignore[misc]
         report = verify(folder)
         assert not report.ok or (name == "changed" and not subject.proves)
         assert all(path.name in str(problem) for problem in report)
@@ -173,16 +172,16 @@ def test_a_run_skips_damaged_samples_or_groups_but_no_object(subject: Subject, f
     """An object with wrong bytes may be another one."""
     index = read_index(FarDisk(folder))
     name, end = index.name(WRONG), sum(index.sizes[: WRONG + 1].tolist())
-    in_group = end / index.object_size(WRONG) if subject.name == "packed" else 1.0
+    in_group = end / object_sizes(index, [WRONG])[name] if subject.name == "packed" else 1.0
     change(shard_file(folder), flip(0.95 * in_group))
     loader = StreamingDataLoader(StreamingDataset(far, columns=["id", "text"]), 6, on_error="skip")
-    if subject.reads is Reads.SHARDS or subject.name == "parquet":  # its footer was damaged
+    if subject.reads is ReadsWhole or subject.name == "parquet":  # its footer was damaged
         with pytest.raises((mdsx.CorruptError, mdsx.ChangedError), match=name):
             list(loader)
         return
     found = {int(number): text for batch in loader for number, text in zip(batch["id"], batch["text"], strict=True)}
     lost = set(range(FIRST, FIRST + COUNT)) - set(found)
-    expected = PER_SHARD if subject.reads is Reads.GROUPS else 1 if subject.proves else 0
+    expected = PER_SHARD if subject.reads is ReadsParts else 1 if subject.proves else 0
     assert len(lost) == loader.stats().skipped == expected
     assert all(text == sample(number)["text"] for number, text in found.items()) or not subject.proves
 

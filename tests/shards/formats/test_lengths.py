@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mdsx
-from mdsx.format import Reads
+from mdsx.format import ReadsWhole
 from mdsx.shards import Shards, View, index_keys, lengths_of
-from tests.mds import plain
+from tests.foreign.mds import plain
 from tests.shards.formats.far_disk import SCHEME, FarDisk, Request
 from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, sample
 
@@ -67,7 +67,7 @@ def test_no_more_is_read_than_needed(subject: Subject, folder: Path, far: str) -
     index = Shards(far).index
     if subject.ours:
         assert size == int(index.counts.sum()) * index.schema.row_size
-    if subject.reads is Reads.SHARDS:
+    if subject.reads is ReadsWhole:
         assert sorted(request.key for request in asked) == sorted(index.name(shard) for shard in range(SHARDS))
 
 

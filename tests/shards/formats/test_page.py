@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mdsx.format import Decoder, OpenedShard, RangeReader, SampleLayout, StoredFormat, StoredIndex
-from mdsx.format.protocol import Receiver
+from mdsx.format import Decoder, OpenedShard, RangeReader, Receiver, SampleLayout, StoredFormat, StoredIndex, protocol
 from tests.shards.formats import json_lines, more_lines
 
 PAGE = (Path(__file__).parents[3] / "docs" / "stored-formats.md").read_text(encoding="utf-8")
@@ -25,6 +24,10 @@ def test_the_code_of_the_page_is_under_contract() -> None:
 
 
 def test_the_page_names_each_member_of_the_protocols() -> None:
-    members = {name for protocol in PROTOCOLS for name in vars(protocol) if not name.startswith("_")}
+    capabilities = [
+        vars(protocol)[name] for name in re.findall(r"^@runtime_checkable\nclass (\w+)", source(protocol), re.M)
+    ]
+    assert len(capabilities) == 9
+    members = {name for kind in (*PROTOCOLS, *capabilities) for name in vars(kind) if not name.startswith("_")}
     text = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
     assert members <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))))

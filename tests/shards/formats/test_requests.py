@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import mdsx
-from mdsx.format import Reads, filenames
+from mdsx.format import ReadsParts, ReadsSamples, filenames
 from mdsx.shards import Shards, index_keys
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.shards.formats.far_disk import FarDisk, Request
@@ -49,13 +49,13 @@ def test_a_single_sample_needs_a_sample_a_group_or_a_shard(subject: Subject, fol
     assert found.samples.tolist() == [7]
     requests = requests_of_shards()
     assert {request.key for request in requests} == {shards.index.name(3)}
-    assert shards.is_open(3) == (subject.reads is not Reads.SAMPLES)
-    assert shards.is_whole_only(3) == (subject.reads is not Reads.SAMPLES)
+    assert shards.is_open(3) == (subject.reads is not ReadsSamples)
+    assert shards.requires_full_download(3) == (subject.reads is not ReadsSamples)
     size, most = size_of(requests, folder), int(shards.index.sizes[3])
-    if subject.reads is Reads.SAMPLES:
+    if subject.reads is ReadsSamples:
         assert len(requests) <= 3
         assert size < most
-    elif subject.reads is Reads.GROUPS:
+    elif subject.reads is ReadsParts:
         assert len(requests) <= 3
         assert most <= size < (folder / shards.index.name(3)).stat().st_size
     else:
@@ -68,11 +68,11 @@ def test_the_cache_fetches_each_shard_once(subject: Subject, folder: Path, far: 
         assert len(all_of(data[:])) == COUNT
         requests = requests_of_shards()
         assert bool(requests) == (epoch == 0)
-        if subject.reads is not Reads.GROUPS and requests:
+        if subject.reads is not ReadsParts and requests:
             assert len(requests) == len({request.key for request in requests}) == SHARDS
     sizes = [path.stat().st_size for path in (folder.parent / "cache").rglob("*.mdsx")]
     assert len(sizes) == SHARDS
-    assert sorted(sizes) == sorted(data.shards.index.raw_sizes.tolist()) or not data.shards.index.exact_sizes
+    assert sorted(sizes) == sorted(data.shards.index.raw_sizes.tolist()) or subject.reads is ReadsParts
 
 
 def test_an_epoch_reads_no_shard_twice(subject: Subject, folder: Path, far: str) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import xxhash
 
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
-from mdsx.storage.cache.files import Write
+from mdsx.storage.cache.files import Cached, Write
 from mdsx.storage.cache.ledger import Ledger
 
 SIZE = 64 * 1024  # whole blocks, so a file takes exactly its size on disk
@@ -79,6 +80,18 @@ def _on(owner: Any, name: str, *, before: bool, only: Callable[..., bool] = lamb
 
 def _shard(path: str, *_: object) -> bool:
     return path.endswith(".mdsx")
+
+
+def counted_scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets an item at each scan of a cache's directory from now on."""
+    scans, scan = list[int](), Ledger.scan
+
+    def counted(self: Ledger) -> list[Cached]:
+        scans.append(1)
+        return scan(self)
+
+    monkeypatch.setattr(Ledger, "scan", counted)
+    return scans
 
 
 PLACES: dict[str, Callable[[int], None]] = {

@@ -287,7 +287,7 @@ class Memory:
             self.paths.discard(path)
         return path not in self.leased
 
-    def date(self, path: str, then: float) -> None:
+    def set_next_use(self, path: str, then: float) -> None:
         return
 
     def time(self) -> float:

@@ -129,16 +129,6 @@ def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:
     assert view.tobytes() == content(2)[100:200]
 
 
-def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:
-    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
-    for number, needed_in in ((1, 100.0), (2, 200.0)):
-        fetch(cache, number)
-        cache.touch(key(number), needed_in)
-    assert fetch(cache, 3, needed_in=300) is Verdict.NO_ROOM
-    assert fetch(cache, 4, needed_in=150) is not Verdict.NO_ROOM
-    assert there(cache) == names(1, 4)
-
-
 def test_an_unfinished_shard_counts_at_its_full_size(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     seen: list[object] = []

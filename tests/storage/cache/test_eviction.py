@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mdsx.storage.cache import CacheDirectory, Needs, ShardNames, ShardNeeds, Verdict
+from tests.storage.cache.reading import counted_scans
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
 
 FINGERPRINT = "f" * 32
@@ -103,9 +104,7 @@ def test_released_shards_are_evicted_without_a_scan(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
     cache = full(tmp_path, 1, 2)
     assert fetch(cache, 3, needed_in=5.0, needs=known(s1=0, s2=2)) is Verdict.NO_ROOM
-    scans: list[int] = []
-    scan = cache._process().ledger.scan
-    cache._process().ledger.scan = lambda: scans.append(1) or scan()  # type: ignore[func-returns-value, method-assign]
+    scans = counted_scans(monkeypatch)
     cache.touch(key(1), 99.0)  # not needed until the next epoch
     assert not isinstance(fetch(cache, 3, needed_in=5.0, needs=known(s1=99, s2=1)), Verdict)
     assert there(cache) == names(2, 3)

@@ -15,7 +15,7 @@ from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.files import Hold, Write
 from tests.fork_server import call_all
 from tests.storage.cache.reader import read
-from tests.storage.cache.reading import SIZE
+from tests.storage.cache.reading import SIZE, counted_scans
 from tests.storage.cache.test_cache import SIZE as SMALL
 from tests.storage.cache.test_cache import content, fetch, key, usage
 from tests.storage.cache.watch import Watch
@@ -86,10 +86,7 @@ def test_admissions_rarely_scan_the_directory(tmp_path: Path, monkeypatch: pytes
     for number in range(2000):
         (directory / f"{number:032x}.mdsx").write_bytes(b"0123456789")
     assert cache.limit == 20_000
-    scans = []
-    ledger = cache._process().ledger
-    scan = ledger.scan
-    ledger.scan = lambda: scans.append(1) or scan()  # type: ignore[func-returns-value, method-assign]
+    scans = counted_scans(monkeypatch)
 
     def fill(write: Write) -> None:
         write(b"x" * 10)

@@ -124,7 +124,7 @@ def serving(server: Hostile) -> Iterator[None]:
     """Let every new connection be one to `server`, which has answered before. Retries do not wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(urllib3.util.connection, "create_connection", server.connect)
-        patch.setattr("mdsx.storage.remote.wire.time", server.clock)
+        patch.setattr("mdsx.storage.remote.answer.time", server.clock)
         patch.setattr(retry, "pause", lambda failures: None)
         patch.setattr(retry, "wait", lambda seconds: None)
         patch.setattr(throttle, "pause", lambda seconds: None)

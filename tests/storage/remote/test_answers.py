@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.doctor.endpoint import check_region, reach
+from mdsx.checks.doctor.endpoint import check_region, reach
 from mdsx.storage import Storage, open_storage, retry
 from mdsx.storage.remote import RemoteStorage, limits
 from tests.conftest import Often

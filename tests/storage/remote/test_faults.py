@@ -301,17 +301,6 @@ def test_missing_credentials_raise_with_advice(proxy: Proxy, storage: Storage, m
         open_storage(storage.url).get("shard")
 
 
-def test_credentials_in_a_url_or_an_endpoint_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = open_storage("s3://key:secret@bucket/set")
-    assert storage.url == "s3://bucket/set"
-    assert "secret" not in repr(storage)
-    monkeypatch.setattr(retry, "pause", lambda failures: None)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://key:secret@127.0.0.1:9")
-    with pytest.raises(mdsx.UsageError, match=r"endpoint .* has credentials") as caught:
-        open_storage("s3://bucket/set").get("shard")
-    assert "secret" not in str(caught.value)
-
-
 # --- the other verbs
 
 

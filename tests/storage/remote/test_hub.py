@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.doctor import Job, examine
+from mdsx.checks.doctor import Job, examine
 from mdsx.storage import open_storage, retry
 from mdsx.torch import StreamingDataset
 from tests import fork_server

@@ -232,7 +232,7 @@ def test_redirects_of_s3_end(status: int, location: tuple[tuple[str, str], ...])
 )
 def test_xml_bombs_are_refused(cloud: str, body: bytes) -> None:
     error, _ = refused(cloud, listed, lambda _: iter([whole(body)]))
-    assert "is not one of" in str(error)
+    assert "is not one of" in str(error) or "did not return an S3 response" in str(error)
 
 
 ROWS = [

@@ -16,8 +16,8 @@ import pytest
 import mdsx
 from mdsx.storage import open_storage
 from mdsx.torch import StreamingDataset
+from tests.foreign.tars.tars import sample_members, write_tar
 from tests.storage.remote.test_web import answering, send
-from tests.tars.tars import sample_members, write_tar
 from tools.servers.s3 import S3Server
 
 
@@ -88,7 +88,12 @@ def test_every_call_that_takes_a_url_takes_options(s3_url: str, other: OtherServ
     assert mdsx.repair(f"{s3_url}/merged", storage_options=given).ok
     assert mdsx.Mixture([f"{s3_url}/merged"], storage_options=given).epoch_samples == 200
     done = mdsx.convert(
-        "tar", f"{s3_url}/{{a,b}}.tar", f"{s3_url}/converted", processes=2, storage_options=given, source_options=given
+        "tar",
+        f"{s3_url}/{{a,b}}.tar",
+        f"{s3_url}/converted",
+        num_workers=2,
+        storage_options=given,
+        source_options=given,
     )
     assert done.samples == 9
     mdsx.convert("tar", f"{s3_url}/a.tar", tmp_path / "here", source_options=given)

@@ -14,10 +14,11 @@ import pytest
 import mdsx
 from mdsx.format import filenames
 from mdsx.storage import Entry, Storage
-from mdsx.writer.runs import commit, job
+from mdsx.writer import parts, write_part
+from mdsx.writer.runs import commit
 from mdsx.writer.runs.commit import Driver, aborting
-from mdsx.writer.runs.job import Done, Job
-from mdsx.writer.runs.record import Record
+from mdsx.writer.runs.job import Done, WriteJob
+from mdsx.writer.runs.record import RunRecord
 from tests.forks import forked
 
 COLUMNS = {"number": "int64", "text": "str"}
@@ -54,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_the_results_make_the_dataset_in_the_order_of_the_parts(url: str) -> None:
     driver = begin(url, metadata={"made": "here"})
-    done = [driver.job.write(part, batches(part)) for part in (2, 0, 1)]
+    done = [write_part(driver.job, part, batches(part)) for part in (2, 0, 1)]
     assert not list(driver.storage.list(filenames.INDEX))  # no half-written dataset is visible
     written = driver.commit(done)
     assert numbers(url) == list(range(3 * SAMPLES))
@@ -64,7 +65,7 @@ def test_the_results_make_the_dataset_in_the_order_of_the_parts(url: str) -> Non
     assert written.bytes == sum(entry.size for entry in driver.storage.list() if filenames.parse_shard(entry.key))
     assert mdsx.Dataset(url).metadata == {"made": "here"}
     assert mdsx.verify(url).ok
-    names = {filenames.part_folder(key) or key for key in keys(driver.storage)}
+    names = {filenames.split_part(key)[0] or key for key in keys(driver.storage)}
     assert names == {"index.json", *(result.folder for result in done)}  # not the record of the run
 
 
@@ -72,7 +73,7 @@ def test_shards_and_fingerprint_are_equal_from_run_to_run(tmp_path: Path) -> Non
     found = []
     for name in "ab":
         driver = begin(tmp_path / name)
-        found.append(driver.commit([driver.job.write(part, batches(part)) for part in range(3)]))
+        found.append(driver.commit([write_part(driver.job, part, batches(part)) for part in range(3)]))
     assert found[0].fingerprint == found[1].fingerprint
     shards = [sorted(path.read_bytes() for path in (tmp_path / name).rglob("*.mdsx")) for name in "ab"]
     assert shards[0] == shards[1]
@@ -81,12 +82,12 @@ def test_shards_and_fingerprint_are_equal_from_run_to_run(tmp_path: Path) -> Non
 def test_attempts_without_a_result_do_not_count_and_are_removed(url: str) -> None:
     driver = begin(url)
     with pytest.raises(RuntimeError):
-        driver.job.write(0, fails(0))
-    driver.job.write(1, batches(1))  # its result is lost
-    done = [driver.job.write(part, batches(part)) for part in range(3)]
+        write_part(driver.job, 0, fails(0))
+    write_part(driver.job, 1, batches(1))  # its result is lost
+    done = [write_part(driver.job, part, batches(part)) for part in range(3)]
     driver.commit(done)
     assert numbers(url) == list(range(3 * SAMPLES))
-    assert {folder for key in keys(driver.storage) if (folder := filenames.part_folder(key))} == {
+    assert {folder for key in keys(driver.storage) if (folder := filenames.split_part(key)[0])} == {
         result.folder for result in done
     }
 
@@ -94,7 +95,11 @@ def test_attempts_without_a_result_do_not_count_and_are_removed(url: str) -> Non
 def test_parts_without_samples_leave_nothing(url: str) -> None:
     driver = begin(url)
     empty: dict[str, list[Any]] = {}
-    done = [driver.job.write(0, iter([])), driver.job.write(1, batches(1)), driver.job.write(2, iter([empty]))]
+    done = [
+        write_part(driver.job, 0, iter([])),
+        write_part(driver.job, 1, batches(1)),
+        write_part(driver.job, 2, iter([empty])),
+    ]
     assert driver.commit(done).samples == SAMPLES
     assert numbers(url) == list(range(SAMPLES, 2 * SAMPLES))
     driver = begin(f"{url}-empty")
@@ -104,7 +109,7 @@ def test_parts_without_samples_leave_nothing(url: str) -> None:
 
 def test_two_results_of_a_part_are_refused(tmp_path: Path) -> None:
     driver = begin(tmp_path)
-    done = [driver.job.write(0, batches(0)) for _ in range(2)]
+    done = [write_part(driver.job, 0, batches(0)) for _ in range(2)]
     with pytest.raises(mdsx.UsageError, match="two results of the same part"):
         driver.commit(done)
     driver.abort()
@@ -113,12 +118,12 @@ def test_two_results_of_a_part_are_refused(tmp_path: Path) -> None:
 
 def test_of_two_drivers_one_succeeds_and_the_other_leaves_nothing(url: str) -> None:
     first, second = begin(url), begin(url)
-    done = [[driver.job.write(part, batches(part)) for part in range(2)] for driver in (first, second)]
+    done = [[write_part(driver.job, part, batches(part)) for part in range(2)] for driver in (first, second)]
     first.commit(done[0])
     with pytest.raises(mdsx.ChangedError, match=r"another run has finished a dataset"):
         second.commit(done[1])
     assert numbers(url) == list(range(2 * SAMPLES))
-    folders = {filenames.part_folder(key) for key in keys(first.storage)} - {""}
+    folders = {filenames.split_part(key)[0] for key in keys(first.storage)} - {""}
     assert folders == {result.folder for result in done[0]}
     with pytest.raises(mdsx.UsageError, match="there is a dataset already"):
         begin(url)
@@ -126,10 +131,10 @@ def test_of_two_drivers_one_succeeds_and_the_other_leaves_nothing(url: str) -> N
 
 def test_a_driver_removes_nothing_of_another_one_at_work(url: str) -> None:
     first, second = begin(url), begin(url)
-    theirs = second.job.write(0, batches(0))
+    theirs = write_part(second.job, 0, batches(0))
     with pytest.raises(RuntimeError), aborting(first):
-        first.job.write(0, fails(0))
-    assert {filenames.part_folder(key) for key in keys(first.storage)} - {""} == {theirs.folder}
+        write_part(first.job, 0, fails(0))
+    assert {filenames.split_part(key)[0] for key in keys(first.storage)} - {""} == {theirs.folder}
     second.commit([theirs])
     assert numbers(url) == list(range(SAMPLES))
 
@@ -139,15 +144,15 @@ def test_replacing_a_dataset_is_one_step_and_removes_the_old_one(url: str) -> No
         out.write({"other": 1})
     driver = begin(url, mode="replace")
     late = begin(url, mode="replace")
-    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    done = [write_part(driver.job, part, batches(part)) for part in range(2)]
     assert mdsx.Dataset(url)[0] == {"other": 1}  # until the commit
     driver.commit(done)
     assert numbers(url) == list(range(2 * SAMPLES))
     assert not [key for key in keys(driver.storage) if key.startswith("shard.")]
     with pytest.raises(mdsx.ChangedError, match="another run"):
-        late.commit([late.job.write(0, batches(0))])
+        late.commit([write_part(late.job, 0, batches(0))])
     again = begin(url, mode="replace")
-    again.commit([again.job.write(0, batches(7))])
+    again.commit([write_part(again.job, 0, batches(7))])
     assert numbers(url) == list(range(7 * SAMPLES, 8 * SAMPLES))
     assert {filenames.part_number(key) for key in keys(driver.storage)} == {None, 0}
 
@@ -155,7 +160,7 @@ def test_replacing_a_dataset_is_one_step_and_removes_the_old_one(url: str) -> No
 @pytest.mark.parametrize("harm", ["index", "shard", "removed"])
 def test_an_attempt_that_changed_before_the_commit_is_noticed(tmp_path: Path, harm: str) -> None:
     driver = begin(tmp_path)
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
     name = f"{done.folder}/index.json" if harm == "index" else f"{done.folder}/shard.00001.mdsx"
     if harm == "removed":
         driver.storage.delete(name)
@@ -168,7 +173,7 @@ def test_an_attempt_that_changed_before_the_commit_is_noticed(tmp_path: Path, ha
 
 def test_a_commit_whose_outcome_is_unknown_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = begin(tmp_path)
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
 
     def lost(self: Storage, key: str, data: bytes) -> None:
         self.put(key, data)
@@ -183,9 +188,9 @@ def test_a_commit_whose_outcome_is_unknown_removes_nothing(tmp_path: Path, monke
 def test_an_abort_removes_nothing_that_the_index_there_names(tmp_path: Path) -> None:
     driver = begin(tmp_path)
     again = pickle.loads(pickle.dumps(driver))
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
     driver.commit([done])
-    again.abort([done])  # its caller has not learned that the commit succeeded
+    again.abort()  # its caller has not learned that the commit succeeded
     assert numbers(tmp_path) == list(range(SAMPLES))
 
 
@@ -196,27 +201,27 @@ def test_another_process_may_commit_what_a_driver_began(url: str, mode: str) -> 
             out.write({"other": 1})
     driver = pickle.loads(pickle.dumps(begin(url, mode=mode)))
     late = pickle.loads(pickle.dumps(driver))
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
     driver.commit([done])
     assert numbers(url) == list(range(SAMPLES))
     with pytest.raises(mdsx.ChangedError, match="the run has ended: it was committed"):
-        late.commit([driver.job.write(0, batches(1))])
-    assert {filenames.part_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}
+        late.commit([write_part(driver.job, 0, batches(1))])
+    assert {filenames.split_part(key)[0] or key for key in keys(driver.storage)} == {"index.json", done.folder}
 
 
 def test_an_attempt_renews_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = begin(tmp_path)
-    monkeypatch.setattr(job, "RENEWED", -1.0)
+    monkeypatch.setattr(parts, "RENEWED", -1.0)
     found = []
 
     def watched() -> Iterator[dict[str, Any]]:
         for batch in batches(0):
-            for mark in tmp_path.glob("part-*/_mdsx/run.*"):
+            for mark in tmp_path.glob("run-*/part-*/_mdsx/alive"):
                 found.append(mark.exists())
                 mark.unlink()
             yield batch
 
-    driver.job.write(0, watched())
+    write_part(driver.job, 0, watched())
     assert found == [True] * 3  # at the beginning, and after each batch but the last one
 
 
@@ -234,15 +239,15 @@ def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None
 
 
 def test_a_value_that_does_not_fit_names_partition_and_column(tmp_path: Path) -> None:
-    started: Job = begin(tmp_path).job
+    started: WriteJob = begin(tmp_path).job
     good, bad = {"number": [1, 2], "text": ["x", "y"]}, {"number": ["no number"], "text": ["x"]}
     with pytest.raises(mdsx.SampleError, match=r"^partition 7, after its first 2 samples: .*column 'number'"):
-        started.write(7, [good, bad])
+        write_part(started, 7, [good, bad])
 
 
 def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_path: Path) -> None:
     driver = begin(tmp_path)
-    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    done = [write_part(driver.job, part, batches(part)) for part in range(2)]
     index = driver.commit(done)
     (tmp_path / "index.json").unlink()
     mdsx.repair(tmp_path)
@@ -251,7 +256,7 @@ def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_
     mdsx.merge(tmp_path, metadata={})
     assert numbers(tmp_path) == list(range(2 * SAMPLES))
     (tmp_path / "index.json").unlink()
-    other = driver.job.write(1, batches(1))
+    other = write_part(driver.job, 1, batches(1))
     for rebuild in (mdsx.repair, mdsx.merge):
         with pytest.raises(mdsx.UsageError, match=other.folder) as raised:
             rebuild(tmp_path)
@@ -262,14 +267,14 @@ def test_an_interrupt_after_the_index_is_written_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = begin(tmp_path)
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
 
-    def interrupted(self: Record) -> NoReturn:
+    def interrupted(self: RunRecord) -> NoReturn:
         raise KeyboardInterrupt
 
     def put_and_interrupt(self: Storage, key: str, data: bytes) -> None:
         self.put(key, data)
-        monkeypatch.setattr(Record, "state", interrupted)
+        monkeypatch.setattr(RunRecord, "state", interrupted)
 
     monkeypatch.setattr(type(driver.storage), "create", put_and_interrupt)
     with pytest.raises(KeyboardInterrupt), aborting(driver):
@@ -279,8 +284,8 @@ def test_an_interrupt_after_the_index_is_written_removes_nothing(
 
 def test_a_forked_child_neither_aborts_nor_commits_its_parents_run(tmp_path: Path) -> None:
     driver = begin(tmp_path)
-    done = driver.job.write(0, batches(0))
-    forked(lambda: driver.abort([done]))
+    done = write_part(driver.job, 0, batches(0))
+    forked(lambda: driver.abort())
     with pytest.raises(mdsx.UsageError, match="belongs to another process"):
         forked(lambda: driver.commit([done]))
     driver.commit([done])
@@ -299,7 +304,7 @@ def test_a_driver_that_is_dropped_gives_no_more_signs_of_life(tmp_path: Path) ->
 
 def test_a_listing_that_comes_late_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = begin(tmp_path)
-    done = driver.job.write(0, batches(0))
+    done = write_part(driver.job, 0, batches(0))
     real = type(driver.storage).list
 
     def late(self: Storage, prefix: str = "") -> Iterator[Entry]:
@@ -326,6 +331,6 @@ def test_a_replacement_removes_all_of_a_dataset_that_was_repaired(tmp_path: Path
     shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
     mdsx.repair(tmp_path, drop_damaged=True)
     driver = begin(tmp_path, mode="replace")
-    done = driver.job.write(0, batches(1))
+    done = write_part(driver.job, 0, batches(1))
     driver.commit([done])
-    assert {filenames.part_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}
+    assert {filenames.split_part(key)[0] or key for key in keys(driver.storage)} == {"index.json", done.folder}

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mdsx.writer import Writer
-from mdsx.writer.runs import job
-from mdsx.writer.runs.job import Job
+from mdsx.writer import Writer, parts, write_part
+from mdsx.writer.runs.job import WriteJob
 
 COLUMNS = {"number": "int64", "name": "str?", "picture": "bytes?", "items": "int32[*]"}
 SAMPLES = 500
@@ -26,7 +25,7 @@ TABLE = pa.table(
 
 
 def written(folder: Path, batches: Iterator[Any]) -> list[bytes]:
-    done = Job(str(folder), COLUMNS, 100_000, None, "0" * 16).write(0, batches)
+    done = write_part(WriteJob(str(folder), COLUMNS, 100_000, None, "0" * 16), 0, batches)
     assert done.samples == SAMPLES
     return [path.read_bytes() for path in sorted(folder.glob(f"{done.folder}/*.mdsx"))]
 
@@ -37,10 +36,10 @@ def written(folder: Path, batches: Iterator[Any]) -> list[bytes]:
 def test_equal_samples_make_equal_bytes_whatever_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, slice_size: int
 ) -> None:
-    monkeypatch.setattr(job, "SLICE", 2**40)
+    monkeypatch.setattr(parts, "SLICE", 2**40)
     expected = written(tmp_path / "whole", iter([TABLE]))
     assert len(expected) > 10
-    monkeypatch.setattr(job, "SLICE", slice_size)
+    monkeypatch.setattr(parts, "SLICE", slice_size)
     assert written(tmp_path / "tables", (TABLE[start : start + rows] for start in range(0, SAMPLES, rows))) == expected
     mappings = (
         dict(zip(COLUMNS, TABLE[start : start + rows].columns, strict=True)) for start in range(0, SAMPLES, rows)
@@ -57,7 +56,7 @@ def test_a_large_batch_is_encoded_slice_by_slice(tmp_path: Path, monkeypatch: py
         write_batch(writer, batch)
 
     monkeypatch.setattr(Writer, "write_batch", counted)
-    monkeypatch.setattr(job, "SLICE", 100_000)
+    monkeypatch.setattr(parts, "SLICE", 100_000)
     written(tmp_path, iter([TABLE]))
     assert sum(sizes) >= TABLE.nbytes > 30 * 100_000
     assert max(sizes) < 3 * 100_000

@@ -55,8 +55,8 @@ def test_the_new_dataset_replaces_the_old_one(dataset: Path) -> None:
     overwrite(dataset, lengths=["tokens"], metadata={"license": "CC0"})
     assert ids(dataset) == NEW
     assert mdsx.Dataset(dataset).metadata == {"license": "CC0"}
-    (part,) = dataset.glob("part-*")
-    assert {path.name for path in dataset.iterdir()} == {"_lengths", "index.json", part.name}
+    (part,) = dataset.glob("run-*/part-*")
+    assert {path.name for path in dataset.iterdir()} == {"_lengths", "index.json", part.parent.name}
     data = (dataset / "_lengths" / "tokens.u32").read_bytes()
     mdsx.write_lengths(dataset, "tokens")
     assert (dataset / "_lengths" / "tokens.u32").read_bytes() == data
@@ -99,8 +99,9 @@ OTHERS: dict[str, tuple[str, str]] = {
     "a shard": ("shard.00999.mdsx", "does not name"),
     "a part": ("part-00007/index.json", "does not name"),
     "a shard of a part": ("part-00000/shard.00999.mdsx", "does not name"),
-    "an attempt": ("part-00000-0123456789abcdef/shard.00000.mdsx", "does not name"),
-    "a run": ("_runs/0123456789abcdef.begun", "a run of Ray or Spark"),
+    "an attempt": ("run-0123456789abcdef/part-00000-0123456789abcdef/shard.00000.mdsx", "does not name"),
+    "an attempt of an earlier version": ("part-00000-0123456789abcdef/shard.00000.mdsx", "does not name"),
+    "a run": ("run-0123456789abcdef/_run/alive", "a run of Ray or Spark"),
     "a writer": ("_mdsx/writer.json", "a writer or a conversion is or was at work"),
     "a conversion": ("_convert/plan.json", "a writer or a conversion is or was at work"),
     "an index of tars": ("_mdsx-tars.json", "does not name|another format"),
@@ -110,7 +111,7 @@ OTHERS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("name", "message"), OTHERS.values(), ids=OTHERS)
 def test_what_the_dataset_does_not_name_is_refused(dataset: Path, name: str, message: str) -> None:
-    (dataset / name).parent.mkdir(exist_ok=True)
+    (dataset / name).parent.mkdir(parents=True, exist_ok=True)
     (dataset / name).write_text("{}")
     before = contents(dataset)
     with pytest.raises(mdsx.UsageError, match=message):

@@ -7,6 +7,7 @@ first argument, ready to be used. Temporary files go to a directory that is remo
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,20 +16,11 @@ from typing import Any
 
 from tools.bench.measure import Figures
 from tools.bench.subject import Contestant, Subject
-from tools.peers import Layout, Peer, peer
+from tools.peers import NAMES, Layout, Peer, peer
 from tools.processes import Call
 from tools.workloads import FEW, SIZES, sample
 
-MODULES = ("write", "read", "loader", "packed", "in_place", "scale", "s3", "cache", "spark_write", "ray_data")
-TITLES = {
-    "mdsx": "mdsx",
-    "litdata": "LitData",
-    "mosaicml": "mosaicml",
-    "webdataset": "WebDataset",
-    "grain": "Grain",
-    "huggingface": "Parquet",
-}
-PEERS = ("litdata", "mosaicml", "webdataset", "grain")
+PEERS = tuple(name for name in NAMES if name != "mdsx" and peer(name).in_bench)
 TOKENS_LOADER = {"tokens_loader": True}  # LitData's
 Measurement = Callable[..., Figures]
 
@@ -62,7 +54,8 @@ def contestant(
     loader: str, measurement: Measurement, how: str = "", prepare: Call | None = None, **arguments: Any
 ) -> Contestant:
     """A loader; `how` distinguishes it from its other ways."""
-    name = f"{TITLES[loader]}, {how}" if how else TITLES[loader]
+    title = peer(loader).title
+    name = f"{title}, {how}" if how else title
     kind = "mdsx" if loader == "mdsx" else "peer"
     return Contestant(name, call(measurement, loader, **arguments), prepare, kind)
 
@@ -91,10 +84,10 @@ def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -
 
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
-    titles = [TITLES[loader] for loader in loaders]
+    titles = [peer(loader).title for loader in loaders]
     return tuple(each.name for each in contestants if each.loader in titles)
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
+    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
     return tuple(subject for module in modules for subject in module.subjects(scale))

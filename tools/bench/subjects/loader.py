@@ -6,9 +6,10 @@ import time
 from contextlib import nullcontext
 from typing import Any
 
+from tools.bench import limits
 from tools.bench.measure import Figures, PeakMemory, cpu_seconds, rate_of_epochs
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, limits, names, reads, workloads
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, names, reads, workloads
 from tools.peers import Peer, Reading
 
 BATCH = 32
@@ -100,17 +101,14 @@ def _decoding(workload: Workload) -> Subject:
     threads = reads("mdsx", read, "0 workers, threads", workload, decoded=True)
     loaders = ("mdsx", "litdata", "mosaicml")
     processes = [reads(loader, read, "2 workers", workload, workers=2, decoded=True) for loader in loaders]
-    limits_of_both = [
-        alone("limit", "decoder, processes", limits.decoder, samples=workload.samples, processes=True),
-        alone("limit", "decoder, threads", limits.decoder, samples=workload.samples, processes=False),
-    ]
+    limit = alone("limit", "decoder", limits.decoder, samples=workload.samples)
     goal = "JPEGs decoded in the loader: the decoder alone on all cores, less 5 %"
     return Subject(
         name="decode-images",
         title="images: JPEGs decoded in the shuffled loader, batch 32",
         unit="images/s",
-        contestants=(threads, *processes, *limits_of_both),
-        goals=(Goal(goal, threads.name, tuple(each.name for each in limits_of_both), at_least=0.95),),
+        contestants=(threads, *processes, limit),
+        goals=(Goal(goal, threads.name, (limit.name,), at_least=0.95),),
     )
 
 

@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mdsx.format import build_index, parse_index
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
@@ -32,7 +31,6 @@ _THREADS = (2, 4, 8, 16)
 _PEERS = ("mosaicml", "litdata")
 _CODECS = {"mdsx": "zstd", "mosaicml": "zstd:3", "litdata": "zstd"}
 _BATCH = 32
-_REPEATED = 100_000  # shards
 _CHUNK = 2**20
 _READ_BEFORE = 1000  # batches
 
@@ -144,10 +142,10 @@ def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
 
 
 def _resume(data: dict[str, Any]) -> Subject:
-    made = {}
-    for samples in (data["samples"] // 10, data["samples"]):
-        made[f"{samples:,} samples"] = call(prepare, "mdsx", workload="tokens", samples=samples, size=data["size"])
-    made[f"{_REPEATED:,} shards"] = call(prepare_repeated, "mdsx")
+    made = {
+        f"{samples:,} samples": call(prepare, "mdsx", workload="tokens", samples=samples, size=data["size"])
+        for samples in (data["samples"] // 10, data["samples"])
+    }
     return Subject(
         name="s3-resume",
         title="tokens: resume at 90 % of an epoch, shards in the cache",
@@ -157,22 +155,11 @@ def _resume(data: dict[str, Any]) -> Subject:
     )
 
 
-def prepare_repeated(peer: Peer, data: str) -> Figures:
-    """Make a dataset whose index names many equal shards. Only one of them is stored."""
-    prepare(peer, data, "tokens", 256)
-    path = Path(data, "index.json")
-    index = parse_index(path.read_bytes(), file=str(path))
-    entries = [index.entry(0)._replace(name=f"shard.{number:05}.mdsx") for number in range(_REPEATED)]
-    path.write_bytes(build_index(index.schema, None, entries))
-    return {}
-
-
 def resume(peer: Peer, data: str) -> Figures:
     """New dataset and loader, the state loaded, the first batch at 90 % of an epoch; its shards are in the cache."""
     reading = _reading(data)
     with served(data):
         before: Any = peer.loader(reading)
-        before.dataset._data.view.fetch(0, needs={})  # if all shards are equal, this is all of them
         state = before.state_dict()
         state["position"] = int(len(before) * 0.9) * _BATCH
         before.load_state_dict(state)

@@ -1,39 +1,37 @@
-"""Writing: sample by sample, in batches, and Arrow tables. mdsx alone writes checksums and syncs each shard to disk."""
+"""Writing: sample by sample, and in batches. mdsx alone writes checksums and syncs each shard to disk."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import mdsx
+from tools.bench import limits
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import TOKENS_LOADER, Workload, alone, contestant, limits, workloads
-from tools.peers import Layout, Lazy, Peer
-from tools.peers.huggingface import as_arrow
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, alone, contestant, workloads
+from tools.peers import Layout, Peer, peer
 from tools.workloads import FEW, columns_of, sample
-
-pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 
 def subjects(scale: float) -> list[Subject]:
-    found = [_subject(workload) for workload in workloads(scale)]
-    return found + [_arrow(workload) for workload in workloads(scale) if workload.name in ("tokens", "text")]
+    return [_subject(workload) for workload in workloads(scale)]
 
 
 def _subject(workload: Workload) -> Subject:
     def writes(loader: str, how: str = "", **arguments: Any) -> Contestant:
         return contestant(loader, write, how, **workload.arguments, **arguments)
 
-    processes = {1: "1 process", 2: "2 processes"}
     mine, my_batches = writes("mdsx", "one by one"), writes("mdsx", "batches", batches=True)
-    one = [writes("litdata", how, workers=n) for n, how in processes.items()]
-    one += [writes("mosaicml"), writes("webdataset"), writes("grain", "ArrayRecord")]
-    if workload.name == "tokens":
-        one += [writes("litdata", f"TokensLoader, {how}", workers=n, **TOKENS_LOADER) for n, how in processes.items()]
-    batches = writes("huggingface", "batches", batches=True)
+    one = [writes(loader) for loader in PEERS if not peer(loader).forks_to_write]
+    for loader in (loader for loader in PEERS if peer(loader).forks_to_write):
+        for n, how in {1: "1 process", 2: "2 processes"}.items():
+            one.append(writes(loader, how, workers=n))
+            if (loader, workload.name) == ("litdata", "tokens"):
+                one.append(writes(loader, f"TokensLoader, {how}", workers=n, **TOKENS_LOADER))
+    batches = replace(writes("huggingface", "batches", batches=True), name="Parquet, batches")
     disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
     checksum = alone("limit", "XXH3-128", limits.memory, work="checksum", **workload.arguments)
     by_one = tuple(each.name for each in one)
@@ -46,39 +44,6 @@ def _subject(workload: Workload) -> Subject:
         goals.append(Goal(f"{text} in batches: half of write() alone", my_batches.name, (disk.name,), at_least=0.5))
     contestants = (mine, my_batches, *one, batches, disk, checksum)
     return Subject(f"write-{workload.name}", f"{workload.name}: write", contestants, goals)
-
-
-def _arrow(workload: Workload) -> Subject:
-    mine = alone("mdsx", "mdsx, Arrow table", write_table, **workload.arguments, to="mdsx")
-    batches = contestant("mdsx", write, "batches", **workload.arguments, batches=True)
-    parquet = alone("peer", "Parquet, Arrow table", write_table, **workload.arguments, to="parquet")
-    disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
-    text = f"{workload.name}, write an Arrow table"
-    if workload.name == "text":
-        goal = Goal(f"{text}: 4 x pyarrow.parquet", mine.name, (parquet.name,), at_least=4)
-    else:
-        goal = Goal(f"{text}: as fast as NumPy arrays, within 5 %", mine.name, (batches.name,), at_least=0.95)
-    contestants = (mine, batches, parquet, disk)
-    return Subject(f"arrow-{workload.name}", f"{workload.name}: write an Arrow table", contestants, [goal])
-
-
-def write_table(workload: str, samples: int, to: str) -> Figures:
-    """Write an Arrow table that is in memory: with one `write_batch`, or with Parquet's own writer and its defaults."""
-    columns = columns_of(list(map(partial(sample, workload), range(samples))))
-    table = pyarrow.table({name: as_arrow(values) for name, values in columns.items()})
-    columns.clear()
-
-    def run(count: int) -> None:
-        directory = Path(tempfile.mkdtemp())
-        if to == "parquet":
-            parquet.write_table(table[:count], directory / "table.parquet")
-            return
-        with mdsx.Writer(directory, mdsx.arrow_columns(table)) as out:
-            out.write_batch(table[:count])
-
-    run(min(FEW, samples))
-    _, took = timed(lambda: run(samples))
-    return {"samples/s": samples / took}
 
 
 def write(peer: Peer, workload: str, samples: int, batches: bool = False, **layout: Any) -> Figures:

@@ -1,0 +1,28 @@
+"""Work ahead of its consumer, in threads or in processes. It knows nothing of data or of PyTorch."""
+
+from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Waiting, chunk_lengths
+from mdsx.base.work.counts import Counted
+from mdsx.base.work.info import WorkerInfo, worker_info
+from mdsx.base.work.memory import SharedNumbers
+from mdsx.base.work.parcels import register_reducer
+from mdsx.base.work.processes import Processes, context_of
+from mdsx.base.work.threads import Threads, iterate_ahead
+
+__all__ = [
+    "Begin",
+    "Chunks",
+    "Counted",
+    "Executor",
+    "Maker",
+    "Processes",
+    "Several",
+    "SharedNumbers",
+    "Threads",
+    "Waiting",
+    "WorkerInfo",
+    "chunk_lengths",
+    "context_of",
+    "iterate_ahead",
+    "register_reducer",
+    "worker_info",
+]

@@ -1,0 +1,42 @@
+"""Errors that cross from a worker process as they were raised there, with their notes and their traceback."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from traceback import format_exception
+from typing import NamedTuple
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that a worker raised: its traceback there, as text."""
+
+    def __str__(self) -> str:
+        return f"in a worker process:\n{self.args[0]}"
+
+
+class Failure(NamedTuple):
+    """An exception of a worker."""
+
+    error: BaseException
+    notes: Sequence[str]
+    text: str  # its traceback
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return it; a RuntimeError with the whole text if pickle cannot copy the exception."""
+        text = "".join(format_exception(error))
+        try:
+            same = type(pickle.loads(pickle.dumps(error))) is type(error)
+        except Exception:
+            same = False
+        if not same:
+            return cls(RuntimeError(f"in a worker process:\n{text}"), (), text)
+        return cls(error, getattr(error, "__notes__", ()), text)
+
+    def again(self) -> BaseException:
+        """Return the exception, to be raised in the consumer's process."""
+        if self.notes:
+            self.error.__notes__ = list(self.notes)
+        self.error.__cause__ = WorkerTraceback(self.text)
+        return self.error

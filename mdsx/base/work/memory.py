@@ -1,0 +1,38 @@
+"""Numbers in memory that the processes of a loader share."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+from mdsx.base.process import naming_limits
+from mdsx.base.system import map_file, nameless_file
+
+MEMORY = "the workers' shared memory"
+
+
+class SharedNumbers:
+    """`count` integers of 64 bits, zero at first, that other processes inherit, or unpickle when they start. The memory
+    has no name."""
+
+    def __init__(self, count: int) -> None:
+        self._size = 8 * max(count, 1)
+        with naming_limits(MEMORY):
+            self._descriptor = nameless_file()
+        os.ftruncate(self._descriptor, self._size)
+        self._map()
+
+    def _map(self) -> None:
+        self.values = memoryview(map_file(self._descriptor, self._size, writable=True)).cast("q")
+        weakref.finalize(self, os.close, self._descriptor).atexit = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"size": self._size, "descriptor": DupFd(self._descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._size = state["size"]
+        with naming_limits(MEMORY):
+            self._descriptor = state["descriptor"].detach()
+        self._map()

@@ -1,0 +1,1 @@
+"""What examines: datasets, storages and machines."""

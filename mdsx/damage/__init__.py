@@ -1,8 +1,0 @@
-"""Damage in a dataset: `verify` finds it, `repair` leaves it out."""
-
-from mdsx.damage.catalog import unnamed
-from mdsx.damage.repair import repair
-from mdsx.damage.report import Repair, ShardRepair, Verification
-from mdsx.damage.verify import damages_of, verify, verify_stored
-
-__all__ = ["Repair", "ShardRepair", "Verification", "damages_of", "repair", "unnamed", "verify", "verify_stored"]

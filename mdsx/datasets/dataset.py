@@ -1,0 +1,399 @@
+"""A dataset read at random: by number, slice or list, from wherever its shards are."""
+
+from __future__ import annotations
+
+import operator
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mdsx.base.mosaicml import DATASET, explain
+from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.foreign.arrow import to_table
+from mdsx.order import Weight, chosen_of, select_between, select_chosen, select_fraction
+from mdsx.shards import ColumnChoice, Columns, DatasetSlice, Selection, Shards, View, as_samples, choose_by, split
+from mdsx.storage import StorageOptions
+from mdsx.storage.cache import Cache, CacheLike, Verdict
+
+Sample = dict[str, Any]
+
+_WORTH_FETCHING = 4  # fetch a shard whole once a fourth of it was requested
+_SHARE = 8  # at most an eighth of the cache is held open, so that other jobs can evict the rest
+
+
+class Dataset:
+    """A finished dataset, read at random: by number, slice or list.
+
+        ds = mdsx.Dataset("s3://bucket/corpus", columns=["tokens"])
+        ds[42]["tokens"]  # a NumPy array
+        ds[10:20]  # a list of samples
+
+    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; a shard that is
+    read much is fetched whole into the cache. Every sample is checked, by its own checksum or with its shard.
+
+    A sample is a dict. Numbers are NumPy scalars of the column's type (`bool` is Python's), arrays are NumPy arrays
+    (types that NumPy lacks as float32), the rest bytes, str, or parsed JSON or MessagePack. Null is None. A dataset may
+    be pickled, forked, and used by several threads. Under PyTorch's DataLoader, use `collate_fn=mdsx.torch.collate`.
+
+    Args:
+        url: A path, or a URL with `s3://` or another scheme of docs/clouds.md.
+        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        cache: An `mdsx.Cache`, or its directory.
+        mmap: Whether to map local shards. Without it they are read by `pread`.
+        storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
+            (docs/clouds.md). They belong to this URL only, and are never stored or shown.
+        index: The folder with the dataset's index, if it is not `url`: for files that are indexed where they cannot be
+            written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
+        snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`): only the
+            samples that it had then are read.
+
+    Raises:
+        MissingError: There is no finished dataset, or no such snapshot.
+        CorruptError: Stored bytes are damaged.
+        TransportError: Storage failed.
+        UsageError: An argument is invalid.
+    """
+
+    @explain("Dataset", DATASET)
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        columns: ColumnChoice | None = None,
+        cache: CacheLike = None,
+        mmap: bool = True,
+        storage_options: StorageOptions | None = None,
+        index: str | os.PathLike[str] | None = None,
+        snapshot: str | None = None,
+    ) -> None:
+        shards = Shards(
+            url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
+        )
+        excerpt = _whole(shards)
+        self._show(excerpt if columns is None else excerpt.choose(columns))
+
+    @classmethod
+    def of(cls, shards: Shards) -> Dataset:
+        """Return all samples of `shards`."""
+        return object.__new__(cls)._show(_whole(shards))
+
+    def _show(self, excerpt: DatasetSlice) -> Dataset:
+        self.excerpt = excerpt
+        self._view = View([excerpt])
+        self._direct = None if excerpt.sides or excerpt.subset.name else excerpt  # samples have their numbers
+        self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
+        self._edges = array("q", self._first.tobytes())  # the same, as Python's integers
+        self._asked: dict[int, int] = {}  # shard -> samples fetched by range
+        return self
+
+    @overload
+    def select(self, samples: int, stop: int) -> Dataset: ...
+    @overload
+    def select(self, samples: range | slice | ArrayLike) -> Dataset: ...
+    def select(self, samples: Any, stop: int | None = None) -> Dataset:
+        """Return some of the samples, by number, as a dataset of their own, without copying anything.
+
+            ds.select(0, 1000)  # from number 0 up to, not including, number 1000
+            ds.select(range(0, len(ds), 10))  # a range, or a slice
+            ds.select([3, 14, 15])  # a list, an array or a tensor of numbers, ascending
+            ds.select(mask)  # a bool for each sample: an array, a tensor or a list
+
+        A selection keeps the order of the dataset. 10^7 numbers out of 10^8 take 12 MB, runs of them less. The
+        fingerprint depends on which samples are chosen, not on whether numbers, a range, a list or a mask gave them;
+        that of all samples is the dataset's own.
+
+        Raises:
+            UsageError: The numbers are out of range, or do not ascend.
+        """
+        excerpt = self.excerpt
+        stored = excerpt.shards.index.counts
+        if stop is None:
+            subset = select_chosen(excerpt.subset, stored, chosen_of(samples, len(self)))
+        elif isinstance(samples, float) or isinstance(stop, float):
+            hint = f"for a share of all samples: select_share({samples}, {stop})"
+            raise UsageError("select takes numbers of samples", found=f"{shown(samples)}, {shown(stop)}", hint=hint)
+        else:
+            subset = select_between(excerpt.subset, stored, samples, stop)
+        return self.with_excerpt(replace(excerpt, subset=subset))
+
+    def select_share(self, start: float, stop: float, *, seed: int = 0) -> Dataset:
+        """Return a share of the samples, spread evenly, as a dataset of its own, without copying anything.
+
+            ds.select_share(0, 0.9)  # nine tenths of all samples
+
+        It has the samples whose number, hashed with `seed`, is between its bounds, as fractions of the hash's range. So
+        the shares from 0 to 0.9 and from 0.9 to 1 have no sample in common, and each sample stays in its set when the
+        dataset grows. It takes about 10 ns a sample.
+
+        Raises:
+            UsageError: The bounds are not between 0 and 1, or do not ascend.
+        """
+        excerpt = self.excerpt
+        subset = select_fraction(excerpt.subset, excerpt.shards.index.counts, start, stop, seed)
+        return self.with_excerpt(replace(excerpt, subset=subset))
+
+    def split(
+        self, *shares: Weight, seed: int = 0, by: str | None = None, progress: bool = False
+    ) -> tuple[Dataset, ...]:
+        """Return a dataset for each of `shares`: parts that have no sample in common.
+
+            train, valid = ds.split(0.9, 0.1)
+            train, valid = ds.split(0.9, 0.1, by="user_id")
+
+        A hash of each sample's number decides, or, with `by`, one of its value in that column: numbers, arrays, str or
+        bytes. Samples with equal values are in the same part, so that nothing leaks from one into the other; the parts
+        then have about their share of the different values: there should be many. Only that column is read.
+        Each sample stays in its part when the dataset grows. Shares may add up to less than 1. `split(0.9, 0.1)` is
+        `select_share(0, 0.9), select_share(0.9, 1)`.
+
+        Args:
+            shares: Numbers from 0 to 1.
+            seed: Another seed splits differently.
+            by: The name of a column.
+            progress: Whether to show a line on stderr while the column is read.
+
+        Raises:
+            UsageError: The shares add up to more than 1, or the column has another type.
+            MdsxError: The column cannot be read.
+        """
+        subsets = split(self.excerpt, shares, seed, by, progress=progress)
+        return tuple(self.with_excerpt(replace(self.excerpt, subset=subset)) for subset in subsets)
+
+    def filter(
+        self,
+        function: Callable[..., Any],
+        input_columns: str | Sequence[str] | None = None,
+        *,
+        batched: bool = False,
+        batch_size: int = 16_384,
+        progress: bool = False,
+    ) -> Dataset:
+        """Return the samples for which `function` returns True, as a selection.
+
+            ds.filter(lambda score: score > 0.5, input_columns=["score"])
+            ds.filter(lambda score: score > 0.5, input_columns=["score"], batched=True)  # arrays: much faster
+
+        It reads every sample once, and only `input_columns`. If these have a fixed size, only the rows of the shards
+        are read, and not what is large: then a sample is not checked by its checksum, only its shard's list of
+        checksums is. The function runs in this process, one call after the other.
+
+        Args:
+            function: It gets the values of `input_columns` as positional arguments, without them a sample as a dict.
+            input_columns: The names of the columns that the function needs.
+            batched: Whether the function gets many samples at once, as arrays [n, ...] for columns of a fixed size and
+                lists for the others (without `input_columns`, a dict of these), and returns n bools.
+            batch_size: The most samples of such a call. It may get fewer.
+            progress: Whether to show a line on stderr.
+
+        Raises:
+            UsageError: There is no such column, or the function returns something else.
+            MdsxError: The columns cannot be read.
+            Exception: What the function raises, with a note that says at which sample.
+        """
+        subset = choose_by(
+            self.excerpt, function, input_columns, batched=batched, batch_size=batch_size, progress=progress
+        )
+        return self.with_excerpt(replace(self.excerpt, subset=subset))
+
+    def select_columns(self, columns: ColumnChoice) -> Dataset:
+        """Return the same samples with only `columns`: names, or a mapping from new names to those here."""
+        return self.with_excerpt(self.excerpt.choose(columns))
+
+    def with_cache(self, cache: Cache) -> Dataset:
+        """Return the same, read through `cache`. Raise UsageError if it was opened with another one."""
+        excerpt = self.excerpt.with_cache(cache)
+        excerpt.check_caches()
+        return self if excerpt.datasets == self.excerpt.datasets else self.with_excerpt(excerpt)
+
+    def with_excerpt(self, excerpt: DatasetSlice) -> Dataset:
+        """Return what `excerpt` has, as a dataset of the same class."""
+        return copy(self)._show(excerpt)
+
+    @property
+    def batched(self) -> DatasetSlice:
+        """Return what is read of this in batches of columns.
+
+        Raises:
+            UsageError: A subclass changes samples in a method that nobody would call.
+        """
+        for name in ("__getitem__", "__getitems__", "__iter__"):
+            if getattr(type(self), name) is not getattr(Dataset, name):
+                raise UsageError(
+                    f"{type(self).__name__} overrides {name}, which a loader never calls: it reads whole batches",
+                    hint="give what it does to a sample as transform= to the StreamingDataset or mdsx.Loader, and an "
+                    "mdsx.Dataset as the dataset",
+                )
+        return self.excerpt
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.url!r}, samples={len(self)}, columns={dict(self.columns)})"
+
+    @property
+    def shards(self) -> Shards:
+        """Return the dataset's shards, wherever they are."""
+        return self.excerpt.shards
+
+    @property
+    def url(self) -> str:
+        """Return where the dataset is, without credentials."""
+        return self.shards.storage.url
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Return the columns' names and types, in order."""
+        return {column.name: str(column.type) for column in self.excerpt.schema.columns}
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of the content: equal for equal samples in equal shards, compressed or not, anywhere."""
+        return self.excerpt.fingerprint
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return the metadata that the writer was given. mdsx never interprets it."""
+        return self.shards.index.metadata
+
+    @overload
+    def __getitem__(self, place: int | np.integer[Any]) -> Sample: ...
+    @overload
+    def __getitem__(self, place: slice | Sequence[int] | NDArray[np.integer[Any]]) -> list[Sample]: ...
+    def __getitem__(self, place: Any) -> Sample | list[Sample]:
+        """Return one sample for an integer (negative ones count from the end), a list for a slice or a list.
+
+        The arrays of such a list share one memory, which any of them keeps: copy those you keep for long.
+        """
+        if type(place) is int:
+            return self._sample(place)
+        if isinstance(place, slice):
+            return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
+        if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):
+            number = None
+            with suppress(TypeError):  # a tensor of one float has the method too
+                number = operator.index(place)
+            if number is not None:
+                return self._sample(number)
+        return self._samples(self._checked(place))
+
+    def __getitems__(self, places: Sequence[int]) -> list[Sample]:
+        """PyTorch's fetcher calls this with the numbers of a whole batch."""
+        return self[places] if self._reads_many else [self[place] for place in places]
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield all samples in order, read in runs."""
+        run = 256
+        for start in range(0, len(self), run):
+            stop = min(start + run, len(self))
+            yield from self[start:stop] if self._reads_many else map(self.__getitem__, range(start, stop))
+
+    @property
+    def _reads_many(self) -> bool:
+        """Whether `__getitem__` takes many numbers; that of a subclass may take one."""
+        return type(self).__getitem__ is Dataset.__getitem__
+
+    @overload
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns: ...
+    @overload
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool) -> Any: ...
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool = False) -> Any:
+        """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others.
+
+        With `as_arrow`, return a `pyarrow.Table`; see docs/arrow.md for its types. No Python object is made for a
+        value, and fixed-size columns are not copied again. JSON stays text, MessagePack bytes.
+        """
+        numbers = self._checked(places)
+        return self._table(numbers) if as_arrow else self._columns(numbers)
+
+    def _checked(self, places: object) -> NDArray[np.int64]:
+        try:
+            numbers = np.asarray(places)
+        except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
+            numbers = np.asarray("")
+        if numbers.size == 0 and numbers.ndim == 1:
+            return np.zeros(0, np.int64)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.ma.is_masked(places):
+            hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else self._way_to_column(places)
+            message = "samples are asked for by integer, slice, or list of integers"
+            raise UsageError(message, found=shown(places), hint=hint)
+        count = len(self)
+        bad = numbers > np.uint64(2**63 - 1) if numbers.dtype.kind == "u" else np.zeros(len(numbers), np.bool_)
+        asked = numbers.astype(np.int64)
+        bad |= (asked < -count) | (asked >= count)
+        if bad.any():
+            raise OutOfRangeError(f"sample {numbers[bad][0]} is out of range", file=self.url, expected=f"below {count}")
+        return np.where(asked < 0, asked + count, asked)
+
+    def _way_to_column(self, place: object) -> str | None:
+        """Return how to read a column, if `place` is the name of one."""
+        if not isinstance(place, str) or place not in self.columns:
+            return None
+        return f"ds[0][{place!r}] is a value of this column, ds.take(range(100))[{place!r}] has those of 100 samples"
+
+    def _columns(self, numbers: NDArray[np.int64]) -> Columns:
+        return self._view.present(self._stored(numbers))
+
+    def _table(self, numbers: NDArray[np.int64]) -> Any:
+        try:
+            return to_table(self._view.schema, self._stored(numbers, join=True))
+        except CorruptError as error:
+            self._stored(numbers)  # decoded one by one, the damaged value is found and named
+            raise error
+
+    def _stored(self, numbers: NDArray[np.int64], *, join: bool = False) -> Columns:
+        """Return columns in storage form. `join`: variable-size columns as JoinedValues, not decoded."""
+        shards = np.searchsorted(self._first, numbers, side="right") - 1
+        samples = self._view.stored(shards, numbers - self._first[shards])
+        places, groups = self._view.by_shard(shards, samples)
+        found = [(shard, self._select(shard, group)) for shard, group in groups]
+        (columns,) = self._view.gather(found, places, [len(numbers)], join=join)
+        del found  # a selection is a lease
+        for part in self._view.parts:
+            if (cache := part.shards.cache) is not None:
+                part.shards.release(beyond=cache.recent_limit // _SHARE)
+        return columns
+
+    def _sample(self, number: int) -> Sample:
+        """One sample: straight from its shard if that is open."""
+        first, excerpt = self._edges, self._direct
+        count = first[-1]
+        if excerpt is not None and -count <= number < count:
+            number += count if number < 0 else 0
+            shard = bisect_right(first, number) - 1
+            sample = excerpt.shards.decode(shard, number - first[shard], excerpt.decoder)
+            if sample is not None:
+                return sample
+        return self._samples(self._checked([number]))[0]
+
+    def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        shards, number = self._view.at(shard)
+        if not shards.open(number, whole=False) and shards.cache is not None:
+            self._asked[shard] = self._asked.get(shard, 0) + len(samples)
+            if (
+                self._asked[shard] * _WORTH_FETCHING >= shards.index.counts[number]
+                and shards.fetch(number) is Verdict.NO_ROOM
+                and shards.release()
+            ):
+                shards.fetch(number)
+        return shards.select(number, samples)
+
+    def _samples(self, numbers: NDArray[np.int64]) -> list[Sample]:
+        return as_samples(self._columns(numbers), len(numbers))
+
+
+class OutOfRangeError(UsageError, IndexError):
+    """A sample number at or beyond the dataset's end; an IndexError, so that Python's sequence protocol works."""
+
+
+def _whole(shards: Shards) -> DatasetSlice:
+    shards.check_cache()
+    return DatasetSlice.whole(shards)

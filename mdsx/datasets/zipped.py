@@ -1,0 +1,64 @@
+"""Datasets with the same samples and different columns, read as one."""
+
+from __future__ import annotations
+
+import os
+
+from mdsx.datasets.dataset import Dataset
+from mdsx.errors import UsageError, shown
+from mdsx.order import same_samples
+
+
+def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
+    """Return one dataset with the columns of all `datasets`: its sample i has the values of sample i of each.
+
+        ds = mdsx.zip("s3://bucket/images", "s3://bucket/scores")
+        good = ds.filter(lambda score: score > 0.5, input_columns=["score"], batched=True)  # reads only the scores
+
+    Each is stored, cached and updated on its own, in any format that mdsx reads. `select`, `filter`, `split` and
+    `select_columns` read only the datasets that have the columns in question. The result can be used wherever an
+    `mdsx.Dataset` can. Its order is that of the first dataset, so give the one with the largest samples first; its
+    `url`, `shards` and `metadata` are those of the first too. The fingerprint depends on all of them.
+
+    Args:
+        datasets: `mdsx.Dataset`s, or their URLs. They may be selections, of the same numbers of samples.
+
+    Raises:
+        UsageError: The datasets do not have the same samples by number, or two have a column of the same name.
+    """
+    if not datasets:
+        raise UsageError("zip needs a dataset")
+    opened = []
+    for each in datasets:
+        if not isinstance(each, Dataset | str | os.PathLike):
+            raise UsageError("zip joins mdsx.Datasets, or their URLs", found=shown(each))
+        opened.append(each if isinstance(each, Dataset) else Dataset(each))
+    first, joined = opened[0], opened[0].batched
+    for other in opened[1:]:
+        excerpt = other.batched
+        if len(other) != len(first):
+            whole = all(len(each) == each.excerpt.shards.index.counts.sum() for each in (first, other))
+            same = f"select the same numbers of both, such as .select(0, {min(len(first), len(other))})"
+            raise UsageError(
+                "the datasets have different numbers of samples, so they cannot be joined",
+                file=other.url,
+                found=len(other),
+                expected=f"{len(first)}, as in {first.url}",
+                hint=same if whole else "join the whole datasets first, then select, filter or split",
+            )
+        if not same_samples((joined.subset, joined.shards.index.counts), (excerpt.subset, excerpt.shards.index.counts)):
+            raise UsageError(
+                "the datasets are selections of different samples, so they cannot be joined",
+                file=other.url,
+                hint="join the datasets first, then select",
+            )
+        if double := {column.name for column in joined.schema.columns} & set(other.columns):
+            name = min(double)
+            raise UsageError(
+                "two of the datasets have a column of this name",
+                file=other.url,
+                place=f"column {name!r}",
+                hint=f"choose or rename columns first: .select_columns({{'other_{name}': {name!r}}})",
+            )
+        joined = joined.join(excerpt)
+    return first.with_excerpt(joined)

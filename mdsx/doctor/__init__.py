@@ -1,7 +1,0 @@
-"""Checks of a storage, a dataset and a machine, each with what to do: what `mdsx doctor` prints."""
-
-from mdsx.doctor.dataset import Job
-from mdsx.doctor.examination import examine
-from mdsx.doctor.finding import Finding, State
-
-__all__ = ["Finding", "Job", "State", "examine"]

@@ -1,0 +1,149 @@
+"""The raw bytes of an MDS shard, in place or from the cache.
+
+    shard = u32 count; u32 offset of each sample and of the end; the columns as JSON, which readers ignore; samples
+
+In the cache, these bytes are followed by the XXH3-128 of the shard's name there and of them, so that damage there, and
+the file of another shard, are found even where the index has no hashes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.foreign.mds.layout import OFFSET, MdsLayout, rows_of
+from mdsx.format import Selection, Values, lengths_of_selection, value_decoder
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+TRAILER = 16
+"""Bytes that follow a shard in the cache."""
+
+_BLOCK = 2**16  # samples checked at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MdsShard:
+    """A shard whose count and size are those of the index. `table`: its offsets, uint32 [samples + 1]."""
+
+    layout: MdsLayout
+    file: str
+    buffer: memoryview
+    table: NDArray[np.uint32]
+    trailer: bytes | None
+    hashed: bool
+    """Whether the index has hashes of it."""
+    fields: dict[Any, Any] = field(default_factory=dict)
+    """Decoders of single samples keep here what they prepare for this shard."""
+
+    @classmethod
+    def parse(cls, raw: Buffer, layout: MdsLayout, *, count: int, size: int, hashed: bool, file: str) -> MdsShard:
+        """Parse a shard of `count` samples and `size` bytes. Raise CorruptError."""
+        view = memoryview(raw).cast("B").toreadonly()
+        if len(view) not in (size, size + TRAILER):
+            message = "the shard has not the size that the index says"
+            raise CorruptError(message, file=file, place="size", found=len(view), expected=size)
+        trailer = bytes(view[size:]) or None
+        table = np.frombuffer(view, OFFSET, count + 1, 4)  # the index was checked: it has room for them
+        check_table(view[:4], int(table[0]), int(table[-1]), count=count, size=size, file=file)
+        return cls(layout, file, view[:size], table, trailer, hashed)
+
+    @property
+    def samples(self) -> int:
+        return len(self.table) - 1
+
+    @property
+    def checks_samples(self) -> bool:
+        """Whether nothing more can be checked than the form of each sample."""
+        return self.trailer is None and not self.hashed
+
+    checks_cheaply: ClassVar[bool] = True
+
+    def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
+        selection = Selection(self.layout, self.file, samples, self.table[:-1], samples, self.buffer)
+        if verify:
+            self.layout.check(selection)
+        return selection
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
+
+    def check_trailer(self, name: bytes) -> None:
+        """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""
+        hasher = xxhash.xxh3_128(name)
+        hasher.update(self.buffer)
+        if self.trailer is not None and (found := hasher.digest()) != self.trailer:
+            expected = self.trailer.hex()
+            message = "the shard was damaged in the cache, or is longer than the index says"
+            raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
+
+    def problems(self) -> Iterator[CorruptError]:
+        """Yield what is wrong with the form of the samples."""
+        decreasing = np.flatnonzero(self.table[1:] < self.table[:-1])
+        for place in decreasing.tolist():
+            low, high = int(self.table[place]), int(self.table[place + 1])
+            where = f"offset {place + 1}"
+            message, expected = "the offsets decrease", f"{low} or more"
+            yield CorruptError(message, file=self.file, place=where, found=high, expected=expected)
+        if len(decreasing):
+            return
+        for block in self._blocks():
+            yield from self._wrong(block)
+
+    def _wrong(self, samples: NDArray[np.int64]) -> Iterator[CorruptError]:
+        try:
+            self.select(samples, verify=True)
+        except CorruptError as error:
+            if len(samples) == 1:
+                yield error
+                return
+            for half in np.array_split(samples, 2):
+                yield from self._wrong(half)
+
+    def wrong_values(self) -> Iterator[CorruptError]:
+        """Yield the values, in samples whose form is right, that cannot be decoded. Columns that are never decoded are
+        left out."""
+        columns = [number for number, column in enumerate(self.layout.schema.columns) if not column.type.fixed_size]
+        for block in self._blocks():
+            located = self.layout.locate(rows_of(self.select(block, verify=False)), columns)
+            for number in columns:
+                column, extents = self.layout.schema.columns[number], located[number]
+                decode = value_decoder(column.type, column.name)
+                assert isinstance(extents, Values)
+                cuts = map(slice, extents.starts.tolist(), extents.stops.tolist())
+                for sample, value in zip(block.tolist(), map(self.buffer.__getitem__, cuts), strict=True):
+                    try:
+                        decode(value)
+                    except CorruptError as error:
+                        place = f"sample {sample}, column {column.name!r}"
+                        yield CorruptError(str(error), file=self.file, place=place)
+                    except UnsupportedError:
+                        columns = [other for other in columns if other != number]
+                        break
+
+    def _blocks(self) -> Iterator[NDArray[np.int64]]:
+        for start in range(0, self.samples, _BLOCK):
+            yield np.arange(start, min(start + _BLOCK, self.samples))
+
+
+def check_table(count_bytes: Buffer, first: int, last: int, *, count: int, size: int, file: str) -> None:
+    """Check the first 4 bytes of a shard, its first and last offset. Raise CorruptError."""
+    (found,) = struct.unpack("<I", count_bytes)
+    if found != count:
+        message = "the shard has not as many samples as the index says"
+        raise CorruptError(message, file=file, place="count", found=found, expected=count)
+    least = 4 * (count + 2)
+    if not least <= first <= size:
+        message, expected = "the first sample does not follow the table of offsets", f"{least} to {size}"
+        raise CorruptError(message, file=file, place="offset 0", found=first, expected=expected)
+    if last != size:
+        message = "the last sample does not end with the file"
+        raise CorruptError(message, file=file, place=f"offset {count}", found=last, expected=size)

@@ -1,0 +1,209 @@
+"""One row group as a shard of ours: made from the bytes of its column chunks when it is fetched.
+
+The shard is what the cache keeps, and what all processes map. 32 bytes follow it: the hash that names it in the cache,
+so that no shard is taken for another, and the XXH3-128 of the shard, so that a cached one is checked at memory speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from mdsx.errors import CorruptError, SampleError, UnsupportedError
+from mdsx.foreign.arrow import encode_batch, pa
+from mdsx.foreign.parquet.footer import Footer, open_file, readable
+from mdsx.foreign.parquet.metadata import UNCOMPRESSED
+from mdsx.foreign.parquet.text import AGAIN
+from mdsx.format import Encoded, Encoder, Range, Schema, ShardBuilder, ShardView
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+TRAILER_SIZE = 32
+MAX_SHARD_SIZE = 2**32
+"""The most bytes of a decoded row group: a few bytes of a hostile file may claim any number of them."""
+
+_BATCH_BYTES = 2**25  # decoded at once
+_FEWEST, _MOST = 64, 2**16  # rows decoded at once
+_FIRST = 1024  # rows whose sizes are measured
+_DECLARED = f"{AGAIN}: --column NAME=TYPE gives the column another type, without it has that of the file"
+
+
+def chosen_leaves(footer: Footer, schema: Schema) -> list[int]:
+    """Return the numbers of the column chunks that hold the columns of `schema`. Raise CorruptError."""
+    for column in schema.columns:
+        if column.name not in footer.leaves:
+            raise CorruptError(f"it has no column {column.name[:80]!r}", file=footer.file, place="schema")
+    return [leaf for column in schema.columns for leaf in footer.leaves[column.name]]
+
+
+def build_shard(
+    footer: Footer, group: int, schema: Schema, ranges: Sequence[Range], parts: Sequence[memoryview], name: bytes
+) -> list[Buffer]:
+    """Return the raw bytes of a row group with the columns of `schema`, in pieces.
+
+    `parts` are the bytes of the `ranges` of its column chunks, `name` the hash that names the result in the cache.
+    Raise CorruptError, with the column if possible, or UnsupportedError.
+    """
+    encoder, builder = Encoder(schema), ShardBuilder(schema, 2 * MAX_SHARD_SIZE)
+    file, place, size = footer.file, f"row group {group}", 0
+    if footer.rows(group) * schema.row_size > MAX_SHARD_SIZE:
+        raise _too_large(file, place)
+    try:
+        for batch in read_batches(footer, group, chosen_leaves(footer, schema), ranges, parts):
+            for encoded in _encode(encoder, batch, place, builder.samples, file):
+                builder.add(encoded)
+                size += _size(encoded) + encoded.samples * schema.row_size
+            if size > MAX_SHARD_SIZE:
+                raise _too_large(file, place)
+    except CorruptError:
+        for column in schema.columns if len(schema.columns) > 1 else ():
+            _try_alone(footer, group, column.name, ranges, parts)
+        raise
+    if builder.samples != footer.rows(group):
+        message = "its column chunks have another number of rows than the footer says"
+        raise CorruptError(message, file=file, place=place, found=builder.samples, expected=footer.rows(group))
+    shard = builder.pieces()
+    return [*shard, name, shard.digest()]
+
+
+def _too_large(file: str, place: str) -> UnsupportedError:
+    message, hint = "the row group is too large", "write it again with smaller row groups"
+    return UnsupportedError(message, file=file, place=place, expected="at most 4 GiB decoded", hint=hint)
+
+
+def mean_sizes(
+    footer: Footer, group: int, schema: Schema, ranges: Sequence[Range], parts: Sequence[memoryview]
+) -> dict[str, float]:
+    """Return how many bytes the values of each column have in the heap, on average over a row group's first rows."""
+    found = {}
+    for column in schema.columns:
+        encoder, leaves = Encoder(Schema((column,))), list(footer.leaves[column.name])
+        for batch in read_batches(footer, group, leaves, ranges, parts, most=_FIRST):
+            encoded = _encode(encoder, batch, f"row group {group}", 0, footer.file)
+            found[column.name] = sum(map(_size, encoded)) / max(batch.num_rows, 1)
+            break
+    return found
+
+
+def _size(encoded: Encoded) -> int:
+    return int(encoded.stops[-1]) if encoded.samples else 0
+
+
+def _try_alone(footer: Footer, group: int, name: str, ranges: Sequence[Range], parts: Sequence[memoryview]) -> None:
+    """Raise CorruptError, with the column's name, if this column cannot be decoded."""
+    try:
+        for _ in read_batches(footer, group, list(footer.leaves[name]), ranges, parts):
+            pass
+    except CorruptError as error:
+        place = f"row group {group}, column {name[:80]!r}"
+        raise CorruptError(error.message, file=footer.file, place=place) from None
+
+
+def read_batches(
+    footer: Footer,
+    group: int,
+    leaves: list[int],
+    ranges: Sequence[Range],
+    parts: Sequence[memoryview],
+    most: int = _MOST,
+) -> Iterator[Any]:
+    """Yield the record batches of some columns of a row group, of some 32 MiB and at most `most` rows each.
+
+    `parts` are the bytes of `ranges` of the file; each of the `leaves`, its column chunks, is in one of them. Raise
+    CorruptError or UnsupportedError.
+    """
+    claimed = int(footer.metadata.chunks[group, leaves, UNCOMPRESSED].sum())
+    rows = min(max(_BATCH_BYTES * footer.rows(group) // max(claimed, 1), _FEWEST), most)
+    with readable(footer.file, f"row group {group}"):
+        source = pa.PythonFile(_FetchedBytes(footer.offset, ranges, parts), mode="r")
+        opened = open_file(source, footer.parsed)
+        yield from opened.reader.iter_batches(rows, row_groups=[group], column_indices=leaves, use_threads=False)
+
+
+def _encode(encoder: Encoder, batch: Any, place: str, first: int, file: str) -> list[Encoded]:
+    """Encode a batch whose first row is row `first` of the row group `place`. Raise CorruptError for values that do not
+    fit the declared types."""
+    try:
+        return encode_batch(encoder, batch)
+    except SampleError as error:
+        at = f"{place}, after row {first}" + (f", {error.place}" if error.place else "")
+        raise CorruptError(
+            error.message,
+            file=file,
+            place=at,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint or _DECLARED,
+        ) from None
+
+
+class _FetchedBytes:
+    """The fetched ranges of a file, as a Python file. Reading any other byte is an error."""
+
+    closed = False
+
+    def __init__(self, size: int, ranges: Sequence[Range], parts: Sequence[memoryview]) -> None:
+        self._size, self._at = size, 0
+        self._parts = [(start, stop, part) for (start, stop), part in zip(ranges, parts, strict=True)]
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int = -1) -> memoryview:
+        first = self._at
+        last = self._size if count < 0 else min(first + count, self._size)
+        for start, stop, part in self._parts:
+            if start <= first and last <= stop:
+                self._at = last
+                return part[first - start : last - start]
+        raise OSError(f"bytes [{first}, {last}) belong to none of its column chunks")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def flush(self) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupView(ShardView):
+    """A row group's shard, with the XXH3-128 that follows it."""
+
+    hash: bytes = b""
+
+    @classmethod
+    def of(cls, raw: Buffer, *, name: bytes, schema: Schema, samples: int, file: str) -> GroupView:
+        """Parse the raw bytes that `build_shard` returned. Raise CorruptError if they are not those named `name`."""
+        view = memoryview(raw).cast("B").toreadonly()
+        if len(view) < TRAILER_SIZE or view[-TRAILER_SIZE:-16] != name:
+            raise CorruptError("the cached row group is damaged, or is another one", file=file)
+        shard = ShardView.parse(view[:-TRAILER_SIZE], file=file, schema=schema)
+        if shard.samples != samples:
+            message = "the cached row group has another number of rows"
+            raise CorruptError(message, file=file, found=shard.samples, expected=samples)
+        found = (shard.buffer, file, schema, shard.row_key, shard.rows_offset, shard.rows, shard.heap)
+        return cls(*found, {}, bytes(view[-16:]))
+
+    def verify(self) -> None:
+        """Raise CorruptError unless the shard is as it was made."""
+        found, expected = xxhash.xxh3_128_hexdigest(self.buffer), self.hash.hex()
+        if found != expected:
+            message = "the cached row group is damaged"
+            raise CorruptError(message, file=self.file, place="XXH3-128", found=found, expected=expected)

@@ -1,0 +1,46 @@
+"""Arrow tables -> a Parquet file in memory, with row groups of bounded size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mdsx.foreign.arrow import pa
+
+_MOST_ROWS = 2**20  # of a row group, as pyarrow's own
+
+
+class ParquetFile:
+    """A Parquet file of the `pyarrow.Schema` `schema` that is being made.
+
+    A row group has at most `group_size` bytes as Arrow holds them, or those of one table. Pages have checksums.
+    """
+
+    def __init__(self, schema: Any, *, group_size: int, compression: str, level: int | None) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self._sink, self._group_size = pa.BufferOutputStream(), group_size
+        self._writer = ParquetWriter(
+            self._sink, schema, compression=compression, compression_level=level, write_page_checksum=True
+        )
+        self._tables: list[Any] = []
+        self._rows = self._size = 0
+
+    def add(self, table: Any) -> None:
+        """Add rows. Raise pyarrow.ArrowException if Parquet cannot hold them."""
+        size = table.nbytes
+        if self._size + size > self._group_size or self._rows + table.num_rows > _MOST_ROWS:
+            self._end_group()
+        self._tables.append(table)
+        self._rows, self._size = self._rows + table.num_rows, self._size + size
+
+    def finish(self) -> memoryview:
+        """Return the whole file."""
+        self._end_group()
+        self._writer.close()
+        return memoryview(self._sink.getvalue())
+
+    def _end_group(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.concat_tables(self._tables), row_group_size=self._rows)
+        self._tables.clear()
+        self._rows = self._size = 0

@@ -1,0 +1,141 @@
+"""Where the values of columns are in the bytes of members: those of many members of one chunk at once.
+
+What is checked is the same as in a conversion, which reads value by value. Here, a ValueError, Refused or CorruptError
+only says that some value does not fit. The caller then reads the samples one by one, and finds which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.foreign.tars.values import NpyHeader, parse_npy_header, value_reader
+from mdsx.format import ColumnType, Object, dimensions_encoder, value_encoder
+
+_DIGITS = 18  # of a number that surely is an int64
+
+
+class Bytes(NamedTuple):
+    """Values whose bytes are in the tar: after `skipped` bytes of each member; `inline` bytes come before them."""
+
+    skipped: NDArray[np.int64] | int
+    inline: list[bytes] | None = None
+
+
+Spans = tuple[Sequence[int], Sequence[int]]
+"""Where the bytes of members begin in a chunk, and where they stop."""
+Locate = Callable[[bytes, Spans], Bytes]
+
+
+def value_locator(kind: ColumnType) -> Locate:
+    """Return a function that checks the members of a column whose values are not in rows of pointer shards, and says
+    where their values are. It raises ValueError, Refused or CorruptError."""
+    if kind.scalar:
+        return _inline_scalars(kind) if kind.shape is None else _Arrays(kind)
+    if kind.kind == "bytes":
+        return _files(kind.object)
+    return _texts if kind.kind == "text" else _documents(kind.object)
+
+
+def scalar_reader(kind: ColumnType) -> Callable[[bytes, Spans], NDArray[Any]]:
+    """Return a function that reads the members of a scalar column as stored items. It raises the same errors."""
+    limits = np.iinfo(kind.item_dtype) if kind.kind == "integer" else None
+    read, encode = value_reader(kind), value_encoder(kind)
+
+    def items(data: bytes, spans: Spans) -> NDArray[Any]:
+        pieces = _pieces(data, spans)
+        if limits is not None and all(map(bytes.isdigit, pieces)) and max(map(len, pieces)) <= _DIGITS:
+            numbers = np.array(list(map(int, pieces)), np.int64)
+            if limits.max >= numbers.max():
+                return numbers.astype(kind.item_dtype)
+        return np.frombuffer(b"".join(encode(read(piece)) for piece in pieces), kind.item_dtype)
+
+    return items
+
+
+def array_problem(kind: ColumnType, header: NpyHeader) -> str | None:
+    """Return why the items of a NumPy file cannot be read in place as values of a column; None if they can."""
+    if header.fortran and sum(size > 1 for size in header.shape) > 1:
+        return "its array is in Fortran order"
+    if header.dtype.newbyteorder("<") == kind.item_dtype and header.dtype != kind.item_dtype:
+        return "its array is big-endian"
+    if header.dtype != kind.item_dtype and not (kind.kind == "bool" and header.dtype == np.bool_):
+        return f"its array is of {header.dtype}, and the column of {kind.base}"
+    return None
+
+
+class _Arrays:
+    """Arrays in NumPy files. Many of them have the same header, which is parsed once."""
+
+    _KEPT = 1000
+
+    def __init__(self, kind: ColumnType) -> None:
+        self._kind, self._dimensions = kind, dimensions_encoder(kind)
+        self._known: dict[bytes, tuple[int, int, bytes]] = {}
+
+    def __call__(self, data: bytes, spans: Spans) -> Bytes:
+        skipped, inline = [], []
+        for start, stop in zip(*spans, strict=True):
+            size = 10 + int.from_bytes(data[start + 8 : start + 10], "little")  # of a header of version 1.0
+            head = data[start : min(start + size, stop)]
+            found = self._known.get(head) or self._parse(head, data[start:stop])
+            if found[1] != stop - start:
+                raise ValueError
+            skipped.append(found[0])
+            inline.append(found[2])
+        return Bytes(np.array(skipped, np.int64), inline if self._kind.stars else None)
+
+    def _parse(self, head: bytes, data: bytes) -> tuple[int, int, bytes]:
+        header = parse_npy_header(data)
+        if array_problem(self._kind, header):
+            raise ValueError
+        found = header.start, len(data), self._dimensions(header.shape)
+        if header.start == len(head) and len(self._known) < self._KEPT:
+            self._known[head] = found
+        return found
+
+
+def _inline_scalars(kind: ColumnType) -> Locate:
+    items = scalar_reader(ColumnType(kind.base))
+
+    def locate(data: bytes, spans: Spans) -> Bytes:
+        sizes = np.array(spans[1], np.int64) - np.array(spans[0], np.int64)
+        values = items(data, spans)
+        return Bytes(sizes, [value.tobytes() for value in values])
+
+    return locate
+
+
+def _files(base: Object) -> Locate:
+    def locate(data: bytes, spans: Spans) -> Bytes:
+        for offset, part in base.magic:
+            starts = [start + offset for start in spans[0]] if offset else spans[0]
+            if not all(map(data.startswith, repeat(part), starts, spans[1])):
+                raise ValueError
+        return Bytes(0)
+
+    return locate
+
+
+def _texts(data: bytes, spans: Spans) -> Bytes:
+    if not data.isascii():
+        for piece in _pieces(data, spans):
+            piece.decode()
+    return Bytes(0)
+
+
+def _documents(base: Object) -> Locate:
+    def locate(data: bytes, spans: Spans) -> Bytes:
+        for piece in _pieces(data, spans):
+            base.decode(memoryview(piece))
+        return Bytes(0)
+
+    return locate
+
+
+def _pieces(data: bytes, spans: Spans) -> list[bytes]:
+    return list(map(data.__getitem__, map(slice, *spans)))

@@ -1,0 +1,268 @@
+"""Group the members of a tar into samples, as WebDataset does, but without losing anything silently.
+
+- A member's key ends at the first dot after the last slash, as in WebDataset, or at the last dot. The rest of the name,
+  in lower case, is the extension: `a.b/c.SEG.png` has key `a.b/c` and extension `seg.png`, or, up to the last dot, key
+  `a.b/c.SEG` and extension `png`. A leading `./` belongs to the key.
+- The extension is the column, unless `rename` gives it another name. Several extensions may become one column.
+- Adjacent members with the same key are one sample. A key that occurs again later in its tar is an error.
+- Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so are the extensions and file names (`README`) in `drop`.
+  A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an error,
+  because a sample may lack it.
+- The holes of a sample's members are bounded by their stored bytes.
+
+Errors are yielded where they occur, so that a caller can continue after them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, shown
+from mdsx.foreign.tars.blocks import HOLES_RULE, most_holes, printable
+from mdsx.foreign.tars.members import TarMember
+from mdsx.format import BYTES, Schema
+
+KEY = "__key__"
+FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
+_ADJACENT = "a sample's members must be adjacent, as `tar --sort=name` packs them"
+SKIP = "--on-error skip leaves out the sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How members' names become keys and columns. `rename` maps a column to the extensions that become it."""
+
+    key_until: str = FIRST_DOT
+    rename: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(
+        cls,
+        key_until: str = FIRST_DOT,
+        rename: Mapping[str, str | Sequence[str]] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Names:
+        """Return the caller's options, checked. Raise UsageError."""
+        rename = rename or {}
+        if key_until not in (FIRST_DOT, LAST_DOT):
+            raise UsageError("key_until is unknown", found=shown(key_until), expected=f"{FIRST_DOT} or {LAST_DOT}")
+        renamed = {column: tuple(sorted({*map(_extension, _several(rename[column]))})) for column in sorted(rename)}
+        dropped = tuple(sorted({*_several(drop)}))
+        becomes: dict[str, str] = {}
+        for column, extensions in renamed.items():
+            if column == KEY:
+                raise UsageError(f"column {KEY!r} holds the samples' keys: nothing can be renamed to it")
+            Schema.from_columns({column: BYTES.name})  # refuses names that no column can have
+            if not extensions or not all(extensions):
+                raise UsageError("a column is renamed as NEW=OLD[;OLD...]", found=shown(f"{column}={rename[column]}"))
+            for extension in extensions:
+                if becomes.setdefault(extension, column) != column:
+                    raise UsageError(
+                        f"extension {extension!r} is renamed twice", found=f"{becomes[extension]}, {column}"
+                    )
+        for name in dropped:
+            if not name:
+                raise UsageError("drop has an empty name")
+            if _extension(name) in becomes:
+                raise UsageError(f"extension {name!r} is both renamed and dropped")
+        return cls(key_until, renamed, dropped)
+
+    def check_declared(self, declared: Iterable[str]) -> None:
+        """Raise UsageError if nothing can become one of the `declared` columns."""
+        columns, dropped = self.columns, self.dropped
+        for column in declared:
+            if column in self.rename:
+                continue
+            if column in columns:
+                hint = f"declare {columns[column]!r}"
+                raise UsageError(f"column {column!r} is declared, but renamed to {columns[column]!r}", hint=hint)
+            if column in dropped:
+                raise UsageError(f"column {column!r} is declared, but dropped")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return the column of each extension that is renamed."""
+        return {extension: column for column, extensions in self.rename.items() for extension in extensions}
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Return the file names and extensions that are dropped."""
+        return frozenset((*self.drop, *map(_extension, self.drop)))
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Return the key and the extension of a member's name; the extension may be empty."""
+        folder, slash, base = name.rpartition("/")
+        if self.key_until == FIRST_DOT:
+            stem, _, extension = base.partition(".")
+        else:
+            stem, dot, extension = base.rpartition(".")
+            stem, extension = (stem, extension) if dot else (base, "")
+        return folder + slash + stem, extension.lower()
+
+    def unused(self, members: Iterable[str]) -> list[str]:
+        """Return a sentence for each dropped name and each renamed column that matches none of the `members`."""
+        files = {name.rpartition("/")[2] for name in members if not is_hidden(name)}
+        extensions = dict.fromkeys(self.split(name)[1] for name in sorted(files))
+        known = f"there are {', '.join(filter(None, extensions))}"[:300]
+        return [
+            *(f"--drop {name}: no member has this extension or file name; {known}"
+              for name in self.drop if name not in files and _extension(name) not in extensions),
+            *(f"--rename {column}={';'.join(old)}: no member has such an extension; {known}"
+              for column, old in self.rename.items() if not extensions.keys() & set(old)),
+        ]  # fmt: skip
+
+
+def is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
+
+
+def _several(names: str | Sequence[str]) -> list[str]:
+    return names.split(";") if isinstance(names, str) else list(names)
+
+
+def _extension(name: str) -> str:
+    return name.removeprefix(".").lower()
+
+
+# --- grouping
+
+
+_PLAIN = Names()
+
+
+@dataclass(frozen=True, slots=True)
+class TarSample:
+    """A key and its members by column. `torn`: damage after the sample may have destroyed some of them."""
+
+    key: str
+    members: dict[str, TarMember]
+    torn: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    key: str
+    members: dict[str, TarMember] = field(default_factory=dict)
+    problem: SampleError | None = None
+    stored: int = 0
+    holes: int = 0
+
+    def add(self, column: str, member: TarMember) -> None:
+        self.members[column] = member
+        self.holes += member.holes
+        self.stored += len(member.data) - member.holes
+
+    def refuse(self, problem: SampleError) -> None:
+        """Make this group an error. Only its first problem is kept."""
+        self.problem = problem
+        self.members.clear()
+
+    def finish(self, *, torn: bool = False) -> TarSample | SampleError:
+        return self.problem or TarSample(self.key, self.members, torn)
+
+
+def group_samples(
+    items: Iterable[TarMember | CorruptError], *, file: str, names: Names = _PLAIN, way_out: str = SKIP
+) -> Iterator[TarSample | MdsxError]:
+    """Yield the samples of a tar, and an error for each invalid sample and each damaged place."""
+    groups = Grouper(file, names, way_out=way_out)
+    for item in items:
+        if isinstance(item, CorruptError):
+            yield item
+            if sample := groups.tear():
+                yield sample
+        elif sample := groups.take(item):
+            yield sample
+    if sample := groups.finish():
+        yield sample
+
+
+class Grouper:
+    """Groups the members of the tar `file` into samples, one member after the other.
+
+    `seen`: the keys of all samples up to now. `way_out`: a hint on how to leave out a sample, if that is possible.
+    """
+
+    def __init__(self, file: str, names: Names = _PLAIN, *, way_out: str = SKIP) -> None:
+        self.seen: set[str] = set()
+        self._file, self._names, self._way_out = file, names, way_out
+        self._columns, self._dropped = names.columns, names.dropped
+        self._group: _Group | None = None
+        self._after_damage = False  # the damage may have destroyed the beginning of the next sample
+
+    @property
+    def key(self) -> str | None:
+        """Return the key of the sample whose members are being taken."""
+        return self._group.key if self._group else None
+
+    def finish(self) -> TarSample | SampleError | None:
+        """Return the last sample, or the error of an invalid one; None if there is none."""
+        group, self._group = self._group, None
+        return group.finish() if group else None
+
+    def tear(self) -> TarSample | SampleError | None:
+        """Return the sample before a damaged place."""
+        group, self._group, self._after_damage = self._group, None, True
+        return group.finish(torn=True) if group else None
+
+    def take(self, member: TarMember) -> TarSample | SampleError | None:
+        """Take the next member. Return the sample before it, if it begins another one."""
+        key, extension = self._names.split(member.name)
+        base = member.name.rpartition("/")[2]
+        if is_hidden(member.name) or extension in self._dropped or base in self._dropped:
+            return None
+        problem, hint = member.problem or _name_problem(member.name, extension), member.hint
+        if problem:
+            hint = "; ".join(filter(None, (hint, self._leave_out(member.name, extension))))
+        group, finished = self._group, None
+        if group is None or key != group.key:
+            finished = group.finish() if group else None
+            group = self._group = _Group(key)
+            if key in self.seen:
+                problem = problem or f"duplicate key: the tar has an earlier sample {printable(key)}"
+                hint = hint or _ADJACENT
+            self.seen.add(key)
+            if self._after_damage:
+                problem = problem or "follows damage that may have destroyed the beginning of the sample"
+                self._after_damage = False
+        if group.problem:
+            return finished
+        column = self._columns.get(extension, extension)
+        if not problem and column in group.members:
+            problem, hint = self._twice(column, group.members[column], member)
+        if not problem:
+            group.add(column, member)
+            if group.holes > most_holes(group.stored):
+                problem = f"sample is sparse: {group.holes:,} bytes of holes, but only {group.stored:,} are stored"
+                hint = f"a sample's holes may have {HOLES_RULE}: pack it without --sparse"
+        if problem:
+            group.refuse(SampleError(problem, file=self._file, place=member.place, hint=hint or None))
+        return finished
+
+    def _leave_out(self, name: str, extension: str) -> str:
+        """Return a hint on how to leave out members like this one, or their samples."""
+        what = extension or name.rpartition("/")[2]
+        drop = f"--drop {shlex.quote(what)} leaves out members like it" if what and what.isprintable() else ""
+        return "; ".join(filter(None, (drop, self._way_out)))
+
+    def _twice(self, column: str, before: TarMember, member: TarMember) -> tuple[str, str]:
+        """Return the problem of two members of a sample that become one column, and the way out."""
+        first, second = (self._names.split(each.name)[1] for each in (before, member))
+        if first == second:
+            return f"sample has column {printable(column)} twice", self._way_out
+        problem = f"sample has column {printable(column)} twice: {printable(first)} and {printable(second)} become it"
+        return problem, "; ".join(filter(None, (f"--drop {shlex.quote(second)} leaves one out", self._way_out)))
+
+
+def _name_problem(name: str, extension: str) -> str | None:
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            return "name is not UTF-8"
+    if name.endswith("/"):
+        return "is a file, although its name ends in a slash: it has no extension, so no column"
+    return None if extension else "has no extension, so no column"

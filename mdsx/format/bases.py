@@ -1,0 +1,17 @@
+"""All base types, by name. A family of values that is new has its line here."""
+
+from __future__ import annotations
+
+from mdsx.format.families import binary, floats, integers, json_text, message_pack, text
+from mdsx.format.families.record import Base, Number, Object
+
+BASES: dict[str, Base] = {
+    base.name: base for family in (integers, floats, binary, text, json_text, message_pack) for base in family.BASES
+}
+NUMBERS = {name: base for name, base in BASES.items() if isinstance(base, Number)}
+OBJECTS = {name: base for name, base in BASES.items() if isinstance(base, Object)}
+PICTURES = tuple(base for base in OBJECTS.values() if base.magic)
+PYTHON = {base.python: base for base in BASES.values() if base.python is not None}
+"""Python type -> the base for its values where none is declared."""
+EXTENSIONS = {extension: base for base in BASES.values() for extension in base.extensions}
+"""File extension in a tar -> the base of such members where none is declared."""

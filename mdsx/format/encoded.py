@@ -1,0 +1,92 @@
+"""Samples as they are stored, before they are in a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format.rows import LARGE_SAMPLE, checksums, cut, row_checksums
+
+_LARGE_PIECE = 2**12  # values from this size on are not joined with their neighbours first
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Encoded samples, in order. V is the number of variable-size columns."""
+
+    samples: int
+    fixed: list[NDArray[Any]]
+    """The stored items of each fixed-size column, [samples, *shape]."""
+    lengths: NDArray[np.uint32]
+    """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
+    heap: Heap
+    stops: NDArray[np.int64]
+    """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
+
+
+class Block(NamedTuple):
+    """Successive samples, to be put into rows. Their numbers begin with `start` in `Encoded`, with `first` in the
+    shard."""
+
+    start: int
+    first: int
+    rows: NDArray[np.uint8]
+    """[n, size], complete but for the checksums."""
+    begin: int
+    """Where in `Encoded` the heap bytes of the first one begin."""
+    stops: NDArray[np.int64]
+    """[n]: where the heap bytes of each end, from `begin` on."""
+
+
+class Heap(Protocol):
+    """The variable-size values of encoded samples."""
+
+    @property
+    def data(self) -> memoryview:
+        """The heap bytes of all samples, back to back."""
+
+    def add(self, block: Block) -> tuple[Sequence[bytes | memoryview], NDArray[np.uint64]]:
+        """Return the heap bytes of a block, in pieces, and the checksums of its samples."""
+
+
+class PieceHeap:
+    """Values that are an object each, `width` of them for each sample; b"" for null."""
+
+    def __init__(self, pieces: Sequence[bytes], width: int) -> None:
+        self.pieces, self._width = pieces, width
+
+    @property
+    def data(self) -> memoryview:
+        return memoryview(b"".join(self.pieces))
+
+    def add(self, block: Block) -> tuple[Sequence[bytes | memoryview], NDArray[np.uint64]]:
+        width, start, (count, size), total = self._width, block.start, block.rows.shape, int(block.stops[-1])
+        pieces = self.pieces[start * width : (start + count) * width]
+        if total < _LARGE_PIECE * len(pieces):
+            heap = b"".join(pieces)
+            each, parts = pieces if width == 1 else cut(heap, block.stops), [heap]
+        else:
+            parts = list(pieces) if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
+            each = parts
+        return parts, row_checksums(block.rows.reshape(-1), size, each, heap_size=total, first=block.first)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedHeap:
+    """Values back to back in memory that does not change."""
+
+    data: memoryview
+    join: Callable[[NDArray[np.uint8], memoryview, NDArray[np.int64]], Sequence[bytes]]
+    """(bytes of n rows [n, size], the rows' heap bytes, where those of each end) -> each row with its heap bytes."""
+
+    def add(self, block: Block) -> tuple[Sequence[bytes | memoryview], NDArray[np.uint64]]:
+        rows, stops, total = block.rows, block.stops, int(block.stops[-1])
+        heap = self.data[block.begin : block.begin + total]
+        if total < LARGE_SAMPLE * len(rows):
+            return [heap], checksums(self.join(rows[:, 8:], heap, stops), first=block.first)
+        each = cut(heap, stops)
+        return [heap], row_checksums(rows.reshape(-1), rows.shape[1], each, heap_size=total, first=block.first)

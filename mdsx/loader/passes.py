@@ -1,0 +1,167 @@
+"""A pass of a loader: its batches are made ahead, counted and logged when they are handed out, and explained if they
+fail."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+from weakref import WeakSet, ref
+
+from mdsx.base.process import at_fork
+from mdsx.base.progress import StatusLine
+from mdsx.errors import CorruptError
+from mdsx.loader.ahead import Ahead
+from mdsx.loader.assembly import PartialBatch, failed_in_collate, failed_in_transform
+from mdsx.loader.reading import Reading
+from mdsx.loader.stats import Stats
+from mdsx.stream import Cursor, Iteration, Meter, Run, Steps, Task, check_skipped, failed_in_planning, first_task
+
+_log = logging.getLogger("mdsx")
+
+_FAILURES = 3  # of one batch in a row, until the error says how to skip it
+_RECENT = 20  # statistics that the progress line remembers, one for each time it is written
+
+
+class Host(Protocol):
+    """What a pass needs of its loader."""
+
+    _reading: Reading
+    _run: Run
+    _ahead: Ahead
+    _meter: Meter
+    _finish: Callable[[Any], Any] | None
+    _progress: bool
+
+    def stats(self) -> Stats: ...
+    def _replace_pass(self, iteration: Iteration, made: Pass) -> None: ...
+    def _agree(self, steps: Steps, cursor: Cursor) -> None: ...
+
+
+class Pass:
+    """The batches of one iteration of `loader`. In a forked child it has none of its threads."""
+
+    def __init__(self, loader: Host, part: tuple[int, int]) -> None:
+        """`part`: the rank and the number of ranks, as they are when the iteration begins."""
+        self._made: Generator[Any, None, None] | None = None
+        self._line: StatusLine | None = None
+        self._loader, self.part = loader, part
+        self.steps: Steps = loader._reading.steps(loader._meter.counters, part)
+        _alive.add(self)
+
+    def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+        loader = self._loader
+        loader._replace_pass(iteration, self)
+        loader._meter.begin()
+        reading = loader._reading
+        self.steps = steps = reading.steps(loader._meter.counters, self.part)  # a state may have changed the order
+        loader._agree(steps, cursor)
+        if loader._progress and reading.warns:
+            self._line = _status(loader, steps, loader._run.epoch_of(cursor))
+        self._made = loader._ahead.batches(reading, steps, cursor, loader._meter)
+        return self._handed_out(self._made)
+
+    def _handed_out(self, made: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
+        """Yield tasks and their batches as they are handed out; count them, and log the samples left out of them."""
+        loader, steps, rank = self._loader, self.steps, self.part[0]
+        meter, finish, most = loader._meter, loader._finish, loader._reading.spec.max_skipped
+        for task, batch in made:
+            share = steps.share(task, rank)
+            skipped: tuple[str, ...] = ()
+            if type(batch) is PartialBatch:
+                batch, skipped = batch
+                check_skipped(most, meter, share, skipped)
+                for line in skipped:
+                    _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
+                meter.skipped += len(skipped)
+            meter.samples += share - len(skipped)
+            meter.batches += 1
+            yield task, batch if finish is None else finish(batch)
+
+    def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
+        if times >= _FAILURES and isinstance(error, Exception) and not failed_in_planning(error):
+            with suppress(Exception):  # the advice costs reads, and storage may fail again
+                error.add_note(self._way_past(error, cursor))
+
+    def _way_past(self, error: Exception, cursor: Cursor) -> str:
+        reading, task = self._loader._reading, first_task(self.steps, cursor)
+        here, after = reading.state(cursor), reading.state(task.after)
+        changed = {name: after[name] for name in ("epoch", "position", "groups") if after.get(name) != here.get(name)}
+        cured = _skip_cures(reading, error, task, self.steps)
+        skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
+        return (
+            f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "
+            "position after it, on every rank: "
+            f"loader.load_state_dict({{**loader.state_dict(), {str(changed)[1:-1]}}})"
+        )
+
+    def close(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_made", None) is not None or getattr(self, "_line", None) is not None:
+            self.close()
+
+
+def progress(steps: Steps, epoch: int, loader: Host) -> str:
+    """Return how many of an epoch's batches were handed out, if that is known."""
+    run = loader._run
+    try:
+        total = steps.count(run.start_of(epoch))
+        done = total - steps.count(run.cursor) if run.epoch == epoch else total
+    except TypeError:  # in groups
+        return ""
+    return f"{done:,}/{total:,} batches, "
+
+
+def _status(loader: Host, steps: Steps, epoch: int) -> StatusLine:
+    """Return the line of a pass; it must not keep the loader alive."""
+    weak, recent = ref(loader), deque([loader.stats()], maxlen=_RECENT)
+
+    def text() -> str:
+        here = weak()
+        if here is None:
+            return ""
+        recent.append(here.stats())
+        return f"epoch {epoch}: {progress(steps, epoch, here)}{recent[-1] - recent[0]}"
+
+    return StatusLine(text)
+
+
+def _skip_cures(reading: Reading, error: Exception, task: Task, steps: Steps) -> bool:
+    """Return whether on_error="skip" would leave out what raised `error`."""
+    if reading.spec.on_error == "skip" or failed_in_collate(error):
+        return False
+    if failed_in_transform(error):
+        return True
+    if not isinstance(error, CorruptError):
+        return False
+    reader = reading.reader(steps)
+    try:  # samples may be damaged, or the whole shard wrong
+        reader.read_undamaged(task)
+    except Exception:
+        return False
+    finally:
+        reader.close()
+    return True
+
+
+_alive: WeakSet[Pass] = WeakSet()
+_of_the_parent: list[Any] = []
+
+
+def _forget_in_child() -> None:
+    """Keep what the parent's passes prepare for ever: ending it here would end the parent's workers."""
+    for each in _alive:
+        _of_the_parent.append(each._made)
+        each._made = each._line = None
+
+
+at_fork(after_in_child=_forget_in_child)

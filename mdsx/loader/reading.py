@@ -1,0 +1,269 @@
+"""What a run reads, and in which order: a RunSpec opened, with what a state or `reweight` changed.
+
+It has no cursor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mdsx.base.process import Counters
+from mdsx.base.warn import warn
+from mdsx.datasets import Dataset, Mixture, add_phase
+from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
+from mdsx.loader.assembly import check_empty
+from mdsx.loader.collation import VALID
+from mdsx.loader.making import BatchMaker
+from mdsx.loader.spec import RunSpec, course_of, view_of
+from mdsx.order import (
+    ORDER_VERSION,
+    AllSamples,
+    Course,
+    MixtureCourse,
+    Phases,
+    Tick,
+    Weight,
+    shared_lanes,
+    small_cache,
+)
+from mdsx.shards import View
+from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, Cut, OrderIdentity, Pace, RankReader, SampleInfo, Steps
+
+_log = logging.getLogger("mdsx")
+
+_TOGETHER_BYTES = 2**21
+_TOGETHER = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The samples of a run in their order, as it is now. A state or `reweight` leads to another one."""
+
+    spec: RunSpec
+    view: View
+    course: Course
+    batcher: Batcher
+    maker: BatchMaker
+    info: SampleInfo | None
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Reading:
+        """Open what `spec` reads. Raise UsageError for arguments that do not fit the dataset."""
+        view = view_of(spec.dataset, spec.columns)
+        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples)
+        if isinstance(spec.seed, bool):
+            raise UsageError("seed must be an integer", found=shown(spec.seed))
+        return cls._of(spec, view, course)
+
+    @classmethod
+    def _of(cls, spec: RunSpec, view: View, course: Course) -> Reading:
+        info = None
+        if spec.random_transform is not None or spec.info_column is not None:
+            seeds = spec.random_transform is not None
+            info = SampleInfo(view, course.epoch_samples, int(spec.seed), column=spec.info_column, seeds=seeds)
+        batcher = spec.batching.batcher(view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle))
+        packing = None
+        if spec.collate_fn is None:
+            packing = spec.batching.packing(view.schema, spec.info_column)
+        if (
+            spec.uneven == "repeat"
+            and not (spec.transform or spec.random_transform or spec.collate_fn)
+            and any(column.name == VALID for column in view.schema.columns)
+        ):
+            raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
+        maker = BatchMaker(
+            spec.backend,
+            view.schema,
+            spec.transform or spec.random_transform,
+            spec.collate_fn,
+            spec.uneven,
+            spec.on_error,
+            packing,
+        )
+        return cls(spec, view, course, batcher, maker, info)
+
+    def respecified(self, spec: RunSpec) -> Reading:
+        """Return the same samples in the same order, as a loader with `spec` reads them."""
+        return Reading._of(spec, self.view, self.course)
+
+    def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
+        """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
+        rank, ranks = self.spec.ranks.part if part is None else part
+        return self.batcher.steps(self.course, Cut(self.spec.rows, rank, ranks, self.spec.drop_last), counters)
+
+    # --- states
+
+    @property
+    def identity(self) -> OrderIdentity:
+        """Return what the order depends on, beside epoch and position."""
+        course, dataset = self.course, self.spec.dataset
+        mixture = dataset if isinstance(dataset, Mixture) else None
+        return OrderIdentity(
+            order_version=ORDER_VERSION,
+            seed=int(self.spec.seed),
+            lanes=course.lanes,
+            shuffle_block=course.shuffle_block,
+            shuffle=bool(self.spec.shuffle),
+            fingerprint=dataset.fingerprint,
+            epoch_samples=course.epoch_samples,
+            samples=course.samples,
+            phases=self.phases,
+            schedule=mixture.phases if mixture is not None else (),
+            run=mixture.run if mixture is not None else None,
+            components=mixture.components if mixture is not None else (),
+        )
+
+    @property
+    def phases(self) -> Phases:
+        """Return a mixture's weights, each with its first tick; else nothing."""
+        return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
+
+    def state(self, cursor: Cursor) -> dict[str, Any]:
+        """Return the state of a run at `cursor`."""
+        return self.batcher.state(self.identity, self.course, cursor)
+
+    def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
+        """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
+        reading = self.at_snapshot(state)
+        cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
+        return replace(reading.with_phases(phases), batcher=batcher), cursor
+
+    def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
+        """Return the same with these proportions of a mixture's components from `cursor` on, up to the next entry of
+        its schedule."""
+        mixture = self.spec.dataset
+        if not isinstance(mixture, Mixture):
+            raise UsageError("only a mixture can be reweighted", found=type(mixture).__name__)
+        reached = self.reached(cursor)
+        return self.with_phases(add_phase(self.phases, reached, mixture.weights(proportions)))
+
+    def reached(self, cursor: Cursor) -> Tick:
+        """Return the first tick whose order may still change in a run that is at `cursor`."""
+        return self.batcher.reached(self.course, cursor)
+
+    def with_phases(self, phases: Phases) -> Reading:
+        """Return the same in the order with these phases."""
+        if not isinstance(self.course, MixtureCourse) or phases == self.phases:
+            return self
+        return replace(self, course=self.course.with_phases(phases))
+
+    def at_snapshot(self, state: object) -> Reading:
+        """Return this; or, if the state was saved before parts were appended to the dataset, the same of the snapshot
+        that the state is of.
+
+        Only a whole dataset finds its snapshot: the state of a selection or a mixture does not say which it was. A
+        dataset that was opened as a snapshot stays that.
+        """
+        dataset, fingerprint = self.spec.dataset, state.get("fingerprint") if isinstance(state, Mapping) else None
+        if not isinstance(dataset, Dataset) or not isinstance(fingerprint, str) or fingerprint == dataset.fingerprint:
+            return self
+        excerpt = dataset.excerpt
+        if excerpt.sides or excerpt.subset.name or excerpt.shards.is_pinned:
+            return self
+        try:
+            shards = excerpt.shards.at_snapshot(fingerprint)
+        except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
+            return self
+        kept = dataset.with_excerpt(replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
+        return Reading.of(replace(self.spec, dataset=kept, batching=self.spec.batching.of_first(len(kept))))
+
+    def log_snapshot(self, whole: Reading) -> None:
+        """Log on rank 0 if a run continues with this snapshot of the dataset that `whole` reads."""
+        if self.warns and self.course.samples < whole.course.samples:
+            _log.warning(
+                "%s: the state was saved when the dataset had %d samples; the run continues with this snapshot, %s, "
+                "and does not read what was appended since (there are %d samples now)",
+                self.view.excerpts[0].shards.storage.url,
+                self.course.samples,
+                self.spec.dataset.fingerprint,
+                whole.course.samples,
+            )
+
+    # --- reading
+
+    def reader(
+        self,
+        steps: Steps,
+        workers: int = 0,
+        *,
+        pace: Pace | None = None,
+        views: bool | None = None,
+        stand_in: bool | None = None,
+    ) -> RankReader:
+        """Return a reader of this rank's part of batches, for this process or `workers` others.
+
+        `views`: encoded bytes as memory views; default `zero_copy`. `stand_in`: a sample for a rank without any;
+        default: if the maker needs it.
+        """
+        spec, maker = self.spec, self.maker
+        return RankReader(
+            self.view,
+            self.course,
+            steps,
+            spec.ranks.part[0],
+            pace=pace,
+            processes=spec.ranks.here * max(workers, 1),
+            views=spec.zero_copy if views is None else views,
+            stored=maker.takes_stored,
+            stand_in=maker.needs_stand_ins if stand_in is None else stand_in,
+            skip=spec.on_error == "skip",
+            info=self.info,
+        )
+
+    def check_empty(self, tick: Tick) -> None:
+        """Raise UsageError if the batch that `collate_fn` makes of the sample at `tick` cannot be cut to 0 samples."""
+        assert self.spec.collate_fn is not None
+        ticks = np.array([tick])
+        shards, samples = self.course.locate(ticks)
+        samples = self.view.stored(shards, samples)
+        places, groups = self.view.by_shard(shards, samples)
+        try:
+            found = [(shard, self.view.select(shard, group)) for shard, group in groups]
+            (columns,) = self.view.gather(found, places, [1])
+        except CorruptError:
+            if self.spec.on_error == "skip":  # its own batch handles it
+                return
+            raise
+        added = NOTHING_ADDED if self.info is None else self.info.of(ticks, shards, samples)
+        positions = ticks % self.course.epoch_samples
+        batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
+        check_empty(self.view.schema, batch, self.maker.transform, self.spec.collate_fn)
+
+    @property
+    def warns(self) -> bool:
+        """Return whether this process warns for all that would do the same."""
+        return self.spec.ranks.process[0] == 0
+
+    def warn_of_costs(self, steps: Steps) -> None:
+        """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
+        if not self.warns:
+            return
+        view, course, ranks = self.view, self.course, steps.world_size
+        shards = int(np.count_nonzero(view.counts))
+        here = self.spec.ranks.here
+        for advice in (
+            small_cache(course, view.cache_limit, view.bytes_of, shards=shards, ranks_here=here, world_size=ranks),
+            shared_lanes(course, steps.period, ranks),
+        ):
+            if advice is not None:
+                warn(advice)
+
+    def batch_bytes(self, steps: Steps) -> int:
+        """Return the average bytes of a batch, at least 1; of packed ones, the most."""
+        if self.maker.packing is not None:
+            return self.spec.rows * self.maker.packing.row_bytes
+        return max(self.view.sample_bytes * steps.step_samples // steps.world_size, 1)
+
+    def together(self, steps: Steps) -> int:
+        """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
+        return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(steps))
+
+
+def batches_together(batch_bytes: int) -> int:
+    """Return how many batches of that size are handed over together."""
+    return min(max(_TOGETHER_BYTES // batch_bytes, 1), _TOGETHER)

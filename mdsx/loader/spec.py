@@ -1,0 +1,148 @@
+"""RunSpec: what the user gave to a loader, as one value; and how a dataset, its view and its course are opened."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any
+
+from mdsx.datasets import Dataset, Mixture
+from mdsx.errors import UsageError, shown
+from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
+from mdsx.loader.collation import Uneven
+from mdsx.loader.ranks import Ranks
+from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle
+from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.storage import StorageOptions
+from mdsx.storage.cache import Cache, CacheLike
+from mdsx.stream import SAMPLES, Batching, checked_share
+
+_CONNECTIONS = 32  # about as many as samples of a first batch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunSpec:
+    """A run: what is read, in which order, and what its batches are. `mdsx.Loader` describes each field.
+
+    `ranks` is where the ranks come from: they are looked up when an iteration begins. `backend` makes arrays.
+    """
+
+    dataset: Dataset | Mixture
+    columns: ColumnChoice | None
+    seed: int
+    shuffle: bool | Shuffle
+    epoch_samples: int | None
+    transform: Transform | None
+    random_transform: Transform | None
+    info_column: str | None
+    zero_copy: bool
+    ranks: Ranks
+    backend: ArrayBackend
+    batching: Batching = SAMPLES
+    batch_size: int | None = None
+    epoch_steps: int | None = None
+    drop_last: bool = True
+    collate_fn: Collate | None = None
+    uneven: Uneven = "empty"
+    on_error: OnError = "raise"
+    max_skipped: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shuffle, bool | Shuffle):
+            raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(self.shuffle))
+        for name in ("transform", "random_transform"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise UsageError(f"{name} must be a function of a sample", found=shown(given))
+        if self.transform is not None and self.random_transform is not None:
+            raise UsageError("a sample has one transform", hint="give transform= or random_transform=, not both")
+        if self.transform is not None and _takes_two(self.transform):
+            raise UsageError(
+                "transform is called with a sample only, and this one takes two arguments",
+                hint="give it as random_transform=: it is called with the sample and a NumPy generator",
+            )
+        if self.uneven not in ("empty", "repeat"):
+            raise UsageError("uneven must be 'empty' or 'repeat'", found=shown(self.uneven))
+        if self.on_error not in ("raise", "skip"):
+            raise UsageError("on_error must be 'raise' or 'skip'", found=shown(self.on_error))
+        checked_share(self.max_skipped, self.on_error)
+        _ = self.rows  # which checks what belongs together
+
+    @property
+    def rows(self) -> int:
+        """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
+        return self.batching.rows(
+            self.batch_size, epoch_steps=self.epoch_steps, collate=self.collate_fn, uneven=self.uneven
+        )
+
+    def __repr__(self) -> str:
+        """Return what a loader or dataset shows of it."""
+        batching = f", batching={shown(self.batching)}" if self.batching is not SAMPLES else ""
+        return f"{self.dataset!r}, seed={self.seed}, shuffle={bool(self.shuffle)}{batching}"
+
+
+def opened(
+    dataset: str | os.PathLike[str] | Dataset | Mixture, cache: CacheLike, storage_options: StorageOptions | None
+) -> Dataset | Mixture:
+    """Open a dataset if it is a URL, and read it through `cache`. Raise UsageError for arguments that do not fit."""
+    if isinstance(dataset, Dataset | Mixture):
+        if storage_options is not None:
+            kind = type(dataset).__name__
+            raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
+        return dataset.with_cache(Cache.of(cache))
+    return Dataset.of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options))
+
+
+def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> View:
+    """Return what a run reads of `dataset`."""
+    if isinstance(dataset, Mixture):
+        return dataset.view(columns)
+    return View([dataset.batched if columns is None else dataset.batched.choose(columns)])
+
+
+def course_of(
+    dataset: Dataset | Mixture,
+    view: View,
+    seed: int,
+    shuffle: bool | Shuffle,
+    epoch_samples: int | None,
+) -> Course:
+    """Return the course of a run that reads `view` of `dataset`. Raise UsageError for invalid arguments."""
+    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
+    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
+    if epoch_samples is None and isinstance(dataset, Mixture):
+        epoch_samples = dataset.epoch_samples
+    if not isinstance(dataset, Mixture) or not dataset.phases:
+        order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
+        return DatasetCourse(order, epoch_samples)
+    if not shuffle:
+        raise UsageError(
+            "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
+        )
+    counts = [excerpt.subset.counts for excerpt in view.excerpts]
+    (_, weights), *later = dataset.phases
+    order_of_all = MixtureOrder(
+        counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
+    )
+    return MixtureCourse(order_of_all, view.firsts, epoch_samples)
+
+
+def checked_batching(batching: object) -> Batching:
+    """Return the batching that was given; batches of samples for None. Raise UsageError for anything else."""
+    if batching is None:
+        return SAMPLES
+    if isinstance(batching, type) or not isinstance(batching, Batching):
+        raise UsageError("batching must be an mdsx.Pack or an mdsx.MaxTokens", found=shown(batching))
+    return batching
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Return whether a function has exactly two required positional parameters."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is Parameter.empty for each in parameters) == 2

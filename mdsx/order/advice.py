@@ -1,0 +1,107 @@
+"""Advice about lanes and caches: which fit a job, what they cost, and what a node needs room for. It does no I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mdsx.base.sizes import format_size
+from mdsx.order.course import MAX_BATCH, MAX_WORLD_SIZE, Course, lane_spread
+from mdsx.order.limits import MAX_LANES, integer
+
+LOOK_AHEAD = 2**30
+"""Bytes of shards that a process brings ahead of their need, at most."""
+
+_SHARDS_AHEAD = 64  # more gain nothing
+_MOST_LANES = 8192
+
+
+def better_lanes(global_batch_size: int, *, lanes: int, world_size: int) -> int:
+    """Return the number of lanes nearest to `lanes` that keeps each rank on its own: a divisor of the global batch size
+    that divides, or is divided by, the world size. (1 always is.)
+    """
+    integer(global_batch_size, "global_batch_size", 1, MAX_BATCH)
+    integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
+    most = min(global_batch_size, 4 * integer(lanes, "lanes", 1, MAX_LANES))
+    fits = [n for n in range(1, most + 1) if keeps_apart(n, global_batch_size, world_size)]
+    return min(fits, key=lambda n: (abs(math.log(n / lanes)), -n))
+
+
+def keeps_apart(lanes: int, global_batch_size: int, world_size: int) -> bool:
+    """Return whether these lanes keep each rank on its own in every step."""
+    return global_batch_size % lanes == 0 and (lanes % world_size == 0 or world_size % lanes == 0)
+
+
+def lanes_for_nodes(global_batch_size: int, *, lanes: int, world_size: int, nodes: int) -> int:
+    """Return a number of lanes near `lanes` that keeps the nodes apart, and if possible the ranks."""
+    near = [better_lanes(global_batch_size, lanes=lanes, world_size=size) for size in (world_size, nodes)]
+    return min(near, key=lambda number: lane_spread(global_batch_size, lanes=number, world_size=nodes))
+
+
+def fitting_lanes(global_batch_size: int, *, world_size: int, nodes: int) -> list[int]:
+    """Return the numbers of lanes, ascending, that keep each rank on its own and are multiples of the number of nodes.
+    If there is none, return the one nearest to the number of ranks that keeps them apart."""
+    most = min(global_batch_size, max(_MOST_LANES, nodes))
+    found = [n for n in range(nodes, most + 1, nodes) if keeps_apart(n, global_batch_size, world_size)]
+    return found or [better_lanes(global_batch_size, lanes=world_size, world_size=world_size)]
+
+
+def own_lanes(lanes: int, *, ranks_here: int, world_size: int) -> int:
+    """Return how many lanes the ranks of a node read."""
+    return min(ranks_here * -(-lanes // world_size), lanes)
+
+
+def room_ahead(block: float, largest: float, spare: float | None = None) -> float:
+    """Return how many bytes of shards a process brings ahead of their need: up to LOOK_AHEAD, in `spare` bytes.
+
+    That is a fourth of `spare`, because it evicts shards that are needed later; or a lane's next block of `block`
+    bytes, if there is room. None for `spare`: as much as is needed.
+    """
+    if spare is None:
+        return min(block, LOOK_AHEAD)
+    return max(min(max(block, min(_SHARDS_AHEAD * largest, spare // 4)), spare, LOOK_AHEAD), largest)
+
+
+def block_bytes(total: float, *, samples: int, lanes: int, shuffle_block: int) -> float:
+    """Return the bytes of the shards that one block of a lane draws on."""
+    return total * shuffle_block / (max(samples, 1) * lanes)
+
+
+def shared_lanes(course: Course, period: int, world_size: int) -> str | None:
+    """Return what ranks cost that share lanes, and the lanes that they would not share; None if all is well."""
+    if world_size == 1 or course.lanes == 1:
+        return None
+    spread, best = lane_spread(period, lanes=course.lanes, world_size=world_size), max(world_size / course.lanes, 1.0)
+    if not period % course.lanes or spread <= best:
+        return None
+    lanes = better_lanes(period, lanes=course.lanes, world_size=world_size)
+    return (
+        f"the global batch of {period} samples is no multiple of the {course.lanes} lanes, so the "
+        f"ranks share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
+        f"lanes={lanes} would keep each rank on its own"
+    )
+
+
+def small_cache(
+    course: Course, limit: int | None, bytes_of: Callable[[int], int], *, shards: int, ranks_here: int, world_size: int
+) -> str | None:
+    """Return what it costs that a cache cannot hold the shards that the node's ranks draw on at a time; None if it can.
+
+    `limit`: None if all shards are read in place; `bytes_of`: the size of that many shards in the cache; `shards`: how
+    many there are.
+    """
+    if limit is None or not course.samples:
+        return None
+    active = course.active_shards(own_lanes(course.lanes, ranks_here=ranks_here, world_size=world_size))
+    needed = bytes_of(active)
+    if limit >= needed:
+        return None
+    missing = 1 - limit / needed
+    requests = max(round(missing * course.samples), shards)
+    return (
+        f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
+        f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
+        f"An epoch costs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
+        f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
+        f"{course.shuffle_block}"
+    )

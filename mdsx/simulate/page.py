@@ -1,0 +1,70 @@
+"""A report as one HTML page, with charts that answer to mouse, touch and keyboard.
+
+The page has all it needs inside, and its policy lets it load nothing: scripts and styles run by their hashes alone.
+Texts of the report enter as JSON, which scripts show as text and never as HTML.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from importlib.resources import files
+from typing import Any
+
+from mdsx.base import pages
+from mdsx.simulate.report import Report
+from mdsx.simulate.shown import shown
+
+_STYLES = ("page.css",)
+_SHARED = ("theme.js", "uplot.js", "chart.js")
+_SCRIPTS = ("dom.js", "charts.js", "curve.js", "page.js")
+
+
+def page(report: Report) -> str:
+    """Return the page of a report. The same report gives the same page."""
+    styles = [pages.asset("theme.css"), pages.asset("uplot.css"), *map(_own, _STYLES)]
+    scripts = [*map(pages.asset, _SHARED), *map(_own, _SCRIPTS)]
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(map(_hash, scripts))}",
+            f"style-src {' '.join(map(_hash, styles))}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    values = {
+        "POLICY": policy,
+        "STYLES": "\n".join(f"<style>{text}</style>" for text in styles),
+        "DATA": _json({"report": report.plain(), "shown": shown(report)}),
+        "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
+    }
+    pieces = _own("page.html").split("%%")  # text, name, text, name, ..., text
+    return "".join(values[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+def _own(name: str) -> str:
+    return files("mdsx.simulate").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return a source of the policy: the text of an element, and no other, may run."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _json(value: object) -> str:
+    """Return JSON that is safe in a <script>: no `<` can end the element or begin a comment."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _finite(value: Any) -> Any:
+    """Return `value` with None for what JSON lacks: infinite numbers, and none at all."""
+    if isinstance(value, dict):
+        return {str(name): _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

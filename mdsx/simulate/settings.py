@@ -1,0 +1,75 @@
+"""What is simulated: the cluster, the loader's arguments and the prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mdsx.base.sizes import format_size
+from mdsx.errors import UsageError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The machines.
+
+    Attributes:
+        nodes: How many.
+        ranks_per_node: Processes that train, on each node.
+        cache: Bytes that a node's cache may hold.
+        rate: Bytes a second that a node gets from storage; None: no limit.
+        latency: Seconds from a request to its first byte.
+    """
+
+    nodes: int
+    ranks_per_node: int
+    cache: int
+    rate: float | None
+    latency: float
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "ranks_per_node"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1", found=shown(getattr(self, name)))
+        if self.cache < 1 or (self.rate is not None and self.rate <= 0) or self.latency < 0:
+            found = f"a cache of {format_size(self.cache)}, {self.rate} B/s, {self.latency} s"
+            raise UsageError("the cache and the link's rate must be above 0, its latency at least 0", found=found)
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks on all nodes."""
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The loader's arguments.
+
+    Attributes:
+        batch_size: Samples of a rank's batch.
+        num_workers: Worker processes of each rank; 0: a thread.
+        prefetch_factor: Batches that each worker prepares ahead.
+        drop_last: Whether an epoch's short last batch is left out.
+        step: Seconds that a training step takes.
+    """
+
+    batch_size: int
+    num_workers: int
+    prefetch_factor: int
+    drop_last: bool
+    step: float
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.num_workers < 0 or self.prefetch_factor < 1:
+            found = f"{self.batch_size}, {self.num_workers}, {self.prefetch_factor}"
+            raise UsageError("batch_size and prefetch_factor must be at least 1, num_workers at least 0", found=found)
+        if not self.step >= 0:
+            raise UsageError("a step takes 0 seconds or more", found=shown(self.step))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What storage costs, in `currency`."""
+
+    per_thousand_requests: float
+    per_gigabyte: float
+    currency: str

@@ -1,0 +1,103 @@
+"""What is read: the index of real datasets, or a dataset that is made up, and its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from mdsx.base.sizes import format_count
+from mdsx.datasets import Dataset, Mixture
+from mdsx.errors import UsageError
+from mdsx.loader import course_of, view_of
+from mdsx.order import Course, DatasetCourse, Order, Shuffle
+from mdsx.simulate.quality import Labels
+from mdsx.simulate.settings import Cluster, Loading
+from mdsx.simulate.stored import Stored, made_up, stored_in
+from mdsx.storage import StorageOptions
+from mdsx.stream import SAMPLES, Batcher, Batching, Cut, Steps
+
+_MOST_LABELS = 10_000_000
+
+
+@dataclass(frozen=True)
+class SimulatedData:
+    """The data of a run. `name`: for people; `grouping`: the name of what groups samples, if anything does."""
+
+    name: str
+    stored: Stored
+    course: Course
+    seed: int
+    shuffled: bool
+    batcher: Batcher = SAMPLES
+    grouping: str | None = None
+    dataset: Dataset | None = None
+
+    @property
+    def order(self) -> Order | None:
+        """Return the order of a dataset's epoch; None for a mixture."""
+        return self.course.order if isinstance(self.course, DatasetCourse) else None
+
+    def steps(self, cluster: Cluster, loading: Loading) -> Callable[[int], Steps]:
+        """Return how a rank's epochs are cut into steps."""
+
+        @cache
+        def of_rank(rank: int) -> Steps:
+            return self.batcher.steps(self.course, Cut(loading.batch_size, rank, cluster.world_size, loading.drop_last))
+
+        return of_rank
+
+
+def opened(
+    urls: Sequence[str],
+    *,
+    weights: Sequence[float] | None = None,
+    seed: int = 0,
+    shuffle: bool | Shuffle = True,
+    batching: Batching | None = None,
+    storage_options: StorageOptions | None = None,
+) -> SimulatedData:
+    """Open datasets; several are mixed. Only their indexes are read. `batching`: of packed rows or length-bounded
+    batches. Raise MdsxError."""
+    dataset: Dataset | Mixture
+    if len(urls) == 1 and weights is None:
+        dataset = Dataset(urls[0], storage_options=storage_options)
+    else:
+        if weights is not None and len(weights) != len(urls):
+            raise UsageError(
+                "each dataset of a mixture needs a weight",
+                found=f"{len(weights)} for {format_count(len(urls), 'dataset')}",
+            )
+        parts = [(url, weight) for url, weight in zip(urls, weights, strict=True)] if weights is not None else urls
+        dataset = Mixture(parts, storage_options=storage_options)
+    view = view_of(dataset)
+    course = course_of(dataset, view, seed, shuffle, None)
+    only = dataset if isinstance(dataset, Dataset) else None
+    batcher = (batching or SAMPLES).batcher(view, course, None, seed=seed, shuffle=bool(shuffle))
+    grouping = type(batching).__name__ if batching is not None else None
+    return SimulatedData(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), batcher, grouping, only)
+
+
+def labels_of(source: SimulatedData, column: str) -> Labels:
+    """Read a column's values of all samples: those that are equal get the same label. Raise UsageError."""
+    if source.dataset is None:
+        raise UsageError("the values of a column are counted in one dataset", hint="give its URL alone")
+    if (found := len(source.dataset)) > _MOST_LABELS:
+        raise UsageError("there are too many samples to read a column of all", found=found, expected=_MOST_LABELS)
+    values = source.dataset.select_columns([column]).take(np.arange(found))[column]
+    _, labels = np.unique(np.asarray(values), return_inverse=True)
+    return Labels(column, labels.astype(np.int64).ravel())
+
+
+def invented(
+    samples: int, sample_bytes: int, shard_bytes: int, *, seed: int = 0, shuffle: bool | Shuffle = True
+) -> SimulatedData:
+    """Make up a dataset. Raise UsageError."""
+    stored = made_up(samples, sample_bytes, shard_bytes)
+    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
+    order = Order(
+        stored.counts, seed=seed, shuffle=bool(shuffle), lanes=chosen.lanes, shuffle_block=chosen.shuffle_block
+    )
+    return SimulatedData("made up", stored, DatasetCourse(order), seed, bool(shuffle))

@@ -1,0 +1,121 @@
+"""MaxTokens: length-bounded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.format import Schema
+from mdsx.order import Course, Grouping, default_window, integer
+from mdsx.shards import Columns, View
+from mdsx.stream.group_batcher import GroupBatcher
+from mdsx.stream.layouts import (
+    MAX_CAPACITY,
+    check_grouped,
+    first_lengths,
+    group_batcher,
+    group_packing,
+    group_run,
+    refuse_repeat,
+    set_field,
+)
+from mdsx.stream.packing import Packing
+from mdsx.stream.rows import Number, Part, Rows, ends_of
+from mdsx.stream.run import Run
+from mdsx.stream.steps import RankGroups
+
+
+@dataclass(frozen=True, eq=False)
+class MaxTokens:
+    """Makes batches of samples of similar length: `count * longest <= capacity`, one such group per rank per step.
+
+        batching = mdsx.MaxTokens(65536, length="tokens", pad_to_multiple_of=8)
+        loader = StreamingDataLoader(data, batching=batching)  # without batch_size
+
+    Which samples are in a group depends on the order and on the lengths only, so it is the same on any number of ranks.
+    Packed columns (see `Pack`) are padded to the longest sample of the group: [n, longest]. `lengths`, int64 [n], says
+    how many values of each row are a sample's. All other columns are lists of n values, one per row.
+
+    Args:
+        capacity: The most values in a group before `pad_to_multiple_of`, padding included, L; at most 2^31 - 1.
+        length: As in `Pack`.
+        window: As in `Pack`.
+        oversize: What to do with a sample longer than L. "error": raise. "truncate": take its first L values.
+        max_samples: The most samples in a group.
+        pad_value: As in `Pack`.
+        pad_to_multiple_of: Round the last dimension up to a multiple of this, which must divide L: so the dimension
+            never exceeds L. Groups are made before; with this padding, a batch may have more than L values.
+        dtypes: As in `Pack`.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+
+    capacity: int
+    _: KW_ONLY
+    length: str | NDArray[np.integer[Any]]
+    window: int | None = None
+    oversize: Literal["error", "truncate"] = "error"
+    max_samples: int | None = None
+    pad_value: Number | Mapping[str, Number] = 0
+    pad_to_multiple_of: int = 1
+    dtypes: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        check_grouped(self, ("error", "truncate"))
+        if self.max_samples is not None:
+            set_field(self, "max_samples", integer(self.max_samples, "max_samples", 1, MAX_CAPACITY))
+        set_field(self, "pad_to_multiple_of", integer(self.pad_to_multiple_of, "pad_to_multiple_of", 1, MAX_CAPACITY))
+        if self.capacity % self.pad_to_multiple_of:
+            raise UsageError(
+                "pad_to_multiple_of must divide the capacity",
+                found=f"{self.pad_to_multiple_of} for a capacity of {self.capacity}",
+            )
+
+    def grouping(self, mean: Fraction | float | None) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped."""
+        window = self.window or default_window(self.capacity, mean)
+        return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)
+
+    @property
+    def nested(self) -> bool:
+        return False
+
+    def rows(
+        self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
+    ) -> int:
+        refuse_repeat(uneven)
+        if batch_size is not None:
+            raise UsageError(
+                "mdsx.MaxTokens says how large batches are",
+                found=f"batch_size={shown(batch_size)}",
+                hint="leave batch_size out; MaxTokens(max_samples=) limits the samples of a batch",
+            )
+        return 1
+
+    def packing(self, schema: Schema, info: str | None) -> Packing:
+        return group_packing(self, schema, info)
+
+    def run(self, before: Run, epoch_steps: int | None) -> Run:
+        return group_run(before, epoch_steps)
+
+    def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
+        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle)
+
+    def of_first(self, samples: int) -> MaxTokens:
+        return replace(self, length=first_lengths(self, samples))
+
+    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+        ends, step, all_sizes = ends_of(len(groups.sizes) for groups in steps), self.pad_to_multiple_of, sizes.tolist()
+        widths = [-(-max(all_sizes[start:stop], default=0) // step) * step for start, stop in pairwise(ends)]
+        return Rows(steps, sizes, np.arange(ends[-1] + 1), ends, widths)
+
+    def keys(self, rows: Rows, part: Part) -> Columns:
+        return {"lengths": rows.sizes[part.samples].copy()}

@@ -1,0 +1,293 @@
+"""Groups of samples -> batches: one copy brings values from where they are stored to where the layout puts them.
+
+Python cuts and joins memory views, two cheap operations for each sample and column. All that need not be done for each
+batch is done for a chunk of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import getitem
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.format import ColumnType, Schema, as_array
+from mdsx.shards import Columns, StoredValues
+from mdsx.stream.casts import How, always_fits, cast, first_outside, hows_of
+from mdsx.stream.rows import Layout, Part, Rows
+from mdsx.stream.sample_info import info_records
+from mdsx.stream.steps import RankGroups
+
+_IDS = 8  # bytes of a value's segment id and position id
+
+PlaceOf = Callable[[int], str]
+"""The name, for messages, of one of the given samples, by its number among them."""
+
+
+class Packing:
+    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader.
+
+    In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their
+    types. Other columns are lists of values, as `View.gather` decodes them, in one list per row.
+
+    Raises:
+        UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
+    """
+
+    kinds: dict[str, ColumnType]
+    """The type of each column."""
+    types: dict[str, ColumnType]
+    """The type of each packed column in a batch."""
+
+    def __init__(self, schema: Schema, layout: Layout, length_column: str | None, info: str | None = None) -> None:
+        """`length_column`: the column that the lengths are of; None if they were given. `info`: the column that says
+        where each sample is from (see sample_info.py)."""
+        self.kinds = {column.name: column.type for column in schema.columns}
+        self._hows = hows_of(
+            {name: kind.base if _is_packed(kind) else None for name, kind in self.kinds.items()}, layout
+        )
+        self.types = _types(self._hows)
+        self.layout, self.length_column, self._info = layout, length_column, info
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the most bytes that a row takes, or a length-bounded batch."""
+        return self.layout.capacity * (sum(kind.nbytes for kind in self.types.values()) + _IDS)
+
+    def batches(
+        self, columns: Columns, steps: Sequence[RankGroups], place_of: PlaceOf = "sample {}".format
+    ) -> Iterator[Columns]:
+        """Yield the batch of each step, from the samples of all of them, in the order of their groups.
+
+        `columns` are in storage form, as `View.gather` yields them with `stored`, or decoded. A batch has arrays of its
+        own. An error may come with an earlier batch of `steps` than its own.
+
+        Raises:
+            UsageError: A value has another length than its sample, or does not fit its type in the batch.
+            CorruptError: A value is damaged.
+        """
+        sources: dict[str, Any] = {
+            name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
+            for name, kind in self.kinds.items()
+        }
+        if self._info is not None:
+            sources[self._info] = info_records(columns[self._info])
+        return _batches(sources, self._hows, steps, self.layout, self.length_column, place_of)
+
+
+def packed_samples(
+    samples: Sequence[Mapping[str, Any]],
+    groups: RankGroups,
+    layout: Layout,
+    length_column: str | None,
+    *,
+    like: Mapping[str, Any] | None = None,
+    place_of: PlaceOf = "sample {}".format,
+) -> tuple[Columns, dict[str, ColumnType]]:
+    """Return the batch of transformed samples, and the types of its packed columns (see `Packing.types`).
+
+    A key is packed if its values are one-dimensional arrays or tensors of numbers. `like`: a sample that shows keys and
+    types if there is none.
+
+    Raises:
+        UsageError: Samples have different keys or types, or a value has another length than its sample.
+    """
+    first = samples[0] if samples else {} if like is None else like
+    if not isinstance(first, Mapping):
+        raise UsageError(
+            "with batching=, transform returns a dict",
+            place=place_of(0) if samples else None,
+            found=type(first).__name__,
+            hint='return the columns by name, such as {"tokens": tokens}',
+        )
+    bases = {name: _base(value) for name, value in first.items()}
+    hows, sources = hows_of(bases, layout), dict[str, Any]()
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, Mapping) or sample.keys() != first.keys():
+            raise UsageError(
+                "the samples of a batch have different keys",
+                place=place_of(number),
+                found=shown(sorted(sample, key=str)) if isinstance(sample, Mapping) else type(sample).__name__,
+                expected=shown(sorted(first, key=str)),
+                hint="give each sample the same keys, with None where it has no value",
+            )
+    for name, base in bases.items():
+        values = [sample[name] for sample in samples]
+        if base is None:
+            sources[name] = values
+            continue
+        for number, value in enumerate(values):
+            if _base(value) != base:
+                raise UsageError(
+                    "the values of a key have different types",
+                    place=f"{place_of(number)}, {name!r}",
+                    found=_base(value) or type(value).__name__,
+                    expected=f"a one-dimensional array of {base}, as in {place_of(0)}",
+                    hint="return the same types for every sample",
+                )
+        sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
+    (batch,) = _batches(sources, hows, [groups], layout, length_column, place_of, transformed=True)
+    return batch, _types(hows)
+
+
+def _is_packed(kind: ColumnType) -> bool:
+    return kind.scalar and kind.shape is not None and len(kind.shape) == 1
+
+
+def _base(value: Any) -> str | None:
+    """Return the type of a value that is packed, or None."""
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        found = as_array(value)
+        if found is not None and found[0].ndim == 1 and ColumnType(found[1]).scalar:
+            return found[1]
+    return None
+
+
+class _Source(NamedTuple):
+    """Values of a packed column: value i has `counts[i]` items from byte `begins[i]` of `heaps[sources[i]]` on.
+
+    `check()` raises for damaged values.
+    """
+
+    begins: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    heaps: list[memoryview]
+    sources: NDArray[np.int64] | int
+    check: Callable[[], object]
+
+
+def _source(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> _Source:
+    if isinstance(values, StoredValues):
+        return _Source(*values.items(), values.heaps, values.sources, values.decode)
+    if isinstance(values, list):
+        arrays = [np.zeros(0, kind.item_dtype) if value is None else value for value in values]
+        counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        values = np.concatenate(arrays) if arrays else np.zeros(0, kind.item_dtype)
+    else:
+        counts = np.full(len(values), values.shape[1], np.int64)
+    items = np.ascontiguousarray(values, None if values.dtype == np.bool_ else kind.item_dtype).reshape(-1)
+    return _Source((np.cumsum(counts) - counts) * items.itemsize, counts, [items.view(np.uint8).data], 0, list)
+
+
+def _listed(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> list[Any]:
+    """Return values as a sample has them, in storage form but for bools."""
+    if isinstance(values, StoredValues):
+        values = values.decode()
+    if isinstance(values, np.ndarray) and kind.kind == "bool":
+        values = values.view(np.bool_)
+        return values.tolist() if values.ndim == 1 else list(values)
+    return list(values)
+
+
+def _types(hows: Mapping[str, How | None]) -> dict[str, ColumnType]:
+    return {name: ColumnType(how.target, (None,)) for name, how in hows.items() if how is not None}
+
+
+def _batches(
+    sources: Mapping[str, Any],
+    hows: Mapping[str, How | None],
+    steps: Sequence[RankGroups],
+    layout: Layout,
+    length_column: str | None,
+    place_of: PlaceOf,
+    *,
+    transformed: bool = False,
+) -> Iterator[Columns]:
+    """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
+    firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
+    packed = {name: source for name, source in sources.items() if hows.get(name)}
+    _check_lengths(packed, firsts, sizes, layout, length_column, place_of, transformed)
+    rows = layout.rows_of(steps, sizes)
+    columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
+    for groups, part in zip(steps, rows.parts, strict=True):
+        batch: Columns = {
+            name: columns[name].next(part) if name in columns else rows.lists(source, part, nested=layout.nested)
+            for name, source in sources.items()
+        }
+        batch.update(layout.keys(rows, part), global_samples=groups.step_samples, global_tokens=groups.step_values)
+        yield batch
+
+
+class _Column:
+    """A packed column of a chunk of batches: where the items of each of its stretches are."""
+
+    def __init__(
+        self, name: str, how: How, source: _Source, firsts: NDArray[np.int64], rows: Rows, place_of: PlaceOf
+    ) -> None:
+        self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
+        self._kind, self._cast = ColumnType(how.source), how.source != how.target
+        self._fits, self._pads = always_fits(how.source, how.target), bool(np.any(how.pad))
+        self._dtype, size, self._highest = self._kind.item_dtype, self._kind.nbytes, self._kind.number.highest
+        padding = (bytes(size) if self._cast else how.pad.tobytes()) * rows.longest_gap
+        heaps = [*source.heaps, memoryview(padding)]
+        which, starts = np.full(len(rows.counts), len(source.heaps)), np.zeros(len(rows.counts), np.int64)
+        which[rows.at], starts[rows.at] = source.sources, source.begins + firsts * size
+        cuts = map(slice, starts.tolist(), (starts + rows.counts * size).tolist())
+        self._pieces: Any = map(getitem, map(heaps.__getitem__, which.tolist()), cuts)
+
+    def next(self, part: Part) -> NDArray[Any]:
+        """Return the rows of the next batch, which is `part`."""
+        how = self._how
+        items = np.ndarray(part.shape, self._dtype, bytearray().join(islice(self._pieces, part.pieces)))
+        if self._highest is not None and items.size and int(items.max()) > self._highest:
+            self._check()
+        if not self._cast:
+            return items
+        if not self._fits and (wrong := first_outside(items, how.target)) is not None:
+            raise UsageError(
+                "a value does not fit the column's type in the batch",
+                place=f"{self._place_of(self._rows.sample_at(part, wrong))}, column {self._name!r}",
+                found=int(items.flat[wrong]),
+                expected=how.target,
+                hint="give a wider type by dtypes=",
+            )
+        found = cast(items, how.source, how.target)
+        if self._pads:
+            self._rows.pad(found, part, how.pad)
+        return found
+
+
+def _check_lengths(
+    sources: Mapping[str, _Source],
+    firsts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    layout: Layout,
+    length_column: str | None,
+    place_of: PlaceOf,
+    transformed: bool,
+) -> None:
+    """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
+
+    A sample whose piece has L values may be longer, unless that is an error. Then all packed columns must agree.
+    """
+    ends = firsts + sizes
+    if all(np.array_equal(source.counts, ends) for source in sources.values()):
+        return
+    whole = layout.oversize == "error" or sizes < layout.capacity
+    known = sources.get(length_column or "") or next(iter(sources.values()))
+    for name, source in sources.items():
+        expected = ends
+        wrong = np.where(whole, source.counts != ends, source.counts < ends)
+        if not wrong.any():
+            wrong, expected = source.counts != known.counts, known.counts
+        if wrong.any():
+            first = int(wrong.argmax())
+            place = f"{place_of(first)}, column {name!r}"
+            found, length = int(source.counts[first]), int(expected[first])
+            if name == length_column and not transformed:
+                message = "the value has another length than the lengths of the dataset say"
+                raise CorruptError(message, place=place, found=found, expected=length)
+            raise UsageError(
+                "a packed column has a value of another length than the sample",
+                place=place,
+                found=found,
+                expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
+                hint="transform must keep lengths; if it makes values of another length, give length= "
+                "an integer column with that length"
+                if transformed
+                else "choose other columns by columns=",
+            )

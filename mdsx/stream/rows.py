@@ -1,0 +1,162 @@
+"""Where the values of grouped samples lie in batches: in rows, or one sample after the other.
+
+All that need not be computed for each batch is computed for a chunk of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise, starmap
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.base.cached import cached_property
+from mdsx.shards import Columns
+from mdsx.stream.steps import RankGroups
+
+Number = bool | int | float
+
+
+class Layout(Protocol):
+    """How the values of groups lie in a batch: what `Pack` and `MaxTokens` say of it."""
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def oversize(self) -> str: ...
+    @property
+    def pad_value(self) -> Number | Mapping[str, Number]: ...
+    @property
+    def dtypes(self) -> Mapping[str, str] | None: ...
+    @property
+    def nested(self) -> bool:
+        """Return whether a column that is not packed has one list of values per row, and not one per batch."""
+        ...
+
+    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+        """Return where the values of successive batches lie. `sizes`: of all their samples."""
+        ...
+
+    def keys(self, rows: Rows, part: Part) -> Columns:
+        """Return the keys of a batch that say which value belongs to which sample."""
+        ...
+
+
+class Part(NamedTuple):
+    """What one batch has of a chunk: samples, rows, stretches, the number of these, and the shape of its values."""
+
+    samples: slice
+    rows: slice
+    stretches: slice
+    pieces: int
+    shape: tuple[int, ...]
+
+
+class Rows:
+    """Where the values of a chunk's samples lie: in *stretches*, one of each of a row's samples, then, if rows have a
+    width, one of padding up to it."""
+
+    parts: list[Part]
+    counts: NDArray[np.int64]  # how many values each stretch has
+    at: NDArray[np.int64]  # which stretch each sample is
+    longest_gap: int  # of padding
+
+    def __init__(
+        self,
+        steps: Sequence[RankGroups],
+        sizes: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        rows: Sequence[int],
+        widths: Sequence[int] | None,
+    ) -> None:
+        """Row r has the samples `edges[r]` up to `edges[r + 1]`; step s has the rows `rows[s]` up to `rows[s + 1]`, of
+        width `widths[s]`, or None: all its values one after the other."""
+        self.sizes, self.ends, self._padded = sizes, ends(sizes), widths is not None
+        samples = ends_of(len(groups.sizes) for groups in steps)
+        shapes: list[tuple[int, ...]] = [(size,) for size in np.diff(self.ends[samples]).tolist()]
+        stretches = samples
+        self._edges: list[int] = edges.tolist()
+        self.counts, self.at, self.longest_gap = sizes, np.arange(len(sizes)), 0
+        if widths is not None:
+            shapes = [(end - start, width) for (start, end), width in zip(pairwise(rows), widths, strict=True)]
+            stretches = [sample + row for sample, row in zip(samples, rows, strict=True)]
+            self._row_of = np.repeat(np.arange(rows[-1]), np.diff(edges))
+            self._firsts = edges[self._row_of]
+            self._gaps = np.repeat(widths, np.diff(rows)) - np.diff(self.ends[edges])
+            self.longest_gap = int(self._gaps.max(initial=0))
+            self.at += self._row_of
+            self.counts = np.empty(stretches[-1], np.int64)
+            self.counts[self.at], self.counts[edges[1:] + np.arange(rows[-1])] = sizes, self._gaps
+        cuts = [list(starmap(slice, pairwise(found))) for found in (samples, rows, stretches)]
+        self.parts = list(map(Part, *cuts, np.diff(stretches).tolist(), shapes))
+
+    def positions(self, part: Part) -> NDArray[np.int32]:
+        """Return the position of each value of a batch in its stretch, int32 with the shape of the batch."""
+        counts = self.counts[part.stretches]
+        positions: NDArray[np.int32] = self._offsets[part.stretches].repeat(counts)
+        positions += self._numbers[: len(positions)]
+        return positions.reshape(part.shape)
+
+    def segments(self, part: Part) -> NDArray[np.int32]:
+        """Return the number of each value's sample in its row, from 1 on; 0 for padding."""
+        counts = self.counts[part.stretches]
+        return self._segments[part.stretches].repeat(counts).reshape(part.shape)
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int32]:
+        """Minus where each stretch begins in its batch: the values of earlier batches come before."""
+        before = np.repeat(ends_of(self._values)[:-1], [part.pieces for part in self.parts])
+        return (before - ends(self.counts)[:-1]).astype(np.int32)
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int32]:
+        return np.arange(max(self._values), dtype=np.int32)
+
+    @cached_property
+    def _segments(self) -> NDArray[np.int32]:
+        segments = np.zeros(len(self.counts), np.int32)
+        segments[self.at] = self.at + 1 - self._row_of - self._firsts
+        return segments
+
+    @cached_property
+    def _values(self) -> list[int]:
+        return [math.prod(part.shape) for part in self.parts]
+
+    def lists(self, values: list[Any], part: Part, *, nested: bool) -> list[Any]:
+        """Return the values of a batch's samples; `nested`: one list for each row."""
+        if not nested:
+            return values[part.samples]
+        return [values[start:stop] for start, stop in pairwise(self._edges[part.rows.start : part.rows.stop + 1])]
+
+    def pad(self, items: NDArray[Any], part: Part, value: NDArray[Any]) -> None:
+        """Set the padding of the items of a batch."""
+        if not self._padded:
+            return
+        for row, gap in zip(items, self._gaps[part.rows].tolist(), strict=True):
+            if gap:
+                row[-gap:] = value
+
+    def sample_at(self, part: Part, item: int) -> int:
+        """Return the sample that an item of a batch is of."""
+        stretch = np.searchsorted(np.cumsum(self.counts[part.stretches]), item, side="right")
+        return int(np.searchsorted(self.at, part.stretches.start + stretch))
+
+
+def ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each of some stretches begins, and where the last one ends."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
+def ends_of(sizes: Iterable[int]) -> list[int]:
+    """Return the same of Python's integers."""
+    return list(accumulate(sizes, initial=0))
+
+
+def edges_of(steps: Sequence[RankGroups], rows: Sequence[int], samples: Sequence[int]) -> NDArray[np.int64]:
+    """Return where the samples of each group of all steps begin, and where those of the last one end."""
+    edges = np.concatenate([np.zeros(1, np.int64), *(groups.edges[1:] for groups in steps)])
+    edges[1:] += np.repeat(samples[:-1], np.diff(rows))
+    return edges

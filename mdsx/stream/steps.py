@@ -1,0 +1,176 @@
+"""Cursors, tasks and steps: where a run is, what one step of it reads, and how epochs are cut into steps."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.base.sizes import format_count
+from mdsx.errors import UsageError
+from mdsx.order import MAX_SAMPLES, Course, Position, Tick
+
+T = TypeVar("T")
+
+
+class Cursor(NamedTuple):
+    """Where a run is: at what its next step begins with."""
+
+    epoch: int = 0
+    """The epoch of the order."""
+    position: Position = Position(0)
+    """The position of the next sample; in groups, of the first one of the window."""
+    window: int = 0
+    """In groups: the number of that window in the epoch."""
+    taken: int = 0
+    """In groups: how many groups of it were taken."""
+    step: int = 0
+    """If epochs have a fixed number of steps: how many of them came before, in all epochs."""
+
+
+START = Cursor()
+
+
+class RankGroups(NamedTuple):
+    """The groups of one rank in one step: each a row of `Pack`, or all samples of `MaxTokens`.
+
+    The rank's samples are in the order of its groups. A split sample is there once for each of its pieces.
+    """
+
+    edges: NDArray[np.int64]
+    """[groups + 1]: where the samples of each group begin, and where those of the last one end."""
+    firsts: NDArray[np.int64]
+    """[samples]: the offset of the sample's first value in the group; 0 unless the sample was split."""
+    sizes: NDArray[np.int64]
+    """[samples]: how many values the group has of it."""
+    step_samples: int
+    """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
+    step_values: int
+    """Values of the step over all ranks."""
+    located: NDArray[np.int64] = np.zeros((3, 0), np.int64)
+    """[3, samples]: the tick of each, its shard, and its number there as stored."""
+
+    def kept(self, places: NDArray[np.int64]) -> RankGroups:
+        """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
+        return self._replace(
+            edges=np.searchsorted(places, self.edges), firsts=self.firsts[places], sizes=self.sizes[places]
+        )
+
+
+class Task(NamedTuple):
+    """What one step reads: all samples of the ticks [start, stop), or those of its groups among them."""
+
+    epoch: int
+    """The run's epoch."""
+    start: Tick
+    stop: Tick
+    done: Tick
+    """No later step reads before it."""
+    after: Cursor
+    """Where the run is once the step was handed out."""
+    groups: RankGroups | None = None
+    """This rank's, in a run of groups."""
+
+
+class RankShare(NamedTuple):
+    """What one rank reads of successive tasks."""
+
+    ticks: NDArray[np.int64]  # of all tasks, joined, in the order of reading
+    counts: NDArray[np.int64]  # of each task
+    located: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # if planned: shards, numbers there as stored
+
+
+class PlannedEpoch(NamedTuple):
+    """What an epoch of groups has, over all ranks. See `StreamingDataLoader.plan`."""
+
+    epoch: int
+    steps: int
+    """Batches of each rank."""
+    groups: int
+    """Packed rows, or length-bounded batches."""
+    samples: int
+    values: int
+    """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
+    fill: float
+    """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
+
+
+class Steps(Protocol):
+    """How the epochs of a run are cut into steps, each a batch on every rank."""
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks."""
+        ...
+
+    @property
+    def step_samples(self) -> int:
+        """Return about how many samples a step has over all ranks."""
+        ...
+
+    @property
+    def period(self) -> int:
+        """Return the number of ticks after which the assignment of lanes to ranks repeats."""
+        ...
+
+    def check(self, epoch: int) -> None:
+        """Raise UsageError if no pass can begin: an epoch has no batch, or its ticks are too large."""
+        ...
+
+    def count(self, cursor: Cursor) -> int:
+        """Return the number of steps from there to the end of the run's epoch. Raise TypeError if it is not known."""
+        ...
+
+    def last_size(self, cursor: Cursor) -> int:
+        """Return how many samples the epoch's last step has over all ranks; 0 if none is left, or it is not known."""
+        ...
+
+    def plan(self, epoch: int) -> PlannedEpoch:
+        """Return what a whole epoch has, from a pass over the lengths. Raise UsageError if it has no groups."""
+        ...
+
+    def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
+        """Yield the tasks from there to the end of the run's epoch."""
+        ...
+
+    def window_end(self, tick: Tick) -> Tick:
+        """Return the tick up to which samples are read before any later one, if steps are read from `tick`."""
+        ...
+
+    def share(self, task: Task, rank: int) -> int:
+        """Return how many samples of `task` are the rank's."""
+        ...
+
+    def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
+        """Return what `rank` reads of `tasks` of one epoch."""
+        ...
+
+
+def first_task(steps: Steps, cursor: Cursor) -> Task:
+    """Return the task that begins at `cursor`."""
+    tasks = steps.tasks(cursor)
+    try:
+        return next(tasks)
+    finally:
+        tasks.close()
+
+
+def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageError:
+    """Return the error that an epoch of `count` samples or groups has no batch of `of` samples on each rank."""
+    each = f" on each of {ranks} ranks" if ranks > 1 else ""
+    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{each}", hint=hint)
+
+
+def last_epoch(samples: int) -> int:
+    """Return the last epoch of `samples` whose ticks are below 2^62."""
+    return MAX_SAMPLES // max(samples, 1) - 1
+
+
+def check_epoch(epoch: int, samples: int) -> None:
+    """Raise UsageError if the dataset is empty, or the ticks of `epoch` are too large."""
+    if not samples:
+        raise UsageError("the dataset has no samples, so its epochs have no batch")
+    if epoch > (last := last_epoch(samples)):
+        raise UsageError("the epoch is too far", found=epoch, expected=f"at most {last}")

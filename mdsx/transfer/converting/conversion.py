@@ -1,0 +1,378 @@
+"""Convert existing data to a dataset: the entry point of all converters.
+
+The source lists its units, the columns are determined and the plan is stored before the first sample is written. A
+rerun of the same conversion continues it, or reports that it is finished and what it skipped. A conversion to an output
+that holds another, unfinished one is refused, unless that has no shard yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from inspect import signature
+from typing import Any, Literal
+
+from mdsx.base.process import Engine, Workers
+from mdsx.base.progress import Progress, Totals
+from mdsx.base.sizes import parse_size
+from mdsx.base.warn import warn
+from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
+from mdsx.foreign.tars import printable
+from mdsx.format import Schema, filenames
+from mdsx.shards import read_index, refuse_foreign
+from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
+from mdsx.transfer.converting.pipeline import Advance, PartWork, is_finished, metadata_of
+from mdsx.transfer.converting.plan import ConversionPlan, decode_plan, encode_plan
+from mdsx.transfer.converting.record import keep_skips, kept_skips, total
+from mdsx.transfer.converting.source import Request, SampleSource
+from mdsx.writer import Writer, WriterOptions, join_parts
+from mdsx.writer.runs import Overwriting
+
+CONVERTERS = {
+    "hf": "hugging_face",
+    "jsonl": "json_lines",
+    "mds": "mds_files",
+    "megatron": "megatron",
+    "parquet": "parquet_files",
+    "tar": "tar_files",
+    "tfrecord": "tfrecords",
+}
+"""Kind of sources -> the module that converts them, with its function `open_source`, imported when it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How `convert` ended.
+
+    Attributes:
+        url: Where the dataset is.
+        columns: Column name -> type.
+        samples: How many samples it has.
+        skipped: How many errors were skipped.
+        already: Whether an earlier call finished it.
+    """
+
+    url: str
+    columns: Mapping[str, str]
+    samples: int
+    skipped: int
+    already: bool = False
+
+
+def convert(
+    kind: str,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    url: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    rename: Mapping[str, str | Sequence[str]] | None = None,
+    drop: str | Sequence[str] = (),
+    on_error: Literal["raise", "skip"] = "raise",
+    shard_size: int | str = "64MiB",
+    compression: str | None = None,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
+    overwrite: bool = False,
+    storage_options: StorageOptions | None = None,
+    source_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+    key_until: Literal["first-dot", "last-dot"] | None = None,
+    nan: Literal["error", "null"] | None = None,
+    per: Literal["document", "sequence"] | None = None,
+    name: str | None = None,
+    split: str | None = None,
+    revision: str | None = None,
+    streaming: bool = False,
+    embed: bool = False,
+    outside: bool = False,
+) -> Conversion:
+    """Convert existing data to a dataset at `url`, in the order given.
+
+        mdsx.convert("tar", "shards-{0000..0099}.tar", "s3://bucket/pictures", on_error="skip", num_workers=8)
+
+    After a kill, the same call continues the conversion. A large one is written in parts, which are merged at the end;
+    the bytes of the dataset are the same for any number of processes.
+
+    Args:
+        kind: "hf", "jsonl", "mds", "megatron", "parquet", "tar" or "tfrecord"; see docs/converting.md.
+        sources: Paths, globs or URLs; `{0000..0099}` names several.
+        url: Where to write the dataset.
+        columns: Column name -> type, instead of what is inferred from the first samples.
+        rename: New name -> old name of a column. Of tars: column -> the extensions that become it, as a sequence or
+            with semicolons between them.
+        drop: Columns to leave out. Of tars: extensions, or names of files such as "README".
+        on_error: "skip" skips invalid samples and damaged stretches, and reports each to `watch`.
+        shard_size: As in `mdsx.Writer`.
+        compression: As in `mdsx.Writer`.
+        num_workers: How many processes convert: 1 by default; with `engine`, as many as the cluster has CPUs.
+        engine: "ray" converts on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a conversion that was
+            killed begins again.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        source_options: The same for the sources.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
+        key_until: tar: where the key ends in a member's name: "first-dot" (the default, as in WebDataset) or
+            "last-dot", for keys with dots in them.
+        nan: tar, jsonl: "null" reads NaN and Infinity in JSON as null; "error", the default, raises an error.
+        per: megatron: what a sample is: "document" (the default) or "sequence".
+        name: hf: the dataset's configuration.
+        split: hf: which split to convert; it may be left out if there is one only.
+        revision: hf: a branch, tag or commit on the Hub.
+        streaming: hf: whether to read the dataset from the Hub without downloading it first.
+        embed: hf: whether to read files that rows only name, by path or URL. Do so only if you trust the
+            dataset: it can name any file that you can read.
+        outside: hf: whether to read data files that the dataset's README or state.json names, but that are not in its
+            folder or repository: URLs and other paths. Do so only if you trust the dataset.
+
+    Returns:
+        How the conversion ended.
+
+    Raises:
+        MissingError: A source is missing, or has no samples.
+        CorruptError: A source is damaged. The error names the file and the place.
+        SampleError: A sample does not fit its columns. The error names the file and the place.
+        UsageError: An argument is invalid, or `url` holds something else.
+    """
+    if on_error not in ("raise", "skip"):
+        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    if columns:
+        Schema.from_columns(columns)
+    workers = Workers.of(num_workers, engine)
+    opener = _opener(kind)
+    own: dict[str, Any] = {
+        "key_until": key_until,
+        "nan": nan,
+        "per": per,
+        "name": name,
+        "split": split,
+        "revision": revision,
+    }
+    own |= {"streaming": streaming or None, "embed": embed or None, "outside": outside or None}
+    options = {option: value for option, value in own.items() if value is not None}
+    known = [option for option, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    if unknown := sorted(options.keys() - set(known)):
+        expected = ", ".join(known) or "none"
+        raise UsageError(f"this is no option of converting {kind}", found=unknown[0], expected=expected)
+    request = Request(
+        [os.fspath(source) for source in ([sources] if isinstance(sources, str | os.PathLike) else sources)],
+        dict(columns or {}),
+        dict(rename or {}),
+        drop.split(";") if isinstance(drop, str) else list(drop),
+        on_error == "skip",
+        source_options,
+    )
+    storage = open_output(url, storage_options)
+    return convert_source(
+        opener(request, **options),
+        storage,
+        on_error=on_error,
+        shard_size=shard_size,
+        compression=compression,
+        workers=workers,
+        storage_options=storage_options,
+        watch=watch,
+        overwrite=overwrite,
+    )
+
+
+def _opener(kind: str) -> Callable[..., SampleSource]:
+    """Return what opens sources of a kind: `open_source(request, *, options of its own)`. Raise UsageError."""
+    if kind not in CONVERTERS:
+        raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(CONVERTERS))
+    module = import_module(f"mdsx.transfer.converting.{CONVERTERS[kind]}")
+    opener: Callable[..., SampleSource] = module.open_source
+    return opener
+
+
+def convert_source(
+    source: SampleSource,
+    storage: Storage,
+    *,
+    on_error: Literal["raise", "skip"],
+    shard_size: int | str,
+    compression: str | None,
+    workers: Workers,
+    storage_options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+    parts: int | None = None,
+    overwrite: bool = False,
+) -> Conversion:
+    """Convert `source` to the dataset in `storage`, in `parts` parts; see `convert`."""
+    size = parse_size(shard_size, name="shard_size")
+    WriterOptions.parse(
+        {"x": "str"}, size, compression
+    )  # raise the writer's errors now, before anything is read or written
+    columns, warnings = source.columns()
+    for warning in warnings:
+        warn(warning)
+    try:
+        Schema.from_columns(columns)
+    except UsageError as error:
+        hint = error.hint or "--rename gives it another name; --drop leaves it out"
+        raise UsageError(error.message, file=source.files[0].url, place=error.place, hint=hint) from None
+    plan = ConversionPlan.of(
+        source, storage.url, columns, shard_size=size, compression=compression, on_error=on_error, parts=parts
+    )
+    if is_finished(plan.out, storage_options):
+        if overwrite:
+            return _overwrite(source, storage, plan, workers, storage_options, watch)
+        return _finished_before(storage, plan, storage_options, watch)
+    plan = _continued(storage, plan)
+    reporter = WatchReporter(plan, watch)
+    reporter.report()
+    discard(storage, filenames.CONVERT_FOLDER)
+    remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
+    storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
+    work = PartWork(plan, source, sealed(storage_options), answered())
+    paths = [plan.out, *(file.url for file in plan.files[:1])]
+    tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
+    keep_skips(storage, tally)
+    if plan.parts > 1:
+        join_parts(storage, plan.parts, None, overwrite=False)
+    _remove_plan(storage)
+    return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
+
+
+def _overwrite(
+    source: SampleSource,
+    storage: Storage,
+    plan: ConversionPlan,
+    workers: Workers,
+    options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+) -> Conversion:
+    """Replace the dataset in `storage`. After a kill, it begins again."""
+    run = Overwriting.begin(
+        plan.out,
+        plan.columns,
+        shard_size=plan.shard_size,
+        compression=plan.compression,
+        metadata=metadata_of(plan, source),
+        storage_options=options,
+    )
+    if run is None:
+        raise ChangedError("the dataset to overwrite was removed meanwhile", file=storage.url, hint="try again")
+    try:
+        plan = replace(plan, run=run.run)
+        reporter = WatchReporter(plan, watch)
+        reporter.report()
+        work = PartWork(plan, source, sealed(options), answered())
+        paths = [plan.out, *(file.url for file in plan.files[:1])]
+        tallies = list(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
+        for part in range(plan.parts):
+            remove(storage, filenames.within(filenames.run_part(run.run, part), filenames.convert_record(part)))
+        run.commit(run.done(part, tally.samples) for part, tally in enumerate(tallies))
+    finally:
+        run.abort()  # unless it is complete
+    tally = total(tallies)
+    keep_skips(storage, tally)
+    return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
+
+
+def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | None) -> Storage:
+    """Return the storage at `url` for a new dataset. Raise UsageError if something else is there."""
+    storage = open_storage(url, storage_options, write=True)
+    path = storage.path(filenames.INDEX)
+    if storage.url.encode(errors="ignore").decode() != storage.url:
+        raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
+    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
+        raise UsageError("the output would be a tar or another file", file=storage.url, hint="name the output last")
+    refuse_foreign(storage, "there is a dataset of another format already", hint="give another output")
+    return storage
+
+
+def _finished_before(
+    storage: Storage, plan: ConversionPlan, options: StorageOptions | None, watch: Callable[[Progress], object]
+) -> Conversion:
+    index = read_index(storage)
+    converted = index.metadata.get("converted")
+    if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
+        hint = "give another output, or replace it: overwrite=True (--overwrite)"
+        raise UsageError("already holds a dataset, and not one of this conversion", file=storage.url, hint=hint)
+    size, compression = plan.shard_size, plan.compression
+    Writer(plan.out, plan.columns, shard_size=size, compression=compression, resume=True, storage_options=options)
+    tally = kept_skips(storage)  # the writer has removed what a killed one left
+    keep_skips(storage, tally)
+    _remove_plan(storage)
+    WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
+    return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
+
+
+def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
+    """Return `plan` with the number of parts that an earlier run began with."""
+    try:
+        begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
+    except MissingError:
+        return plan
+    difference = begun.difference(plan)
+    if difference is None and begun.on_error == "skip" and plan.on_error != "skip":
+        difference = "without --on-error skip"
+    if difference is None:
+        return replace(plan, parts=begun.parts)
+    written = (filenames.SHARDS, filenames.PARTS)
+    if any(filenames.is_shard(entry.key) for prefix in written for entry in storage.list(prefix)):
+        raise UsageError(
+            f"holds an unfinished conversion; this would be another: {difference}",
+            file=storage.url,
+            hint="finish that one with its own command, remove what is there, or give another output",
+        )
+    prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
+    found = [entry for prefix in prefixes for entry in storage.list(prefix)]
+    remove_ours(storage, [entry for entry in found if filenames.work_folder(entry.key)])
+    return plan
+
+
+def _remove_plan(storage: Storage) -> None:
+    """Remove files needed only until the dataset is finished, and what attempts left that died with their nodes."""
+    discard(storage, filenames.CONVERT_FOLDER, filenames.PARTS)
+    remove_ours(storage, list(storage.list(filenames.CONVERT_FOLDER)), but=[filenames.CONVERT_SKIPPED])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionProgress(Progress):
+    """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`."""
+
+    kind: str
+    url: str
+    columns: Mapping[str, str]
+    files: int
+    parts: int
+
+
+class WatchReporter:
+    """Adds up the messages of the workers, and passes the sums to `watch`."""
+
+    def __init__(self, plan: ConversionPlan, watch: Callable[[Progress], object]) -> None:
+        self._plan, self._watch = plan, watch
+        self._totals = Totals(3)
+
+    def __call__(self, message: Advance) -> None:
+        skipped = self._totals.sums[2]
+        self._totals.reach(message.part, message.size, message.samples, message.skipped)
+        again = self._totals.sums[2] == skipped  # a worker died after it had reported this error
+        self.report(*([] if message.error is None or again else [message.error]))
+
+    def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
+        """Report that there is nothing to do."""
+        self._totals.reach(0, self._plan.source_bytes, samples, len(problems))
+        self.report(*problems)
+
+    def report(self, *problems: MdsxError) -> None:
+        """Call `watch`."""
+        plan, (size, samples, _) = self._plan, self._totals.sums
+        self._watch(
+            ConversionProgress(
+                samples,
+                size,
+                plan.source_bytes,
+                problems=problems,
+                kind=plan.kind,
+                url=plan.out,
+                columns=plan.columns,
+                files=len(plan.files),
+                parts=plan.parts,
+            )
+        )

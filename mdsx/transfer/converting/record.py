@@ -1,0 +1,138 @@
+"""The record of a conversion in its output, in `_convert/`: the result of each unit, and what was skipped.
+
+Each part keeps the tallies of its finished units, so that a rerun need not read those again. All skips are counted; the
+first 100 errors of each unit are kept. If anything was skipped, `skipped.json` stays with the finished dataset, so that
+a second run of the same command reports the same skips. Its bytes depend only on the source and the options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mdsx import errors
+from mdsx.errors import CorruptError, MdsxError, MissingError
+from mdsx.format import filenames
+from mdsx.storage import Storage
+from mdsx.transfer.converting.plan import decode_plan
+
+_KEPT = 100
+_SAVE_EVERY = 10.0  # seconds; a rerun reads later units again
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An error as it is stored."""
+
+    kind: str
+    message: str
+    file: str | None = None
+    place: str | None = None
+    found: str | None = None
+    expected: str | None = None
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, error: MdsxError) -> Skip:
+        found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
+        return cls(type(error).__name__, error.message, error.file, error.place, found, expected, error.hint)
+
+    def error(self) -> MdsxError:
+        """Return the error, with the same text."""
+        kind: object = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
+        made = kind if isinstance(kind, type) and issubclass(kind, MdsxError) else MdsxError
+        fields = {name: getattr(self, name) for name in ("file", "place", "found", "expected", "hint")}
+        return made(self.message, **fields)
+
+
+@dataclass(slots=True)
+class Tally:
+    """The result of one unit or more: number of `samples`, number `skipped`, and the first `skips`."""
+
+    samples: int = 0
+    skipped: int = 0
+    skips: list[Skip] = field(default_factory=list)
+
+    def skip(self, error: MdsxError) -> None:
+        self.skipped += 1
+        if len(self.skips) < _KEPT:
+            self.skips.append(Skip.of(error))
+
+    def add(self, other: Tally) -> None:
+        self.samples += other.samples
+        self.skipped += other.skipped
+        self.skips += other.skips
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """Return the sum of all tallies, with their skips in order."""
+    whole = Tally()
+    for tally in tallies:
+        whole.add(tally)
+    return whole
+
+
+class PartTallies:
+    """The tallies of a part's units, in order, kept in storage."""
+
+    def __init__(self, storage: Storage, part: int) -> None:
+        self._storage, self._key = storage, filenames.convert_record(part)
+        self._saved = time.monotonic()
+        self.tallies = self._stored()
+
+    def durable(self, samples: int) -> tuple[int, int]:
+        """Return how many units are complete within the first `samples` samples (the durable ones), and their sum."""
+        count = durable = 0
+        for tally in self.tallies:
+            if durable + tally.samples > samples:
+                break
+            count, durable = count + 1, durable + tally.samples
+        return count, durable
+
+    def put(self, place: int, tally: Tally, *, last: bool) -> None:
+        self.tallies[place:] = [tally]
+        if last or time.monotonic() - self._saved > _SAVE_EVERY:
+            if len(self._stored()) <= len(self.tallies):  # else another attempt at this part is further
+                _save(self._storage, self._key, self.tallies)
+            self._saved = time.monotonic()
+
+    def _stored(self) -> list[Tally]:
+        with suppress(MissingError):
+            return _load(self._storage, self._key)
+        return []
+
+    def total(self, count: int) -> Tally:
+        """Return the sum of the first `count` tallies."""
+        return total(self.tallies[:count])
+
+
+def keep_skips(storage: Storage, tally: Tally) -> None:
+    """Store the skips of the whole conversion, if there are any."""
+    if tally.skipped:
+        _save(storage, filenames.CONVERT_SKIPPED, [tally])
+
+
+def kept_skips(storage: Storage) -> Tally:
+    """Return the skips of a conversion that wrote its index, even if it was killed just after that."""
+    kept = {entry.key for entry in storage.list(filenames.CONVERT_FOLDER)}
+    if filenames.CONVERT_SKIPPED in kept:
+        return total(_load(storage, filenames.CONVERT_SKIPPED))
+    if filenames.CONVERT_PLAN not in kept:
+        return Tally()
+    begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
+    return total(PartTallies(storage, part).total(len(begun.units)) for part in range(begun.parts))
+
+
+def _save(storage: Storage, key: str, tallies: list[Tally]) -> None:
+    storage.put(key, msgspec.json.encode(tallies))
+
+
+def _load(storage: Storage, key: str) -> list[Tally]:
+    try:
+        return msgspec.json.decode(storage.get(key).data, type=list[Tally])
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"not a conversion's tallies: {error}", file=f"{storage.url}/{key}") from None

@@ -1,0 +1,77 @@
+"""The source of WebDataset tars: a unit is a tar, plain, gzip or zstd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from typing import Any, ClassVar, Literal
+
+from mdsx.errors import MdsxError, SampleError, UsageError, shown
+from mdsx.foreign.tars import (
+    FIRST_DOT,
+    Names,
+    SampleReader,
+    TarSample,
+    check_declared,
+    find_columns,
+    group_samples,
+    read_members,
+)
+from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+
+_TARS = FileKind("tar", "tar")
+
+
+def open_source(request: Request, *, key_until: str = FIRST_DOT, nan: Literal["error", "null"] = "error") -> TarFiles:
+    """Return the source of tars. Raise UsageError, or MissingError if a tar is missing."""
+    if nan not in ("error", "null"):
+        raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+    names, declared = Names.parse(key_until, request.rename, request.drop), check_declared(request.declared)
+    names.check_declared(declared)
+    return TarFiles(request, names, declared, nan)
+
+
+class TarFiles(SampleSource):
+    """Tars whose members' `names` become keys and columns."""
+
+    kind: ClassVar[str] = "tar"
+
+    def __init__(self, request: Request, names: Names, declared: Mapping[str, str], nan: str) -> None:
+        self.files = find_files(request.sources, _TARS, request.options)
+        self.units = [Unit(number, 0, file.size, file.size) for number, file in enumerate(self.files)]
+        self.settings = {"nan": nan, "key_until": names.key_until, "rename": names.rename, "drop": names.drop}
+        self._names, self._declared, self._nan = names, declared, nan
+        self._skip, self._options = request.skip, request.options
+
+    def columns(self) -> tuple[dict[str, str], list[str]]:
+        urls = [file.url for file in self.files]
+        return find_columns(
+            urls, lambda tar: read_chunks(self.files[tar], self._options), self._declared, self._names, skip=self._skip
+        )
+
+    def read(
+        self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
+    ) -> Generator[Row | Block | MdsxError, None, None]:
+        file = self.files[unit.file]
+        reader = SampleReader(columns, file=file.url, stored=file.size, nan_null=self._nan == "null")
+        with closing(read_chunks(file, self._options, count=count)) as chunks:
+            for item in group_samples(read_members(chunks, file=file.url), file=file.url, names=self._names):
+                if not isinstance(item, TarSample):
+                    yield item
+                    continue
+                try:
+                    values = reader.read(item)
+                except SampleError as error:
+                    yield error
+                else:
+                    yield Row(values, (reader, item))
+
+    def place_of(self, place: Any) -> str:
+        _, sample = place
+        return str(next(iter(sample.members.values())).place)
+
+    def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
+        reader, sample = place
+        refused: SampleError = reader.misfit(sample, error)
+        return refused

@@ -1,0 +1,167 @@
+"""Parquet files, through Arrow: no Python object is made for a value, except for JSON that becomes a struct again.
+
+The types are those that the columns had before they became ours, if they are known: a converter kept their schema in
+the dataset's metadata, or the dataset is Parquet itself, read in place. Other columns have the types of docs/arrow.md.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mdsx.base.warn import warn
+from mdsx.errors import UsageError
+from mdsx.foreign.arrow import KEPT_SCHEMA, arrow_type, can_restore, json_texts, pa, parse_schema, restore, to_table
+from mdsx.foreign.parquet import ParquetFile, ParquetIndex
+from mdsx.format import ColumnType, Refused, Schema
+from mdsx.storage import file_of
+from mdsx.transfer.exporting.kinds import misfit
+
+if TYPE_CHECKING:
+    from mdsx.datasets import Dataset
+    from mdsx.shards import Columns, Shards
+
+_FIRST = 64  # samples that show the Arrow types of another format's values
+
+
+@dataclass(frozen=True)
+class Parquets:
+    """Parquet files of the columns of `schema`, in the types of `arrow_schema`, of the dataset `url`."""
+
+    schema: Schema
+    arrow_schema: Any
+    compression: tuple[str, int | None]
+    group_size: int
+    url: str
+
+    suffix = ".parquet"
+    joined = True
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        name, level = self.compression
+        return {"compression": name if level is None else f"{name}:{level}", "row_group_size": str(self.group_size)}
+
+    def forms(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.arrow_schema}
+
+    def file(self) -> ExportedParquet:
+        return ExportedParquet(self)
+
+
+class ExportedParquet:
+    """A Parquet file that is being made."""
+
+    def __init__(self, kind: Parquets) -> None:
+        name, level = kind.compression
+        self._kind = kind
+        self._file = ParquetFile(kind.arrow_schema, group_size=kind.group_size, compression=name, level=level)
+
+    def add(self, columns: Columns, first: int) -> None:
+        kind, arrays = self._kind, []
+        for column, field in zip(kind.schema.columns, kind.arrow_schema, strict=True):
+            type, values = column.type, columns[column.name]
+            place = f"samples from {first} on, column {column.name!r}"
+            try:
+                if type.foreign is not None and type.kind == "document":
+                    values, type = json_texts(values, type), replace(type, foreign=None)
+                found = to_table(Schema((replace(column, type=type),)), {column.name: values}).column(0)
+                arrays.append(pa.chunked_array([restore(each, type, field.type) for each in found.chunks], field.type))
+            except Refused as refused:
+                found_text, hint = str(refused.found), f"--drop {shlex.quote(column.name)} leaves the column out"
+                raise misfit(
+                    kind.url, first + refused.at[0], column.name, "JSON cannot hold the value",
+                    found=found_text, expected=refused.expected, hint=hint,
+                ) from None  # fmt: skip
+            except UsageError as error:
+                hint = f"--drop {shlex.quote(column.name)} leaves the column out"
+                raise UsageError(error.message, file=kind.url, place=place, found=error.found, hint=hint) from None
+        self._file.add(pa.Table.from_arrays(arrays, schema=kind.arrow_schema))
+
+    def finish(self) -> memoryview:
+        return self._file.finish()
+
+
+# --- the Arrow types
+
+
+def arrow_schema_of(dataset: Dataset) -> Any:
+    """Return the `pyarrow.Schema` for an export of `dataset`. Raise UsageError for a column that Arrow cannot hold."""
+    excerpt = dataset.excerpt
+    columns, datasets = excerpt.schema.columns, excerpt.datasets
+    kept = {home: _kept_schema(datasets[home], dataset.url) for home in set(excerpt.homes)}
+    fields, whole = [], len(kept) == 1
+    for column, home, number in zip(columns, excerpt.homes, excerpt.columns, strict=True):
+        schema, stored = kept[home], datasets[home].schema.columns[number].name
+        place = -1 if schema is None else schema.get_field_index(stored)  # -1 also for a name that occurs twice
+        whole = whole and place >= 0 and stored == column.name
+        if place >= 0 and can_restore(column.type, schema.field(place).type):
+            fields.append(schema.field(place).with_name(column.name))
+            continue
+        if place >= 0:
+            wanted = schema.field(place).type
+            warn(f"{dataset.url}: column {column.name!r} of type '{column.type}' is not exported as Arrow's {wanted}")
+        fields.append(pa.field(column.name, _own_type(dataset, column.name, column.type)))
+    found = pa.schema(fields)
+    (only, *_) = kept.values()
+    if whole and only is not None and len(only) == len(found):
+        found = found.with_metadata(only.metadata)  # it may describe the columns, as that of datasets and pandas does
+    return found
+
+
+def _own_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
+    if kind.foreign is None or kind.kind == "document":
+        return arrow_type(replace(kind, foreign=None))
+    first = range(min(_FIRST, len(dataset)))
+    return dataset.select_columns([name]).take(first, as_arrow=True).schema.field(0).type
+
+
+def _kept_schema(shards: Shards, url: str) -> Any:
+    """Return the Arrow schema that the columns had, a `pyarrow.Schema`, or None if it is not known."""
+    index = shards.index
+    if isinstance(index, ParquetIndex):
+        return _schema_of_files(shards, index)
+    text = index.metadata.get(KEPT_SCHEMA)
+    if not isinstance(text, str):
+        return None
+    try:
+        return parse_schema(text)
+    except ValueError as error:
+        warn(f"{url}: the metadata {KEPT_SCHEMA!r} is no Arrow schema, so it gives no types: {error}")
+        return None
+
+
+def _schema_of_files(shards: Shards, index: ParquetIndex) -> Any:
+    """Return the schema of the first file; columns that are Arrow's null there have the type of the next file that
+    says it."""
+    found, names = None, None
+    kinds = {column.name: column.type for column in index.schema.columns}
+    for shard in range(len(index.counts)):
+        if (name := index.name(shard)) == names:
+            continue
+        names = name
+        schema = _read_schema(shards, index, shard)
+        fields = list(schema if found is None else found)
+        for place, field in enumerate(fields):
+            other = schema.get_field_index(field.name)
+            if pa.types.is_null(field.type) and other >= 0:
+                fields[place] = schema.field(other)
+        found = pa.schema(fields, (schema if found is None else found).metadata)
+        unknown = [each for each in found if pa.types.is_null(each.type) and each.name in kinds]
+        if all(can_restore(kinds[each.name], each.type) for each in unknown):
+            break
+    return found
+
+
+def _read_schema(shards: Shards, index: ParquetIndex, shard: int) -> Any:
+    storage, key = shards.storage, index.name(shard)
+    reading = index.read_schema(shard, file=file_of(storage, key))
+    ranges: Sequence[tuple[int, int]] = next(reading)
+    while True:
+        pieces = [storage.get(key, start=start, stop=stop).data for start, stop in ranges]
+        try:
+            ranges = reading.send([memoryview(piece) for piece in pieces])
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,96 @@
+"""An export that replaces another one in the same folder: `overwrite=True`.
+
+- Nothing is written unless the record there parses, and names all other files in the folder.
+- New files have numbers that are not in use. The record is replaced when all are complete, and only if it is still the
+  one that was there at the beginning. The old files are removed after that.
+- `_mdsx-export.next.json` names, meanwhile, the files that are to be removed at the end, and the new ones. After a
+  kill, the next export with `overwrite=True` finds there what else is its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
+from mdsx.storage import Storage, discard, file_of, remove
+from mdsx.transfer.exporting.record import RECORD, ExportRecord, decode_record, encode_record, names_in
+
+_NEXT = "_mdsx-export.next.json"
+_NUMBER = re.compile(r"data-([0-9]{5,})\..*")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """The replacement of the export whose record has this `etag`. `old`: files to remove when `record` is complete."""
+
+    storage: Storage
+    etag: str
+    old: frozenset[str]
+    known: ExportRecord
+    record: ExportRecord
+
+    @classmethod
+    def begin(cls, storage: Storage, wanted: ExportRecord) -> Replacing | None:
+        """Begin to replace the export in the folder; return None if there is none.
+
+        Raise UsageError, before anything is written, if the folder has other files.
+        """
+        try:
+            found = storage.get(RECORD)
+        except MissingError:
+            return None
+        known = decode_record(found.data, file_of(storage, RECORD))
+        old = frozenset((*known.files, *_pending(storage)))
+        others = sorted(set(names_in(storage)) - old - {RECORD, _NEXT})
+        if others:
+            hint = "move it elsewhere, or export to another folder"
+            message = "there is something that the export to overwrite does not name"
+            raise UsageError(message, file=storage.url, found=others[0], hint=hint)
+        numbers = [int(match[1]) for name in old if (match := _NUMBER.fullmatch(name))]
+        record = _renumbered(wanted, max(numbers, default=-1) + 1)
+        storage.put(_NEXT, msgspec.json.encode(sorted({*old, *record.files})))
+        return cls(storage, found.etag, old, known, record)
+
+    def finish(self) -> None:
+        """Replace the record, and remove the old files. Raise ChangedError if there is another record now."""
+        try:
+            self.storage.replace(RECORD, encode_record(replace(self.record, finished=True)), etag=self.etag)
+        except ChangedError:
+            self.withdraw()
+            raise
+        own = {RECORD, _NEXT, *self.old, *self.record.files}
+        discard(self.storage, own=own.__contains__)
+        self._remove(self.old)
+        self._remove([_NEXT])
+
+    def withdraw(self) -> None:
+        """Remove the new files: the old export stays."""
+        self._remove(self.record.files)
+        if not self.old - self.known.files.keys():  # else a later one removes what the record does not name
+            self._remove([_NEXT])
+
+    def _remove(self, names: Iterable[str]) -> None:
+        own = {_NEXT, *self.old, *self.record.files}
+        remove(self.storage, *sorted(names), own=own.__contains__)
+
+
+def _pending(storage: Storage) -> list[str]:
+    """Return the files of replacements that did not end."""
+    try:
+        found = msgspec.json.decode(storage.get(_NEXT).data, type=list[str])
+    except MissingError:
+        return []
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"not a list of an export's files: {error}", file=file_of(storage, _NEXT)) from None
+    return [name for name in found if _NUMBER.fullmatch(name)]
+
+
+def _renumbered(record: ExportRecord, first: int) -> ExportRecord:
+    """Return the record with the numbers of files from `first` on."""
+    suffix = {name: name[name.index(".") :] for name in record.files}
+    names = {name: f"data-{first + place:05d}{suffix[name]}" for place, name in enumerate(record.files)}
+    return replace(record, files={names[name]: samples for name, samples in record.files.items()})

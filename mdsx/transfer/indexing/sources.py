@@ -1,0 +1,167 @@
+"""Find the files to index: those that URLs name, or that are in folders, all below one folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from mdsx.base.braces import expand_braces
+from mdsx.errors import MissingError, UsageError
+from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, find_entries, is_visible, open_storage
+
+Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedKind:
+    """A kind of files: what a message calls them, their suffix, and whether one may have a name.
+
+    `check` raises an error for a file in a folder that must not be passed over.
+    """
+
+    name: str
+    suffix: str
+    is_key: Callable[[str], bool]
+    check: Callable[[str], object] = lambda file: None
+
+
+def expand(urls: Urls) -> list[str | os.PathLike[str]]:
+    """Return the paths and URLs that `urls` name, with braces expanded, and `*`, `?` and `[...]` in local paths."""
+    given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
+    found: list[str | os.PathLike[str]] = []
+    for url in given:
+        for text in expand_braces(url) if isinstance(url, str) else [url]:
+            local = isinstance(text, str) and "://" not in text and glob.has_magic(text) and not os.path.exists(text)
+            matches = sorted(glob.glob(os.fspath(text))) if local else [text]
+            if not matches:
+                raise MissingError("no file matches", file=os.fspath(text))
+            found += matches
+    return found
+
+
+def find_files(
+    urls: Sequence[str | os.PathLike[str]], options: StorageOptions | None, kind: IndexedKind, *, write: bool
+) -> tuple[Storage, list[Entry]]:
+    """Return the common folder of all `urls`, and the files that they name: in the order of the URLs, and those of a
+    folder in the order of their keys. `write`: the folder is written to. Raise MissingError if a URL names none, or
+    UsageError."""
+    if not urls:
+        raise UsageError("no file or folder is named")
+    siblings = _Siblings(urls, options, kind)
+    places = [_Place(url, options, kind, siblings) for url in urls]
+    common = _common([place.folder for place in places])
+    root = places[0].root
+    if any(place.root != root for place in places):
+        hint = "index them one by one, and mix them with mdsx.Mixture"
+        raise UsageError(
+            "the files are in different storages", found=", ".join(place.url for place in places), hint=hint
+        )
+    base = root + "/".join(common)
+    storage = open_storage(base or "/", options, write=write)
+    entries: dict[str, Entry] = {}
+    for place in places:
+        for entry in place.files(len(common)):
+            if entry.key in entries:
+                raise UsageError("the file is named twice", file=file_of(storage, entry.key))
+            if not kind.is_key(entry.key):
+                hint = "rename it: UTF-8, no control characters, no backslash, no colon like that of a URL"
+                raise UsageError("a file with this name cannot be indexed", file=file_of(storage, entry.key), hint=hint)
+            entries[entry.key] = entry
+    return storage, list(entries.values())
+
+
+def _common(folders: Sequence[list[str]]) -> list[str]:
+    """Return the components with which all folders begin."""
+    common = folders[0]
+    while any(folder[: len(common)] != common for folder in folders):
+        common = common[:-1]
+    return common
+
+
+class _Place:
+    """A URL, and the files that it names."""
+
+    def __init__(
+        self, url: str | os.PathLike[str], options: StorageOptions | None, kind: IndexedKind, siblings: _Siblings
+    ) -> None:
+        storage = open_storage(url, options)  # checks the URL
+        self.url = storage.url
+        text = storage.url if storage.path("x") is not None else os.fspath(url)
+        head, separator, rest = text.rstrip("/").rpartition("://")
+        bucket, slash, path = rest.partition("/") if separator else ("", "/", rest.lstrip("/"))
+        if separator and "?" in path:
+            hint = "give what the URL is signed with as storage options"
+            raise UsageError(f"a URL of {kind.name} has no query", file=self.url, hint=hint)
+        self.root = f"{head}{separator}{bucket}{slash}"
+        self.folder = path.split("/") if path else []
+        self._quoted = head in ("http", "https")
+        named = siblings.find(os.fspath(url), self._key(self.folder[-1])) if self.folder else None
+        if named is not None:
+            self.folder.pop()
+            self._files = [named]
+            return
+        found = _listed(storage)
+        visible = [entry for entry in found or () if is_visible(entry.key)]
+        for entry in visible:
+            kind.check(file_of(storage, entry.key))
+        self._files = [entry for entry in visible if entry.key.endswith(kind.suffix)]
+        if not found and self.folder:
+            *self.folder, name = self.folder
+            parent = open_storage(self.root + "/".join(self.folder), options)
+            self._files = [describe(parent, self._key(name))] if found is None else _named(parent, name)
+        if not self._files:
+            what = f"no {kind.suffix} file is in this folder" if found else "there is no such file or folder"
+            raise MissingError(what, file=self.url)
+
+    def files(self, depth: int) -> list[Entry]:
+        """Return the files with keys relative to the folder `depth` levels below the root."""
+        prefix = "".join(f"{self._key(part)}/" for part in self.folder[depth:])
+        return [replace(entry, key=prefix + entry.key) for entry in self._files]
+
+    def _key(self, part: str) -> str:
+        """Return a component of the URL as it is in keys."""
+        return unquote(part) if self._quoted else part
+
+
+class _Siblings:
+    """Files that are named one by one: those of one folder are found with one listing, not with one for each."""
+
+    def __init__(
+        self, urls: Sequence[str | os.PathLike[str]], options: StorageOptions | None, kind: IndexedKind
+    ) -> None:
+        self._options = options
+        self._names: dict[str, set[str]] = {}
+        for url in urls:
+            folder, _, name = os.fspath(url).rpartition("/")
+            if folder and name.endswith(kind.suffix):
+                self._names.setdefault(folder, set()).add(name)
+        self._found: dict[str, dict[str, Entry]] = {}
+
+    def find(self, url: str, key: str) -> Entry | None:
+        """Return the file with this URL, whose name in its folder is `key`; None if it may be a folder."""
+        folder, _, name = url.rpartition("/")
+        names = self._names.get(folder, set())
+        if name not in names:
+            return None
+        storage = open_storage(folder, self._options)
+        if (path := storage.path(name)) is not None:
+            return describe(storage, name) if path.is_file() else None
+        if folder not in self._found:
+            keys = [unquote(each) for each in names] if folder.startswith(("http://", "https://")) else names
+            self._found[folder] = find_entries(storage, keys)
+        return self._found[folder].get(key)
+
+
+def _listed(storage: Storage) -> list[Entry] | None:
+    """Return what is in a folder; None if the storage, a web server, cannot list."""
+    try:
+        return list(storage.list())
+    except UsageError:
+        return None
+
+
+def _named(storage: Storage, name: str) -> list[Entry]:
+    return [entry for entry in storage.list(name) if entry.key == name]

@@ -1,0 +1,363 @@
+"""Index tars: one pass over them, in several processes, which says where each sample is and what its bytes are.
+
+The index depends on the tars and the options only: the same ones give the same bytes, with any number of processes,
+after a kill, and whether tars were added later or not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import xxhash
+
+from mdsx.base.process import Engine, Report, Workers
+from mdsx.base.progress import Progress, Totals
+from mdsx.base.warn import warn
+from mdsx.errors import ChangedError, FormatError, MissingError, TruncatedError, UnsupportedError, UsageError, shown
+from mdsx.foreign.tars import (
+    INDEX_KEY,
+    IndexedTar,
+    Names,
+    build_text,
+    check_declared,
+    check_pointable,
+    find_columns,
+    is_compressed,
+    is_key,
+    is_wids,
+    parse_text,
+    point_tar,
+    skim_tar,
+)
+from mdsx.format import Schema, filenames
+from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
+from mdsx.transfer.indexing.other_indexes import OtherIndex, other_hint, read_other
+from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files
+from mdsx.transfer.indexing.tar_record import Asked, Records, TarRecord, put_record
+
+_CHUNK, _AHEAD = 2**22, 1  # bytes read at once from a disk, and how many times as many while they are looked at
+_RANGE, _RANGES = 2**23, 8  # the same for a remote tar
+_REPORT_EVERY = 0.1  # seconds
+
+
+def _refuse_compressed(file: str) -> None:
+    if is_compressed(file):
+        hint = "convert it with `mdsx convert tar`, or decompress it"
+        raise UnsupportedError("a compressed tar cannot be read in place", file=file, hint=hint)
+
+
+_KIND = IndexedKind("tars", ".tar", is_key, _refuse_compressed)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTars:
+    """What `index_tars` has indexed.
+
+    Attributes:
+        url: The common folder of the tars: the URL for `mdsx.Dataset` and the loaders.
+        tars: Tars, also those without samples.
+        samples: Samples.
+        size: Bytes of all tars.
+        columns: Column -> type.
+        read: Tars that were read; the others were the same as in an earlier pass.
+        checksums: Whether the index has checksums.
+    """
+
+    url: str
+    tars: int
+    samples: int
+    size: int
+    columns: Mapping[str, str]
+    read: int
+    checksums: bool
+
+
+def index_tars(
+    sources: Urls,
+    *,
+    columns: Mapping[str, str] | None = None,
+    rename: Mapping[str, str | Sequence[str]] | None = None,
+    drop: str | Sequence[str] = (),
+    key_until: str = "first-dot",
+    index: str | os.PathLike[str] | None = None,
+    from_index: str | os.PathLike[str] | None = None,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
+    replace_index: bool = False,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> IndexedTars:
+    """Index WebDataset tars, so that they are read in place: each tar is a shard.
+
+        mdsx.index_tars("s3://bucket/pictures/{0000..0099}.tar", num_workers=8)
+        loader = StreamingDataLoader(StreamingDataset("s3://bucket/pictures"), batch_size=32)
+
+    All tars are read once, from the first byte to the last, as strictly as in a conversion. The index is
+    `_mdsx-tars.json` and the folder `_mdsx-tars/`, in the common folder of the tars. After a kill, the same call
+    continues, and reads no finished tar again. Run it again after tars were added or replaced: it reads only those.
+    Readers refuse a tar that is not the one that was indexed.
+
+    Args:
+        sources: Paths, globs and URLs of tars, and folders with all `*.tar` files below them except hidden ones and
+            those that begin with "_". `{0000..0099}` names several. All must be in one storage. The samples are in the
+            order of the tars: as they are named, in a folder by name.
+        columns: Column -> type, instead of what is inferred from the first samples. Names are lower-case extensions, or
+            those that `rename` gives.
+        rename: Column -> the extensions that become it: `{"image": ["jpg", "png"]}`, or `{"image": "jpg;png"}`.
+        drop: Extensions, or names of files such as "README", to leave out.
+        key_until: Where a sample's key ends in the names of its members: at the "first-dot" after the last slash, as in
+            WebDataset, or at the "last-dot", for keys with dots in them.
+        index: The folder to write the index to, if it is not that of the tars: for tars where nothing can be written,
+            such as `hf://` and `https://`. Give readers the same `index`. `storage_options` count for it if it has the
+            scheme of the tars.
+        from_index: An index of the tars that is there already: Energon's folder `.nv-meta`, or a wids JSON of
+            WebDataset. Then only headers, numbers and arrays are read, if possible, and the number of samples in each
+            tar must be the one in `from_index`. Such an index has no checksums. It is of use for tars of large members;
+            a remote tar is read faster as a whole, unless Energon's index says where its headers are.
+        num_workers: How many processes read tars: 1 by default; with `engine`, as many as the cluster has CPUs.
+        engine: "ray" reads tars on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
+        replace_index: Whether to replace an index of other tars that still exist.
+        storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then; its shards are tars.
+
+    Returns:
+        What was indexed.
+
+    Raises:
+        MissingError: A source names no tar.
+        CorruptError: A tar is damaged. The error names tar, member and offset.
+        UnsupportedError: A tar is compressed.
+        SampleError: A sample does not fit its columns, or cannot be read in place. The error names tar, member and
+            offset.
+        UsageError: An argument is invalid, or the folder has another index.
+        TransportError: Storage failed.
+    """
+    workers = Workers.of(num_workers, engine)
+    checked = from_index is None
+    asked = Asked(check_declared(columns or {}), Names.parse(key_until, rename, drop), checked)
+    asked.names.check_declared(asked.declared)
+    given = expand(sources)
+    for url in given:
+        _refuse_compressed(os.fspath(url))
+    storage, entries = find_files(given, storage_options, _KIND, write=index is None)
+    place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
+    other = None if from_index is None else read_other(from_index, given[0], storage_options)
+    before = _index_before(place, storage, entries, replace_index=replace_index)
+    discard(place, INDEX_KEY, filenames.POINTERS_FOLDER)
+    records = Records(place)
+    known = records.columns(asked, entries) or _find_columns(storage, entries, asked)
+    digest = asked.digest(known)
+    done = {entry.key: record for entry in entries if (record := records.get(entry, digest))}
+    left = [entry for entry in entries if entry.key not in done]
+    counts = _Counts(entries, list(done.values()), watch)
+    if left and other is None and (hint := other_hint(storage)):
+        warn(hint)
+    work = _Work(storage, place, known, asked.names, digest, answered(), other)
+    paths = [place.url, *(file_of(storage, entry.key) for entry in left[:1])]
+    for record in workers.map(work, left, counts.reach, name="mdsx-index", paths=paths):
+        done[record.name] = record
+    tars = [done[entry.key] for entry in entries]
+    records.put(asked, known, tars)
+    made = _put_index(place, storage, known, asked, tars, before)
+    records.tidy((done[entry.key] for entry in left), [*(tar.pointers for tar in tars), *before.pointers])
+    return IndexedTars(
+        url=storage.url,
+        tars=len(tars),
+        samples=sum(tar.samples for tar in tars),
+        size=sum(entry.size for entry in entries),
+        columns=made,
+        read=len(left),
+        checksums=other is None,
+    )
+
+
+# --- before the pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The index that is there: its bytes, and the pointer shards that jobs may still read."""
+
+    data: bytes = b""
+    pointers: tuple[str, ...] = ()
+
+
+def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> _Before:
+    """Return the index that is at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
+    _refuse_dataset(place)
+    try:
+        data = place.get(INDEX_KEY).data
+        known = parse_text(data, file=file_of(place, INDEX_KEY)).tars
+    except (MissingError, TruncatedError, FormatError):  # none, or an empty, damaged or older one: made again
+        return _Before()
+    others = sorted({tar.name for tar in known} - {entry.key for entry in entries})
+    if others and not replace_index:
+        there = {entry.key for entry in storage.list()}
+        for name in filter(there.__contains__, others):
+            raise UsageError(
+                f"the index here has other tars too, such as {shown(name)}",
+                file=file_of(place, INDEX_KEY),
+                hint="name them as well, or replace the index: replace_index=True (--replace-index)",
+            )
+    return _Before(data, tuple(tar.pointers for tar in known))
+
+
+def _refuse_dataset(place: Storage) -> None:
+    """Raise UsageError if readers would read another dataset instead of the tars."""
+    try:
+        data = place.get(filenames.INDEX).data
+    except MissingError:
+        return
+    except TruncatedError:
+        data = b""
+    if is_wids(data):
+        return
+    hint = "index folders below this one, or move the other dataset"
+    message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the tars"
+    raise UsageError(message, file=place.url, hint=hint)
+
+
+def _find_columns(storage: Storage, entries: Sequence[Entry], asked: Asked) -> dict[str, str]:
+    """Return the columns that the first samples show."""
+    files = [file_of(storage, entry.key) for entry in entries]
+    found, warnings = find_columns(
+        files,
+        lambda tar: _read(storage, entries[tar], ahead=1),
+        asked.declared,
+        asked.names,
+        skip=False,
+        way_out="",
+    )
+    for warning in warnings:
+        warn(warning)
+    for column in Schema.from_columns(found).columns:
+        check_pointable(column)
+    return found
+
+
+# --- the pass
+
+
+class _Counts:
+    """How far the pass has come."""
+
+    def __init__(
+        self, entries: Sequence[Entry], done: Sequence[TarRecord], watch: Callable[[Progress], object]
+    ) -> None:
+        self._of_size, self._of_tars, self._watch = sum(entry.size for entry in entries), len(entries), watch
+        self._totals = Totals(3)
+        self.reach("", sum(record.size for record in done), sum(record.samples for record in done), len(done))
+
+    def reach(self, tar: str, size: int, samples: int, tars: int) -> None:
+        self._totals.reach(tar, size, samples, tars)
+        size, samples, tars = self._totals.sums
+        self._watch(Progress(samples, size, self._of_size, tars, self._of_tars))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Reads a tar, and stores its pointer shard and its record."""
+
+    storage: Storage
+    place: Storage
+    columns: Mapping[str, str]
+    names: Names
+    digest: str
+    known: tuple[str, ...]
+    """Of the endpoints that have answered."""
+    other: OtherIndex | None = None
+
+    def __call__(self, task: Entry, report: Report) -> TarRecord:
+        believe(self.known)
+        entry = task
+        file = file_of(self.storage, entry.key)
+        if self.other is None:
+            chunks = _reported(_read(self.storage, entry), lambda size: report(entry.key, size, 0, 0))
+            found = point_tar(chunks, file=file, size=entry.size, columns=self.columns, names=self.names)
+        else:
+            fetch = self.other.fetch(self.storage, entry)
+            found = skim_tar(fetch, file=file, size=entry.size, columns=self.columns, names=self.names)
+            self.other.check(entry, found.samples, file)
+        name, size, hash = "", 0, ""
+        if found.samples:
+            hash = xxhash.xxh3_128_hexdigest(found.pointers)
+            name, size = filenames.pointers(entry.key, hash), len(found.pointers)
+            self.place.put(name, found.pointers)
+        record = TarRecord(entry.key, entry.size, entry.etag, self.digest, found.hash, found.samples, name, size, hash)
+        put_record(self.place, record)
+        report(entry.key, entry.size, found.samples, 1)
+        return record
+
+
+def _reported(chunks: Generator[bytes], report: Callable[[int], object]) -> Generator[bytes]:
+    """Yield the chunks, and report now and then how many bytes they have so far."""
+    size, reported = 0, time.monotonic()
+    for chunk in chunks:
+        size += len(chunk)
+        if time.monotonic() - reported > _REPORT_EVERY:
+            report(size)
+            reported = time.monotonic()
+        yield chunk
+
+
+def _read(storage: Storage, entry: Entry, *, ahead: int | None = None) -> Generator[bytes]:
+    """Yield the bytes of a tar in chunks, and read the next ones meanwhile."""
+    local = storage.path(entry.key) is not None
+    size = _CHUNK if local else _RANGE
+    ahead = ahead or (_AHEAD if local else _RANGES)
+
+    def fetch(start: int) -> bytes:
+        stop = min(start + size, entry.size)
+        piece = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
+        if piece.total != entry.size or len(piece.data) != stop - start:
+            hint = "index the tars again when nothing writes to them"
+            raise ChangedError("the tar changed while it was indexed", file=file_of(storage, entry.key), hint=hint)
+        return piece.data
+
+    with ThreadPoolExecutor(ahead, thread_name_prefix="mdsx-source") as threads:
+        coming: list[Future[bytes]] = []
+        for start in range(0, entry.size, size):
+            coming.append(threads.submit(fetch, start))
+            if len(coming) > ahead:
+                yield coming.pop(0).result()
+        while coming:
+            yield coming.pop(0).result()
+
+
+# --- the index
+
+
+def _put_index(
+    place: Storage,
+    storage: Storage,
+    columns: Mapping[str, str],
+    asked: Asked,
+    tars: Sequence[TarRecord],
+    before: _Before,
+) -> dict[str, str]:
+    """Write the index, unless it is there already. Return its columns."""
+    local = storage.path(INDEX_KEY) is not None  # its ETags are those of this machine
+    schema = Schema.from_columns(columns)
+    indexed = [
+        IndexedTar(
+            tar.name,
+            tar.size,
+            "" if local else tar.etag,
+            tar.hash,
+            tar.samples,
+            tar.pointers,
+            tar.pointers_size,
+            tar.pointers_hash,
+        )
+        for tar in tars
+        if tar.samples
+    ]
+    data = build_text(schema, indexed, asked.metadata)
+    parse_text(data, file=file_of(place, INDEX_KEY))
+    if data != before.data:
+        place.put(INDEX_KEY, data)
+    return {column.name: str(column.type) for column in schema.columns}

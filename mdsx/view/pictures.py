@@ -1,0 +1,49 @@
+"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format import PICTURES
+
+PNG = "image/png"
+
+_SIDES = range(8, 4097)  # pixels of an array that is shown as a picture
+_COLOURS = {1: 0, 3: 2, 4: 6}  # samples of a pixel -> PNG's colour type
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of a picture of our types, or a GIF, by the first bytes; None for everything else.
+
+    SVG is never one: it can hold scripts.
+    """
+    found = next((base.media for base in PICTURES if base.matches(data)), None)
+    return "image/gif" if found is None and data.startswith((b"GIF87a", b"GIF89a")) else found
+
+
+def is_pixels(array: NDArray[Any]) -> bool:
+    """Return whether an array is as pixels are: uint8 [height, width], or [height, width, 1, 3 or 4]."""
+    sides = array.shape[:2]
+    return (
+        array.dtype == np.uint8
+        and (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _COLOURS))
+        and all(side in _SIDES for side in sides)
+    )
+
+
+def png(pixels: NDArray[Any]) -> bytes:
+    """Return pixels (see `is_pixels`) as a PNG file."""
+    height, width = pixels.shape[:2]
+    depth = 1 if pixels.ndim == 2 else pixels.shape[2]
+    rows = np.zeros((height, 1 + width * depth), np.uint8)  # each begins with its filter: none
+    rows[:, 1:] = pixels.reshape(height, width * depth)
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[depth], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )

@@ -1,0 +1,3 @@
+"""Write docs/api.md from the docstrings."""
+
+RUN = "tools.api:run"

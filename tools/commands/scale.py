@@ -1,0 +1,17 @@
+"""Print the numbers of a large run: computed for a petabyte, and those of its index, measured."""
+
+from dataclasses import fields
+from typing import Any
+
+from tools.scale.job import Job
+
+RUN = "tools.scale.run:run"
+FAILS = "something could not be measured"
+
+
+def arguments(add: Any) -> None:
+    add("subject", nargs="?", choices=["plan", "index"], help="default: both")
+    add("--docs", action="store_true", help="write the tables into docs/scale.md")
+    for field in fields(Job):
+        option, text = f"--{field.name.replace('_', '-')}", f"of the plan (default {field.default})"
+        add(option, type=type(field.default), default=field.default, help=text)

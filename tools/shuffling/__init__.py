@@ -1,1 +1,0 @@
-"""The tables and pictures of docs/shuffling.md, computed from the orders themselves."""
