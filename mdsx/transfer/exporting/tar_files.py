@@ -169,7 +169,8 @@ def _form(name: str, kind: ColumnType) -> str:
     elif kind.scalar and kind.shape is not None:
         form = "a NumPy file"
         if not kind.number.native:  # NumPy has no file of them
-            form, kind = "a NumPy file of float32", replace(kind, base="float32")
+            kind = replace(kind, base=kind.number.numpy(np.empty(0, kind.number.item)).dtype.name)
+            form = f"a NumPy file of {kind.base}"
     elif kind.scalar:
         form = "a number as text"
     else:
