@@ -29,13 +29,15 @@ def main() -> int:
 
 def run(given: argparse.Namespace) -> int:
     """Run a tool in the current environment and return its exit status. It cleans up, also when interrupted."""
-    for number in _ENDINGS:
-        signal.signal(number, _interrupt)
+    before = [signal.signal(number, _interrupt) for number in _ENDINGS]
     try:
         return int(pkgutil.resolve_name(given.run)(given))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    finally:
+        for number, handler in zip(_ENDINGS, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:

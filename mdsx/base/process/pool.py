@@ -105,7 +105,7 @@ def _workers(work: Work[Any, Any], count: int, name: str) -> Iterator[dict[_Pipe
         yield workers
     finally:
         for worker in workers.values():
-            worker.terminate()
+            worker.kill()  # SIGTERM may be ignored: a process inherits that from the one that started it
         for connection, worker in workers.items():
             worker.join()
             connection.close()

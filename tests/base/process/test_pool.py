@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -45,6 +46,15 @@ def test_a_tasks_error_is_raised_in_the_parent() -> None:
     with pytest.raises(UsageError, match="negative") as raised:
         map_in_processes(square, [-1, -1], 2, lambda *values: None, name="test")
     assert raised.value.found == -1
+
+
+def test_workers_end_in_a_program_that_ignores_sigterm() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        found = map_in_processes(square, [3, 1], 2, lambda *values: None, name="test")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [result for result, _ in found] == [9, 1]
 
 
 def test_a_dead_worker_raises_an_error() -> None:
