@@ -77,12 +77,6 @@ def test_import_loads_nothing_heavy() -> None:
     }  # fmt: skip
 
 
-def test_import_takes_less_than_50_ms_of_cpu() -> None:
-    program = "import time; began = time.process_time(); import mdsx; print(time.process_time() - began)"
-    command = [sys.executable, "-c", program]
-    assert min(float(subprocess.check_output(command, timeout=60)) for _ in range(5)) < 0.05
-
-
 def test_writing_and_reading_load_neither_torch_nor_the_command_line() -> None:
     loaded = modules_after(f"import mdsx; {'; '.join(f'mdsx.{name}' for name in mdsx.__all__)}")
     assert not loaded & {"boto3", "botocore", "rich", "torch", "typer"}

@@ -1,6 +1,6 @@
 """Epochs of 10^12 samples and datasets of 2,000,000 shards start fast, with memory only for shards and blocks.
 
-Times are CPU times, because the machine may be busy.
+Limits of time are far above what is measured: only work that grows with the samples exceeds them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from mdsx.order import Grouping, MixtureOrder, Order, group_window
+from mdsx.order import MixtureOrder, Order
 from tests.order import reference
 
 
@@ -19,11 +19,8 @@ def test_a_trillion_samples_start_fast() -> None:
     counts = np.full(2_000_000, 500_000)
     began = time.process_time()
     order = Order(counts, seed=3, epoch=5)
-    made = time.process_time()
     shards, samples = order.locate(np.arange(10**11, 10**11 + 256))
-    located = time.process_time()
-    assert made - began < 3
-    assert located - made < 1.5
+    assert time.process_time() - began < 20  # 0.5 s on an idle machine
     assert len(order) == 10**12
     assert len(set(zip(shards.tolist(), samples.tolist(), strict=True))) == 256
     assert (samples >= 0).all()
@@ -64,43 +61,17 @@ def test_arithmetic_does_not_overflow_at_the_limits() -> None:
     assert sorted(largest_block.locate(range(11))[0].tolist()) == [0] * 5 + [1] * 6
 
 
-def test_streaming_costs_little_more_than_sorting_blocks() -> None:
-    order = Order(np.full(100_000, 5000), seed=3)
-    run = 2**18
-    order.locate(range(10))
-    times = []
-    for start in range(10**7, 10**7 + 4 * run, run):
-        began = time.process_time()
-        order.locate(np.arange(start, start + run))
-        times.append(time.process_time() - began)
-    assert min(times) / run < 400e-9, "40 to 70 ns measured on an idle machine"
-
-
 def test_small_batches_reuse_the_blocks_in_use() -> None:
     order = Order(np.full(100_000, 5000), seed=3)  # a block of each lane takes milliseconds to compute
     began = time.process_time()
     for start in range(10**7, 10**7 + 64 * 1000, 64):
         order.locate(np.arange(start, start + 64))
-    assert time.process_time() - began < 1.5
-
-
-@pytest.mark.parametrize(("capacity", "window"), [(4096, 2048), (131072, 32768)])
-def test_packing_costs_a_microsecond_per_sample(capacity: int, window: int) -> None:
-    numbers = np.arange(8 * window)
-    spread = numbers * 0.6180339887498949 % 1
-    lengths = np.clip(600 * np.tan(np.pi / 2 * spread), 1, capacity).astype(np.int64)  # half are shorter than 600
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        rule = Grouping("pack", capacity, window)
-        group_window(rule, lengths, numbers % 8, seed=1, epoch=0, window=0, shuffle=True, lane_count=8)
-        times.append(time.process_time() - began)
-    assert min(times) / len(numbers) < 2e-6, "0.3 to 0.7 microseconds measured on a busy machine"
+    assert time.process_time() - began < 8  # 0.3 s on an idle machine; a minute if each batch computes its blocks
 
 
 def test_a_mixture_of_tens_of_billions_is_fast() -> None:
     began = time.process_time()
     mixture = MixtureOrder([np.full(20_000, 500_000)] * 3, [0.5, 0.3, 0.2], seed=1)  # 10^10 samples each
     components, _, _ = mixture.locate(np.arange(10**11, 10**11 + 256))
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 20
     assert np.abs(np.bincount(components) - 256 * np.array([0.5, 0.3, 0.2])).max() <= 4

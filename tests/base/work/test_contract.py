@@ -190,7 +190,7 @@ def test_a_pause_of_the_consumer_costs_no_cpu(executor: Make, notes: Path) -> No
     children = [child.pid for child in multiprocessing.active_children()]
     before = time.process_time() + sum(map(cpu, children))
     time.sleep(1.0)
-    assert time.process_time() + sum(map(cpu, children)) - before < 0.05
+    assert time.process_time() + sum(map(cpu, children)) - before < 0.3
     run.close()
     runner.close()
 

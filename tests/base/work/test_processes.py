@@ -190,7 +190,7 @@ def test_workers_begin_the_next_run_at_once() -> None:
         for _ in run:
             pass
     runner.close()
-    assert min(took) < 0.010
+    assert min(took) < 0.5, "2 ms measured; a wait that runs into its limit takes longer"
 
 
 # --- what they send
