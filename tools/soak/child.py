@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -142,11 +143,10 @@ def _save(loader: StreamingDataLoader, path: Path) -> None:
 
 
 def _raised(error: Exception) -> Raised:
-    """PyTorch reports a killed worker wherever the process is at that moment: between batches, or in another `try`."""
     kind = "other"
     if isinstance(error, mdsx.MdsxError):
         kind = "mdsx" if error.file else "nameless"
-    elif any("DataLoader worker" in str(each) for each in (error, error.__context__) if isinstance(each, RuntimeError)):
+    elif isinstance(error, RuntimeError) and re.match(r"worker \d+ ended with exit code -9 ", str(error)):
         kind = "worker"
     return Raised(kind, type(error).__name__, str(error)[:2000])
 

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import recv_handle
+from multiprocessing.util import Finalize
 from typing import Any
 
 # NumPy imports this on first use. Import it before workers are forked: a worker may garbage-collect what it inherited
@@ -69,7 +70,8 @@ class Processes:
         self._workers: list[_Worker] = []
         self._run = 0
         self._owner = Owner()
-        weakref.finalize(self, _end, self._workers, self._owner).atexit = False  # Python ends daemons at its exit
+        # At the exit of this process too, before multiprocessing would wait for daemons that ignore its SIGTERM.
+        Finalize(self, _end, (self._workers, self._owner), exitpriority=0)
 
     def run(self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED) -> Generator[tuple[Task, Any], None, None]:
         owner, steady = self._owner, False  # whether all messages are whole

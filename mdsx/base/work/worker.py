@@ -95,9 +95,10 @@ class Sealed:
 
 
 def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
-    """Answer requests until there are no more. Ctrl-C reaches all processes of a terminal, but only the parent decides
-    what happens then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Answer requests until there are no more. Ctrl-C reaches all processes of a terminal, and a scheduler's SIGTERM
+    all of a job, but only the parent decides what happens then: it may want more batches."""
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a forked worker would have the parent's handlers
+        signal.signal(ending, signal.SIG_IGN)
     inbox = _Inbox(requests)
     maker, failure = None, None
     views, hint = False, ""

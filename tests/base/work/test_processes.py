@@ -319,17 +319,50 @@ def test_ctrl_c_ends_a_wait_and_the_workers() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_workers_ignore_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_only_the_parent_decides_what_signals_mean(number: int, tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all processes of a command, and a scheduler SIGTERM to all of a job."""
     runner = processes(partial(waiting_for, tmp_path / "flag"), count=2, persistent=True)
     (tmp_path / "flag").touch()
     run = runner.run(range(N))
     next(run)
     for child in multiprocessing.active_children():
-        os.kill(child.pid or 0, signal.SIGINT)
+        os.kill(child.pid or 0, number)
     time.sleep(0.1)
     (tmp_path / "flag").unlink()
     assert [result for _, result in run] == list(range(1, N))
     runner.close()
+
+
+LEFT = """
+import multiprocessing, signal, sys
+from functools import partial
+from tests.base.work.makers import processes, same
+
+signal.signal(signal.SIGTERM, lambda number, frame: None)  # to save a checkpoint, say
+
+def leave():
+    global runner, run
+    runner = processes(same, count=2, context="fork", persistent=True)
+    run = runner.run(range(100))
+    next(run)
+
+if sys.argv[1] == "main":
+    leave()
+else:
+    process = multiprocessing.get_context("fork").Process(target=leave)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("process", ["main", "child"])
+def test_a_program_that_handles_sigterm_ends_while_workers_run(process: str) -> None:
+    """At its exit, multiprocessing sends SIGTERM to daemons, and waits for them."""
+    subprocess.run(
+        [sys.executable, "-c", LEFT, process], check=True, timeout=30, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
 
 
 def test_the_runner_may_be_dropped_in_any_state() -> None:
