@@ -174,7 +174,7 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
 
 ABOUT_THE_WHOLE = {
     "consumer", "examples", "exports", "fuzz", "guides", "layers", "public_page", "readme", "sdist", "security",
-    "tools",
+    "tools", "walks",
 }  # fmt: skip
 """Tests that belong to no single package."""
 

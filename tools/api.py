@@ -58,10 +58,8 @@ INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
-    "Dataset": {"batched", "of", "shards", "with_cache", "with_excerpt"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
-    "Mixture": {"view", "weights", "with_cache"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "Pack": _BATCHING,
     "ShardRepair": {"kept"},

@@ -80,13 +80,8 @@ class Dataset:
         excerpt = _whole(shards)
         self._show(excerpt if columns is None else excerpt.choose(columns))
 
-    @classmethod
-    def of(cls, shards: Shards) -> Dataset:
-        """Return all samples of `shards`."""
-        return object.__new__(cls)._show(_whole(shards))
-
     def _show(self, excerpt: DatasetSlice) -> Dataset:
-        self.excerpt = excerpt
+        self._excerpt = excerpt
         self._view = View([excerpt])
         self._direct = None if excerpt.sides or excerpt.subset.name else excerpt  # samples have their numbers
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
@@ -113,7 +108,7 @@ class Dataset:
         Raises:
             UsageError: The numbers are out of range, or do not ascend.
         """
-        excerpt = self.excerpt
+        excerpt = self._excerpt
         stored = excerpt.shards.index.counts
         if stop is None:
             subset = select_chosen(excerpt.subset, stored, chosen_of(samples, len(self)))
@@ -122,7 +117,7 @@ class Dataset:
             raise UsageError("select takes numbers of samples", found=f"{shown(samples)}, {shown(stop)}", hint=hint)
         else:
             subset = select_between(excerpt.subset, stored, samples, stop)
-        return self.with_excerpt(replace(excerpt, subset=subset))
+        return self._with(replace(excerpt, subset=subset))
 
     def select_share(self, start: float, stop: float, *, seed: int = 0) -> Dataset:
         """Return a share of the samples, spread evenly, as a dataset of its own, without copying anything.
@@ -136,9 +131,9 @@ class Dataset:
         Raises:
             UsageError: The bounds are not between 0 and 1, or do not ascend.
         """
-        excerpt = self.excerpt
+        excerpt = self._excerpt
         subset = select_fraction(excerpt.subset, excerpt.shards.index.counts, start, stop, seed)
-        return self.with_excerpt(replace(excerpt, subset=subset))
+        return self._with(replace(excerpt, subset=subset))
 
     def split(
         self, *shares: Weight, seed: int = 0, by: str | None = None, progress: bool = False
@@ -164,8 +159,8 @@ class Dataset:
             UsageError: The shares add up to more than 1, or the column has another type.
             MdsxError: The column cannot be read.
         """
-        subsets = split(self.excerpt, shares, seed, by, progress=progress)
-        return tuple(self.with_excerpt(replace(self.excerpt, subset=subset)) for subset in subsets)
+        subsets = split(self._excerpt, shares, seed, by, progress=progress)
+        return tuple(self._with(replace(self._excerpt, subset=subset)) for subset in subsets)
 
     def filter(
         self,
@@ -199,39 +194,17 @@ class Dataset:
             Exception: What the function raises, with a note that says at which sample.
         """
         subset = choose_by(
-            self.excerpt, function, input_columns, batched=batched, batch_size=batch_size, progress=progress
+            self._excerpt, function, input_columns, batched=batched, batch_size=batch_size, progress=progress
         )
-        return self.with_excerpt(replace(self.excerpt, subset=subset))
+        return self._with(replace(self._excerpt, subset=subset))
 
     def select_columns(self, columns: ColumnChoice) -> Dataset:
         """Return the same samples with only `columns`: names, or a mapping from new names to those here."""
-        return self.with_excerpt(self.excerpt.choose(columns))
+        return self._with(self._excerpt.choose(columns))
 
-    def with_cache(self, cache: Cache) -> Dataset:
-        """Return the same, read through `cache`. Raise UsageError if it was opened with another one."""
-        excerpt = self.excerpt.with_cache(cache)
-        excerpt.check_caches()
-        return self if excerpt.datasets == self.excerpt.datasets else self.with_excerpt(excerpt)
-
-    def with_excerpt(self, excerpt: DatasetSlice) -> Dataset:
+    def _with(self, excerpt: DatasetSlice) -> Dataset:
         """Return what `excerpt` has, as a dataset of the same class."""
         return copy(self)._show(excerpt)
-
-    @property
-    def batched(self) -> DatasetSlice:
-        """Return what is read of this in batches of columns.
-
-        Raises:
-            UsageError: A subclass changes samples in a method that nobody would call.
-        """
-        for name in ("__getitem__", "__getitems__", "__iter__"):
-            if getattr(type(self), name) is not getattr(Dataset, name):
-                raise UsageError(
-                    f"{type(self).__name__} overrides {name}, which a loader never calls: it reads whole batches",
-                    hint="give what it does to a sample as transform= to the StreamingDataset or mdsx.Loader, and an "
-                    "mdsx.Dataset as the dataset",
-                )
-        return self.excerpt
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -240,29 +213,24 @@ class Dataset:
         return f"Dataset({self.url!r}, samples={len(self)}, columns={dict(self.columns)})"
 
     @property
-    def shards(self) -> Shards:
-        """Return the dataset's shards, wherever they are."""
-        return self.excerpt.shards
-
-    @property
     def url(self) -> str:
         """Return where the dataset is, without credentials."""
-        return self.shards.storage.url
+        return self._excerpt.shards.storage.url
 
     @property
     def columns(self) -> Mapping[str, str]:
         """Return the columns' names and types, in order."""
-        return {column.name: str(column.type) for column in self.excerpt.schema.columns}
+        return {column.name: str(column.type) for column in self._excerpt.schema.columns}
 
     @property
     def fingerprint(self) -> str:
         """Return a hash of the content: equal for equal samples in equal shards, compressed or not, anywhere."""
-        return self.excerpt.fingerprint
+        return self._excerpt.fingerprint
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Return the metadata that the writer was given. mdsx never interprets it."""
-        return self.shards.index.metadata
+        return self._excerpt.shards.index.metadata
 
     @overload
     def __getitem__(self, place: int | np.integer[Any]) -> Sample: ...
@@ -397,3 +365,37 @@ class OutOfRangeError(UsageError, IndexError):
 def _whole(shards: Shards) -> DatasetSlice:
     shards.check_cache()
     return DatasetSlice.whole(shards)
+
+
+# --- for the other packages of mdsx
+
+
+def dataset_of(shards: Shards) -> Dataset:
+    """Return all samples of `shards`."""
+    return object.__new__(Dataset)._show(_whole(shards))
+
+
+def excerpt_of(dataset: Dataset) -> DatasetSlice:
+    """Return what is read of a dataset."""
+    return dataset._excerpt
+
+
+def batched_excerpt_of(dataset: Dataset) -> DatasetSlice:
+    """Return what is read of a dataset in batches of columns.
+
+    Raises:
+        UsageError: Its class changes samples in a method that nobody would call.
+    """
+    for name in ("__getitem__", "__getitems__", "__iter__"):
+        if getattr(type(dataset), name) is not getattr(Dataset, name):
+            raise UsageError(
+                f"{type(dataset).__name__} overrides {name}, which a loader never calls: it reads whole batches",
+                hint="give what it does to a sample as transform= to the StreamingDataset or mdsx.Loader, and an "
+                "mdsx.Dataset as the dataset",
+            )
+    return dataset._excerpt
+
+
+def with_excerpt(dataset: Dataset, excerpt: DatasetSlice) -> Dataset:
+    """Return what `excerpt` has, as a dataset of the same class."""
+    return dataset._with(excerpt)

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from mdsx.datasets.dataset import Dataset
+from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
 from mdsx.errors import UsageError, shown
 from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, DatasetSlice, Shards, View
@@ -183,7 +183,7 @@ class Mixture:
                 lines.append(f"{start}:" + ",".join(f"{bound:016x}" for bound in bounds_of(weights, self._sizes)))
         return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
-    def weights(
+    def _weights(
         self, proportions: Sequence[Weight] | Mapping[str, Weight], place: str | None = None
     ) -> tuple[Weight, ...]:
         """Return proportions in the order of the components.
@@ -203,14 +203,12 @@ class Mixture:
             proportions = [proportions[name] for name in self.names]
         return self._checked(proportions)
 
-    def with_cache(self, cache: Cache) -> Mixture:
-        """Return the same, read through `cache`. Raise UsageError if a component was opened with another one."""
+    def _with_cache(self, cache: Cache) -> Mixture:
         other = copy(self)
         other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in self._members)
         return other
 
-    def view(self, columns: ColumnChoice | None = None) -> View:
-        """Return the components' shards as one."""
+    def _view(self, columns: ColumnChoice | None) -> View:
         excerpts = []
         for member in self._members:
             member.excerpt.check_caches()
@@ -231,7 +229,7 @@ class Mixture:
                 "a schedule needs the proportions at position 0", found=f"positions {shown(sorted(schedule))}"
             )
         return tuple(
-            (position, self.weights(schedule[position], f"schedule[{position}]")) for position in sorted(schedule)
+            (position, self._weights(schedule[position], f"schedule[{position}]")) for position in sorted(schedule)
         )
 
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
@@ -327,7 +325,7 @@ def _open(
         members = list(source._members)
     else:
         excerpt = (
-            source.batched
+            batched_excerpt_of(source)
             if isinstance(source, Dataset)
             else DatasetSlice.whole(
                 Shards(source, cache=Cache.of(cache), storage_options=component.storage_options or storage_options)
@@ -393,3 +391,29 @@ def _count(value: object, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**62:
         raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
     return value
+
+
+# --- for the other packages of mdsx
+
+
+def weights_of(mixture: Mixture, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
+    """Return a weight for each component. Raise UsageError for proportions that do not fit the mixture."""
+    return mixture._weights(proportions)
+
+
+def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:
+    """Return the same, read through `cache`. Raise UsageError if a part of it was opened with another one."""
+    if isinstance(dataset, Mixture):
+        return dataset._with_cache(cache)
+    before = excerpt_of(dataset)
+    excerpt = before.with_cache(cache)
+    excerpt.check_caches()
+    return dataset if excerpt.datasets == before.datasets else with_excerpt(dataset, excerpt)
+
+
+def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> View:
+    """Return what a run reads of a dataset, or of the components of a mixture, as one."""
+    if isinstance(dataset, Mixture):
+        return dataset._view(columns)
+    excerpt = batched_excerpt_of(dataset)
+    return View([excerpt if columns is None else excerpt.choose(columns)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mdsx.datasets.dataset import Dataset
+from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
 from mdsx.errors import UsageError, shown
 from mdsx.order import same_samples
 
@@ -33,11 +33,11 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
         if not isinstance(each, Dataset | str | os.PathLike):
             raise UsageError("zip joins mdsx.Datasets, or their URLs", found=shown(each))
         opened.append(each if isinstance(each, Dataset) else Dataset(each))
-    first, joined = opened[0], opened[0].batched
+    first, joined = opened[0], batched_excerpt_of(opened[0])
     for other in opened[1:]:
-        excerpt = other.batched
+        excerpt = batched_excerpt_of(other)
         if len(other) != len(first):
-            whole = all(len(each) == each.excerpt.shards.index.counts.sum() for each in (first, other))
+            whole = all(len(each) == excerpt_of(each).shards.index.counts.sum() for each in (first, other))
             same = f"select the same numbers of both, such as .select(0, {min(len(first), len(other))})"
             raise UsageError(
                 "the datasets have different numbers of samples, so they cannot be joined",
@@ -61,4 +61,4 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
                 hint=f"choose or rename columns first: .select_columns({{'other_{name}': {name!r}}})",
             )
         joined = joined.join(excerpt)
-    return first.with_excerpt(joined)
+    return with_excerpt(first, joined)

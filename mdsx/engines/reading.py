@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.datasets import Dataset
+from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError
 from mdsx.foreign.arrow import to_table
 from mdsx.shards import Columns, View, scan
@@ -31,7 +31,7 @@ class Piece:
 def pieces_of(dataset: Dataset, most: int) -> list[Piece]:
     """Cut a dataset at shards into at most `most` pieces of about the same size, in order. No piece is empty."""
     sizes = shard_sizes(dataset)
-    samples = np.concatenate(([0], np.cumsum(dataset.excerpt.subset.counts, dtype=np.int64)))
+    samples = np.concatenate(([0], np.cumsum(excerpt_of(dataset).subset.counts, dtype=np.int64)))
     stops = np.cumsum(sizes)
     total = float(stops[-1]) if len(stops) else 0.0
     cuts = np.searchsorted(stops, np.arange(1, most) * (total / most), side="left") + 1
@@ -45,14 +45,14 @@ def pieces_of(dataset: Dataset, most: int) -> list[Piece]:
 
 def shard_sizes(dataset: Dataset) -> NDArray[np.float64]:
     """Return about how many bytes the samples of each shard have, when they are not compressed."""
-    view = View([dataset.excerpt])
-    sizes: NDArray[np.float64] = dataset.excerpt.subset.counts * view.mean_sizes[: len(view.counts)]
+    view = View([excerpt_of(dataset)])
+    sizes: NDArray[np.float64] = excerpt_of(dataset).subset.counts * view.mean_sizes[: len(view.counts)]
     return sizes
 
 
 def tables(dataset: Dataset, start: int, stop: int) -> Iterator[Any]:
     """Yield samples `start` to `stop` (exclusive), in order, as `pyarrow.Table`s. See `decoded`."""
-    schema = dataset.excerpt.schema
+    schema = excerpt_of(dataset).schema
     return decoded(dataset, start, stop, lambda columns, first: to_table(schema, columns), most=_RUN)
 
 
@@ -65,7 +65,7 @@ def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, 
     """
     done = start
     try:
-        for run in scan(View([dataset.select(start, stop).excerpt]), most=most, join=True, check=True):
+        for run in scan(View([excerpt_of(dataset.select(start, stop))]), most=most, join=True, check=True):
             yield decode(run.columns, done)
             done += len(run.samples)
     except CorruptError:

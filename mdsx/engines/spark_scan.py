@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.datasets import Dataset
+from mdsx.datasets import Dataset, excerpt_of
 from mdsx.engines.reading import decoded
 from mdsx.engines.spark_options import ReadOptions
 from mdsx.errors import UsageError
@@ -37,7 +37,7 @@ class Scan:
     @classmethod
     def begin(cls, options: ReadOptions) -> Scan:
         """Return a read of the dataset as it is now. Raise MdsxError."""
-        fingerprint = _open(options).shards.index.fingerprint
+        fingerprint = excerpt_of(_open(options)).shards.index.fingerprint
         return cls(replace(options, snapshot=fingerprint))
 
     @property
@@ -48,7 +48,7 @@ class Scan:
     def arrow_schema(self) -> Any:
         """Return the `pyarrow.Schema` of all batches. Raise UsageError for a column that Arrow has no type for."""
         dataset = self.dataset
-        columns = dataset.excerpt.schema.columns
+        columns = excerpt_of(dataset).schema.columns
         fields = [
             pa.field(column.name, spark_type(_arrow_type(dataset, column.name, column.type)), column.type.nullable)
             for column in columns
@@ -58,7 +58,7 @@ class Scan:
     def ranges(self) -> list[tuple[int, int]]:
         """Return the samples of each partition, from the first to before the last: of whole shards, which have about
         `partition_size` bytes together, or of one larger shard."""
-        index = self.dataset.shards.index
+        index = excerpt_of(self.dataset).shards.index
         group = (np.cumsum(index.raw_sizes) - 1) // self.options.partition_size
         firsts = np.flatnonzero(np.diff(group, prepend=-1))  # the shards with which partitions begin
         cuts = np.concatenate(([0], np.cumsum(index.counts)))[[*firsts, len(index.counts)]].tolist()
@@ -71,7 +71,7 @@ class Scan:
         def batch(columns: Columns, first: int) -> Any:
             arrays = [
                 _array(dataset.url, column, columns[column.name], schema.field(column.name).type, first)
-                for column in dataset.excerpt.schema.columns
+                for column in excerpt_of(dataset).schema.columns
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

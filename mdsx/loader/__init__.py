@@ -19,7 +19,7 @@ from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
 from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading, batches_together
-from mdsx.loader.spec import RunSpec, checked_batching, course_of, opened, view_of
+from mdsx.loader.spec import RunSpec, checked_batching, course_of, opened
 from mdsx.loader.stats import Stats
 
 __all__ = [
@@ -50,5 +50,4 @@ __all__ = [
     "presented_info",
     "skipped_lines",
     "transformed",
-    "view_of",
 ]

@@ -14,12 +14,12 @@ import numpy as np
 
 from mdsx.base.process import Counters
 from mdsx.base.warn import warn
-from mdsx.datasets import Dataset, Mixture, add_phase
+from mdsx.datasets import Dataset, Mixture, add_phase, excerpt_of, view_of, weights_of, with_excerpt
 from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
-from mdsx.loader.spec import RunSpec, course_of, view_of
+from mdsx.loader.spec import RunSpec, course_of
 from mdsx.order import (
     ORDER_VERSION,
     AllSamples,
@@ -140,7 +140,7 @@ class Reading:
         if not isinstance(mixture, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(mixture).__name__)
         reached = self.reached(cursor)
-        return self.with_phases(add_phase(self.phases, reached, mixture.weights(proportions)))
+        return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions)))
 
     def reached(self, cursor: Cursor) -> Tick:
         """Return the first tick whose order may still change in a run that is at `cursor`."""
@@ -162,14 +162,14 @@ class Reading:
         dataset, fingerprint = self.spec.dataset, state.get("fingerprint") if isinstance(state, Mapping) else None
         if not isinstance(dataset, Dataset) or not isinstance(fingerprint, str) or fingerprint == dataset.fingerprint:
             return self
-        excerpt = dataset.excerpt
+        excerpt = excerpt_of(dataset)
         if excerpt.sides or excerpt.subset.name or excerpt.shards.is_pinned:
             return self
         try:
             shards = excerpt.shards.at_snapshot(fingerprint)
         except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
             return self
-        kept = dataset.with_excerpt(replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
+        kept = with_excerpt(dataset, replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
         return Reading.of(replace(self.spec, dataset=kept, batching=self.spec.batching.of_first(len(kept))))
 
     def log_snapshot(self, whole: Reading) -> None:

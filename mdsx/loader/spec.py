@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from mdsx.datasets import Dataset, Mixture
+from mdsx.datasets import Dataset, Mixture, dataset_of, with_cache
 from mdsx.errors import UsageError, shown
 from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
 from mdsx.loader.collation import Uneven
@@ -91,15 +91,8 @@ def opened(
         if storage_options is not None:
             kind = type(dataset).__name__
             raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
-        return dataset.with_cache(Cache.of(cache))
-    return Dataset.of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options))
-
-
-def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> View:
-    """Return what a run reads of `dataset`."""
-    if isinstance(dataset, Mixture):
-        return dataset.view(columns)
-    return View([dataset.batched if columns is None else dataset.batched.choose(columns)])
+        return with_cache(dataset, Cache.of(cache))
+    return dataset_of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options))
 
 
 def course_of(

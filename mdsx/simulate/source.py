@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 
 from mdsx.base.sizes import format_count
-from mdsx.datasets import Dataset, Mixture
+from mdsx.datasets import Dataset, Mixture, view_of
 from mdsx.errors import UsageError
-from mdsx.loader import course_of, view_of
+from mdsx.loader import course_of
 from mdsx.order import Course, DatasetCourse, Order, Shuffle
 from mdsx.simulate.quality import Labels
 from mdsx.simulate.settings import Cluster, Loading

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.datasets import Dataset, Mixture
+from mdsx.datasets import Dataset, Mixture, view_of
 from mdsx.errors import UsageError, shown
-from mdsx.loader import course_of, view_of
+from mdsx.loader import course_of
 from mdsx.order import Course, Position, Shuffle
 from mdsx.shards import View
 from mdsx.stream import Cursor, SampleInfo, SampleSteps, first_task

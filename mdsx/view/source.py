@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mdsx.checks.damage import damages_of
-from mdsx.datasets import Dataset
+from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.format import BASES, ReadsParts, ReadsSamples, StoredIndex
 from mdsx.shards import ColumnChoice, Shards, snapshots
@@ -64,7 +64,7 @@ class ViewedDataset:
 
     @property
     def _shards(self) -> Shards:
-        return self._whole.shards
+        return excerpt_of(self._whole).shards
 
     def overview(self) -> dict[str, Any]:
         """Return what `mdsx info` shows."""

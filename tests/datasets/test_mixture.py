@@ -11,6 +11,7 @@ import pytest
 
 import mdsx
 from mdsx import Component, Mixture, UsageError
+from mdsx.datasets import weights_of
 from mdsx.format import ColumnType, values_decoder
 
 
@@ -125,7 +126,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("epoch", lambda u: Mixture([u["a"]], epoch_samples=0), "epoch_samples"),
     ("column", lambda u: Mixture([Component(u["a"], columns=["nothing"])]), "no such column"),
     ("columns", lambda u: Mixture([Component(u["a"], columns="id")]), "a list of names"),
-    ("weights", lambda u: Mixture([u["a"]]).weights([1]), "without proportions"),
+    ("weights", lambda u: weights_of(Mixture([u["a"]]), [1]), "without proportions"),
     ("short", lambda u: Mixture([u["a"]], schedule={0: [1, 2]}), "number for each component"),
     ("names", lambda u: Mixture({"a": u["a"]}, schedule={0: {"b": 1}}), "number for each component"),
     ("which", lambda u: Mixture([u["a"]], schedule={0: [1], 9: {"b": 1}}), r"^schedule\[9\]: .*number for each"),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.order import DatasetCourse, Order, Tick
 from mdsx.shards import View, lengths_of
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -202,7 +203,7 @@ def test_the_shards_of_all_go_through_the_cache(folders: tuple[Path, Path], tmp_
     if limit == "1MB":
         cached = {path.parent.name for path in (tmp_path / "cache").rglob("*.mdsx")}
         assert cached == {part.fingerprint for part in parts}
-        assert loader.stats().cache_misses == sum(len(part.shards.index.counts) for part in parts)
+        assert loader.stats().cache_misses == sum(len(excerpt_of(part).shards.index.counts) for part in parts)
 
 
 def test_other_formats_are_joined(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_damage_in_either_is_skipped(folders: tuple[Path, Path], tmp_path: Path)
 
 
 def test_lengths_may_come_from_any_of_them(zipped: mdsx.Dataset) -> None:
-    view = View([zipped.excerpt])
+    view = View([excerpt_of(zipped)])
     shards, samples = view.at(3)[0].index.counts, np.array([0, 5])
     first = int(shards[:3].sum())
     for column, row in (("name", score), ("image", image)):
@@ -298,8 +299,8 @@ def edges(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def test_a_side_shard_is_needed_with_those_it_overlaps(zipped: mdsx.Dataset) -> None:
-    view = View([zipped.excerpt])
-    main, side = (shards.index.counts.tolist() for shards in zipped.excerpt.datasets)
+    view = View([excerpt_of(zipped)])
+    main, side = (shards.index.counts.tolist() for shards in excerpt_of(zipped).datasets)
     course = DatasetCourse(Order(view.counts, seed=3, lanes=2, shuffle_block=16))
     needs = view.side_needs.next_needs(course.next_needs)
     overlaps = [

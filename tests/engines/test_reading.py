@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.engines.reading import Piece, pieces_of, tables
 
 
@@ -23,7 +24,7 @@ def dataset(tmp_path: Path) -> mdsx.Dataset:
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
 def test_pieces_follow_one_another_and_end_with_shards(dataset: mdsx.Dataset, most: int) -> None:
     pieces = pieces_of(dataset, most)
-    shards = dataset.shards.index.counts.cumsum().tolist()
+    shards = excerpt_of(dataset).shards.index.counts.cumsum().tolist()
     assert len(pieces) == min(most, len(shards))
     assert pieces[0].start == 0
     assert all(before.stop == after.start for before, after in pairwise(pieces))

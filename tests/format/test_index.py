@@ -277,9 +277,10 @@ _OPEN = r"""
 import re, sys, time
 from pathlib import Path
 import mdsx
+from mdsx.datasets import excerpt_of
 began = time.perf_counter()
 data = mdsx.Dataset(sys.argv[1])
-order = mdsx.Order(data.shards.index.counts, seed=1)
+order = mdsx.Order(excerpt_of(data).shards.index.counts, seed=1)
 order.locate([0, len(data) - 1])
 seconds = time.perf_counter() - began
 most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # this process's, not its parent's

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import mdsx
 from mdsx.cli.app import app
+from mdsx.datasets import excerpt_of
 from mdsx.storage import retry
 from mdsx.torch import StreamingDataset
 from tests.foreign.tars.tars import sample_members, tar_bytes
@@ -44,13 +45,14 @@ def provoke(where: str, bucket: str, output: str) -> None:
     dataset = mdsx.Dataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"))
     stream = StreamingDataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"), batch_size=1)
     print(dataset, dataset[0], stream, json.dumps(stream.state_dict()), mdsx.Mixture([(f"{with_password}/ds", 1)]))
-    print([str(pickle.dumps(thing)) for thing in (dataset, dataset.shards.storage)], vars(dataset.shards.storage))
+    storage = excerpt_of(dataset).shards.storage
+    print([str(pickle.dumps(thing)) for thing in (dataset, storage)], vars(storage))
     for url in (f"{with_password}/ds", f"{with_password}/left", f"{with_password}/none"):
         for command in ("info", "cat", "verify", "merge"):
             run(command, url, "--json")
     (folder / "a.tar").write_bytes(tar_bytes(list(sample_members(range(3)))))
     run("convert", "tar", str(folder / "a.tar"), f"{with_password}/converted")
-    dataset.shards.storage.put("a.tar", (folder / "a.tar").read_bytes())
+    storage.put("a.tar", (folder / "a.tar").read_bytes())
     run("convert", "tar", f"{with_password}/ds/a.tar", f"{with_password}/ds/a.tar", f"{with_password}/again")
     run("convert", "tar", f"{with_password}/ds/a.tar", f"{with_password}/again", "--json")
     run("convert", "tar", f"{with_password}/ds/none-{{1..2}}.tar", str(folder / "again"))

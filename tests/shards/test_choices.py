@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import mdsx
 from mdsx.base.process import Counter, Counters, work_for
+from mdsx.datasets import excerpt_of
 from mdsx.order import G, key, mix64
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.terminal import terminal
@@ -286,7 +287,7 @@ def test_damaged_rows_are_found(folder: Path, tmp_path: Path) -> None:
         (tmp_path / path.name).write_bytes(path.read_bytes())
     damaged = tmp_path / "shard.00003.mdsx"
     content = bytearray(damaged.read_bytes())
-    content[mdsx.Dataset(tmp_path).shards.schema.rows_offset] ^= 1
+    content[excerpt_of(mdsx.Dataset(tmp_path)).shards.schema.rows_offset] ^= 1
     damaged.write_bytes(content)
     with pytest.raises(mdsx.CorruptError, match="rows are damaged"):
         mdsx.Dataset(tmp_path).filter(lambda number: True, ["id"])

@@ -16,6 +16,7 @@ import pytest
 
 import mdsx
 from mdsx.base import warn
+from mdsx.datasets import excerpt_of
 from mdsx.format import filenames
 from mdsx.shards import Lengths, View, length_file, lengths_of
 from mdsx.shards import shards as shards_module
@@ -76,7 +77,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def all_lengths(data: mdsx.Dataset, length: Any) -> list[int]:
-    view = View([data.excerpt])
+    view = View([excerpt_of(data)])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.zeros(0, np.int64), *(np.arange(count) for count in view.counts)])
     found: list[int] = lengths_of(view, length).of(shards, view.stored(shards, samples)).tolist()
@@ -91,7 +92,7 @@ def test_each_rule_gives_lengths(data: mdsx.Dataset, column: str) -> None:
 @pytest.mark.parametrize("column", ["matrix", "words", "score", "absent"])
 def test_a_column_without_lengths_is_refused(data: mdsx.Dataset, column: str) -> None:
     with pytest.raises(mdsx.UsageError, match="id, tokens, text, small, pair, maybe"):
-        lengths_of(View([data.excerpt]), column)
+        lengths_of(View([excerpt_of(data)]), column)
 
 
 def test_a_number_that_cannot_be_a_length_is_refused(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def varied(url: Path, lengths: Sequence[str] = ()) -> mdsx.Dataset:
 
 
 def means(data: mdsx.Dataset) -> dict[str, Fraction | None]:
-    return {name: lengths_of(View([data.excerpt]), name).mean for name in VARIED}
+    return {name: lengths_of(View([excerpt_of(data)]), name).mean for name in VARIED}
 
 
 def test_the_mean_follows_from_the_index_alone(tmp_path: Path) -> None:
@@ -135,29 +136,29 @@ def test_the_mean_follows_from_the_index_alone(tmp_path: Path) -> None:
 
 def test_a_mixture_has_the_sums_of_all_components(tmp_path: Path) -> None:
     first, other = varied(tmp_path / "a", ["tokens", "n"]), varied(tmp_path / "b").select(0, 3)
-    view = View([first.excerpt, other.excerpt])
+    view = View([excerpt_of(first), excerpt_of(other)])
     assert lengths_of(view, "tokens").mean == (5 + Fraction(20 * 17 + 10 * 24, 40)) / 2
     assert lengths_of(view, "n").mean is None
     joined = mdsx.zip(first.select_columns(["text"]), varied(tmp_path / "c").select_columns(["tokens"]))
-    assert lengths_of(View([joined.excerpt]), "tokens").mean == Fraction(20 * 17 + 10 * 24, 40)
+    assert lengths_of(View([excerpt_of(joined)]), "tokens").mean == Fraction(20 * 17 + 10 * 24, 40)
 
 
 def test_a_given_array_has_a_length_for_each_stored_sample(data: mdsx.Dataset) -> None:
     given = np.random.default_rng(1).integers(0, 2**32, len(data))
     assert all_lengths(data, given) == given.tolist()
-    found = lengths_of(View([data.select(100, 300).excerpt]), given)
+    found = lengths_of(View([excerpt_of(data.select(100, 300))]), given)
     assert found.mean == Fraction(sum(given.tolist()), len(given))
-    assert found.identity == lengths_of(View([data.excerpt]), given.tolist()).identity
+    assert found.identity == lengths_of(View([excerpt_of(data)]), given.tolist()).identity
     bad: list[Any] = [given[1:], given.astype(float), given - 2**32, "absent", [given.tolist()]]
     for wrong in bad:
         with pytest.raises(mdsx.UsageError):
-            lengths_of(View([data.excerpt]), wrong)
+            lengths_of(View([excerpt_of(data)]), wrong)
 
 
 def test_selections_mixtures_and_new_names_keep_the_stored_identity(tmp_path: Path, data: mdsx.Dataset) -> None:
     other = write(tmp_path / "other", 50).select_columns({"size": "tokens"})
     chosen = data.select_share(0.2, 0.7).select_columns({"size": "tokens"})
-    view = View([chosen.excerpt, other.excerpt])
+    view = View([excerpt_of(chosen), excerpt_of(other)])
     lengths = lengths_of(view, "size")
     fields = {"column": "tokens", "rule": "values"}
     assert lengths.identity == {
@@ -197,7 +198,7 @@ def requests() -> list[Request]:
 def test_only_the_rows_of_the_shards_are_read(far: Path) -> None:
     data, expected = open_far(far), [EXPECTED["tokens"](number) for number in range(500)]
     assert all_lengths(data, "tokens") == expected
-    index = data.shards.index
+    index = excerpt_of(data).shards.index
     rows, first = index.schema.row_size * index.counts, index.schema.rows_offset
     (absent, *asked) = requests()
     assert absent.key == "_lengths/tokens.u32"
@@ -212,9 +213,9 @@ def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> No
     found = mdsx.write_lengths(far / "data", "tokens")
     assert (found.samples, found.rule) == (500, "values")
     data = open_far(far)
-    index = data.shards.index
+    index = excerpt_of(data).shards.index
     stops = np.cumsum(index.counts)
-    lengths = lengths_of(View([data.excerpt]), "tokens")
+    lengths = lengths_of(View([excerpt_of(data)]), "tokens")
     assert lengths.of(np.array([2, 2]), np.array([1, 0])).tolist() == [
         EXPECTED["tokens"](int(stops[1]) + number) for number in (1, 0)
     ]
@@ -231,7 +232,7 @@ def test_requests_join_near_shards_up_to_a_size(
     mdsx.write_lengths(far / "data", "tokens")
     monkeypatch.setattr(length_file, "_GAP", gap)
     monkeypatch.setattr(length_file, "_MOST", most)
-    view = View([open_far(far).excerpt])
+    view = View([excerpt_of(open_far(far))])
     shards, zeros = np.array([5, 0, 2, 3]), np.zeros(4, np.int64)
     firsts = np.cumsum(view.counts) - view.counts
     found = lengths_of(view, "tokens").of(shards, zeros)
@@ -250,7 +251,7 @@ def test_few_ranges_are_requested_of_s3(proxy: Proxy, s3_url: str, tmp_path: Pat
         data = mdsx.Dataset(f"{s3_url}/{folder}", cache=tmp_path / folder)
         proxy.asked.clear()
         assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
-        index, trailer = data.shards.index, "bytes=2000-"
+        index, trailer = excerpt_of(data).shards.index, "bytes=2000-"
         if lengths:
             assert [asked.range for asked in proxy.asked] == [trailer, "bytes=0-1999"]
         elif compression:  # the table of frames, and the only frame
@@ -295,7 +296,7 @@ def test_damage_in_the_cache_is_found(far: Path) -> None:
     expected = [EXPECTED["tokens"](number) for number in range(500)]
     assert all_lengths(open_far(far), "tokens") == expected
     (table,) = (far / "cache").rglob("*.u32")
-    marks = 8 * len(open_far(far).shards.index.counts)
+    marks = 8 * len(excerpt_of(open_far(far)).shards.index.counts)
     assert table.stat().st_size == marks + 2000
     for at in (0, marks + 7, marks + 1999):
         damage(table, at)
@@ -313,7 +314,7 @@ def test_the_cache_counts_keeps_and_removes_lengths(far: Path) -> None:
     (table,) = cache.rglob("*.u32")
     (dataset,) = contents_of(cache, time.time()).datasets
     assert (dataset.shards, dataset.size, dataset.held) == (0, table.stat().st_size, 0)
-    held = lengths_of(View([data.excerpt]), "tokens")
+    held = lengths_of(View([excerpt_of(data)]), "tokens")
     zero = np.zeros(1, np.int64)
     held.of(zero, zero)
     assert clear(cache).held.size == dataset.size
@@ -327,15 +328,16 @@ def test_the_cache_counts_keeps_and_removes_lengths(far: Path) -> None:
 
 def test_a_full_cache_leaves_lengths_in_memory(far: Path) -> None:
     data = mdsx.Dataset(f"{SCHEME}{far / 'data'}", cache=mdsx.Cache(far / "cache", limit=11_000))
-    lengths = lengths_of(View([data.excerpt]), "tokens")
-    held = [data.shards.cache.fetch(data.shards.key(0), lambda write: data.shards._state.stored.download(0, write))]  # type: ignore[union-attr]
+    lengths = lengths_of(View([excerpt_of(data)]), "tokens")
+    shards: Any = excerpt_of(data).shards
+    held = [shards.cache.fetch(shards.key(0), lambda write: shards._state.stored.download(0, write))]
     assert lengths.of(np.array([3]), np.array([0])).tolist() == [EXPECTED["tokens"](int(data._first[3]))]
     assert held
     assert not list((far / "cache").rglob("*.u32"))
 
 
 def test_a_removed_cache_leaves_lengths_in_memory(far: Path) -> None:
-    view = View([open_far(far).excerpt])
+    view = View([excerpt_of(open_far(far))])
     lengths, first = lengths_of(view, "tokens"), np.zeros(len(view.counts), np.int64)
     shards = np.arange(len(view.counts))
     expected = [EXPECTED["tokens"](int(number)) for number in np.cumsum(view.counts) - view.counts]
@@ -347,7 +349,7 @@ def test_a_removed_cache_leaves_lengths_in_memory(far: Path) -> None:
 
 def test_a_file_of_lengths_that_is_removed_is_no_loss(tmp_path: Path) -> None:
     data = write(tmp_path / "data", lengths=["tokens"])
-    view, zero = View([data.excerpt]), np.zeros(1, np.int64)
+    view, zero = View([excerpt_of(data)]), np.zeros(1, np.int64)
     lengths = lengths_of(view, "tokens")
     assert lengths.of(zero, zero).tolist() == [EXPECTED["tokens"](0)]  # it is mapped
     (tmp_path / "data" / "_lengths" / "tokens.u32").unlink()
@@ -361,7 +363,7 @@ def read_all(folder: Path, seed: int) -> list[int]:
     """Read the lengths of all samples in many calls, in an order of this process."""
     shards_module.open_storage = far_disk.open_far  # type: ignore[attr-defined]
     data = open_far(folder)
-    view = View([data.excerpt])
+    view = View([excerpt_of(data)])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.arange(count) for count in view.counts])
     found, lengths = np.empty(len(shards), np.int64), lengths_of(view, "tokens")
@@ -381,7 +383,7 @@ def test_processes_share_the_lengths_in_the_cache(far: Path) -> None:
 
 def test_lengths_are_pickled_and_forked(far: Path) -> None:
     expected = [EXPECTED["tokens"](number) for number in range(500)]
-    view = View([open_far(far).excerpt])
+    view = View([excerpt_of(open_far(far))])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.arange(count) for count in view.counts])
     lengths = lengths_of(view, "tokens")
@@ -393,7 +395,7 @@ def test_lengths_are_pickled_and_forked(far: Path) -> None:
 
 def test_damaged_rows_are_found(tmp_path: Path) -> None:
     data = write(tmp_path / "data")
-    index = data.shards.index
+    index = excerpt_of(data).shards.index
     path, size = tmp_path / "data" / index.name(1), index.schema.row_size
     place = index.schema.rows_offset + 3 * size + 16
     damage(path, place)
@@ -403,7 +405,7 @@ def test_damaged_rows_are_found(tmp_path: Path) -> None:
 
 def test_the_rows_of_another_shard_are_refused(far: Path) -> None:
     path = far / "data" / "shard.00001.mdsx"
-    shard, index = bytearray(path.read_bytes()), open_far(far).shards.index
+    shard, index = bytearray(path.read_bytes()), excerpt_of(open_far(far)).shards.index
     first, stop = index.schema.rows_offset, index.schema.rows_offset + int(index.counts[1]) * index.schema.row_size
     rows = np.frombuffer(shard, np.uint64, (stop - first) // 8, first).reshape(-1, index.schema.row_size // 8)
     rows[:, 0] ^= 1  # as in a shard with another row key

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 import mdsx
+from mdsx.datasets import view_of
 from mdsx.format import Index
 from mdsx.shards import Shards
 from mdsx.storage.cache import Cache
@@ -156,10 +157,10 @@ def test_a_mixture_and_its_components_take_verify(url: str, cache: Path, monkeyp
     monkeypatch.setenv("MDSX_CACHE", str(cache))
     mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
     late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
-    for view in (mixture.view(), late._reading.view):
+    for view in (view_of(mixture), late._reading.view):
         assert view.excerpts[0].shards.open(0, whole=True)
     assert not verified
-    assert mdsx.Mixture([url]).view().excerpts[0].shards.open(0, whole=True)
+    assert view_of(mdsx.Mixture([url])).excerpts[0].shards.open(0, whole=True)
     assert verified == [0]
 
 

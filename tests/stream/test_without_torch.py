@@ -11,19 +11,20 @@ PROGRAM = """
 import sys
 import mdsx
 from mdsx.base.work import iterate_ahead
+from mdsx.datasets import excerpt_of
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import View
 from mdsx.stream import SampleSteps, RankReader, Run
 
 data = mdsx.Dataset(sys.argv[1], cache=sys.argv[2])
-course = DatasetCourse(Order(data.excerpt.subset.counts, seed=1, shuffle_block=8))
+course = DatasetCourse(Order(excerpt_of(data).subset.counts, seed=1, shuffle_block=8))
 steps = SampleSteps(course.epoch_samples, 4, 1, drop_last=False)
 run = Run()
 seen = []
 for epoch in range(2):
     iteration = type("Iteration", (), {})()
     while run.coming_epoch == epoch:
-        reader = RankReader(View([data.excerpt]), course, steps, 0)
+        reader = RankReader(View([excerpt_of(data)]), course, steps, 0)
         tasks = list(steps.tasks(run.cursor_of(iteration)))
         made = (pair for some in reader.chunks(tasks) for pair in zip(some, reader.read(some)))
         for task, batch in iterate_ahead(made, 2):

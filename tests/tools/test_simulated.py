@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.shards import View
 from mdsx.simulate.stored import stored_in
 from tools.simulated.planned import ReadShards
@@ -32,7 +33,7 @@ def test_simulated_bytes_and_requests_equal_measured_ones() -> None:
 def test_the_index_says_which_ranges_hold_samples_of_a_fixed_size(tmp_path: Path) -> None:
     setting = replace(SETTINGS[0], samples=300)
     setting.write(tmp_path)
-    view = View([mdsx.Dataset(tmp_path).excerpt])
+    view = View([excerpt_of(mdsx.Dataset(tmp_path))])
     stored = stored_in(view)
     read = ReadShards.of(stored, view.parts[0].shards.index, tmp_path)
     for samples in ([0], [3, 4, 90], [127], [5, 1]):

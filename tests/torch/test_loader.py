@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.order.positions import rank_positions
 from tests.torch.conftest import sample
@@ -23,7 +24,7 @@ def ids(batches: Any) -> list[list[int]]:
 def order_of(url: str, loader: StreamingDataLoader) -> mdsx.Order:
     state = loader.state_dict()
     options = {name: state[name] for name in ("shuffle", "lanes", "shuffle_block")}
-    return mdsx.Order(mdsx.Dataset(url).shards.index.counts, seed=int(state["seed"]), **options)
+    return mdsx.Order(excerpt_of(mdsx.Dataset(url)).shards.index.counts, seed=int(state["seed"]), **options)
 
 
 def expected(order: mdsx.Order, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:

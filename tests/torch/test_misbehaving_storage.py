@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.storage import retry
 from mdsx.storage.remote import limits
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -54,7 +55,7 @@ def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.T
         for number in range(N):
             out.write(sample(number))
     written = mdsx.Dataset(url, cache=tmp_path_factory.mktemp("cache"))
-    assert written.shards.index.counts.tolist() == [PER_SHARD] * SHARDS
+    assert excerpt_of(written).shards.index.counts.tolist() == [PER_SHARD] * SHARDS
     return url
 
 
@@ -236,13 +237,15 @@ def test_permanently_damaged_index_raises_naming_it(proxy: Proxy, url: str, tmp_
 def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, tmp_path: Path) -> None:
     """The new shard has the same size, another ETag and other undamaged samples. The server ignores If-Match."""
     dataset, other = mdsx.Dataset(url, cache=tmp_path), url.replace("/data", "/other")
-    with mdsx.Writer(other, COLUMNS, shard_size=28_500, compression=dataset.shards.index.compression) as out:
+    with mdsx.Writer(
+        other, COLUMNS, shard_size=28_500, compression=excerpt_of(dataset).shards.index.compression
+    ) as out:
         for number in range(PER_SHARD):
             out.write({**sample(number), "id": number + 1})
     assert checked(dataset[0]) == 0
-    name = dataset.shards.index.name(0)
+    name = excerpt_of(dataset).shards.index.name(0)
     stored = mdsx.storage.open_storage(other).get(name).data
-    size = int(dataset.shards.index.sizes[0])
+    size = int(excerpt_of(dataset).shards.index.sizes[0])
     proxy.add(replaced(stored[:size] + bytes(max(size - len(stored), 0))), key=f"*/data/{name}")
     with pytest.raises((mdsx.ChangedError, mdsx.CorruptError), match=r"/data/shard\.00000"):
         [checked(dataset[number]) for number in range(1, PER_SHARD)]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.shards import View, lengths_of
 from mdsx.storage.local import LocalStorage
 from tests.conftest import Often
@@ -56,7 +57,7 @@ def ids(dataset: mdsx.Dataset) -> list[int]:
 
 
 def lengths(dataset: mdsx.Dataset) -> list[int]:
-    view = View([dataset.excerpt])
+    view = View([excerpt_of(dataset)])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     found: list[int] = (
         lengths_of(view, "tokens").of(shards, np.concatenate([np.arange(count) for count in view.counts])).tolist()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.shards import View, lengths_of
 
 COLUMNS = {"tokens": "uint16[*]", "id": "int32"}
@@ -37,7 +38,7 @@ def write(
 
 
 def lengths(url: Path) -> list[int]:
-    view = View([mdsx.Dataset(url).excerpt])
+    view = View([excerpt_of(mdsx.Dataset(url))])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     stored = np.concatenate([np.arange(count) for count in view.counts])
     found: list[int] = lengths_of(view, "tokens").of(shards, stored).tolist()

@@ -21,6 +21,7 @@ import numpy as np
 
 import mdsx
 from mdsx.base.sizes import format_size
+from mdsx.datasets import excerpt_of
 from mdsx.storage import open_storage
 from tools.account import Count, count, read_log
 from tools.console import Console
@@ -51,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
                 tars, number, text = pack(work, given.documents)
                 step.result = f"{number:,} source files of Python's library, {format_size(text)} of text"
             url, local, link = _convert(console, stack, given.storage, tars, work)
-            index = local.shards.index
+            index = excerpt_of(local).shards.index
             size, limit = int(index.sizes.sum()), int(index.sizes.sum()) // _CACHE_PART
             block = _BLOCK_SHARDS * index.samples // len(index.counts)
             first = Run(0, 2, 2, 16, url=url, directory=str(work), cache_limit=limit, shuffle_block=block)
@@ -130,7 +131,7 @@ def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: 
     local = mdsx.Dataset(work / "copy")
     link = stack.enter_context(Link(server.endpoint))
     os.environ.update({key: text.replace(server.endpoint, link.endpoint) for key, text in server.env().items()})
-    sizes = local.shards.index.sizes
+    sizes = excerpt_of(local).shards.index.sizes
     console.print(f"   {len(local):,} samples in {len(sizes)} shards, {format_size(int(sizes.sum()))}")
     return url, local, link
 
@@ -158,7 +159,7 @@ def _compare(console: Console, runs: Sequence[Run], local: mdsx.Dataset) -> Coun
         for life in lives[0]:
             life.end = (0, resumed_at)
         keys = [sample["__key__"] for sample in local]
-        counts = local.shards.index.counts
+        counts = excerpt_of(local).shards.index.counts
         order = mdsx.Order(counts, seed=SEED, epoch=0, lanes=LANES, shuffle_block=runs[0].shuffle_block)
         shards, samples = order.locate(np.arange(len(order)))
         predicted = ((np.cumsum(counts) - counts)[shards] + samples).tolist()  # the sample at each position

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.datasets import excerpt_of
 from mdsx.format import RangeReader, ReadsSamples, StoredIndex
 from mdsx.order import Shuffle
 from mdsx.shards import coalesce, gap_in
@@ -29,7 +30,7 @@ def simulate(place: Place, latency: float, step: float) -> Found:
     source = opened([place.url], shuffle=Shuffle(shuffle_block=setting.block), storage_options=options)
     if setting.needs_shards:
         assert source.dataset is not None
-        index = source.dataset.excerpt.shards.index
+        index = excerpt_of(source.dataset).shards.index
         source = replace(source, stored=ReadShards.of(source.stored, index, place.folder))
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
     loading = Loading(setting.batch, setting.workers, 2, True, step)

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from tools.account import count, once_each
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy, Rule
@@ -89,7 +90,7 @@ class Soak:
             write(str(self._work / "expected" if data is OUTPUT else self._local / "data" / data.name), data, pause=0)
         cache = self._work / "unused"  # so that the user's own cache is not used
         written = [mdsx.Dataset(self._local / "data" / data.name, cache=cache) for data in DATASETS]
-        self.report.dataset_bytes = sum(int(each.shards.index.raw_sizes.sum()) for each in written)
+        self.report.dataset_bytes = sum(int(excerpt_of(each).shards.index.raw_sizes.sum()) for each in written)
         self.report.cache_limit = self.report.dataset_bytes // plan.CACHE_PART
 
     def _start(self) -> None:

@@ -18,7 +18,7 @@ from mdsx.base.cached import cached_property
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.sizes import parse_size
-from mdsx.datasets import Dataset
+from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.tars import Names
 from mdsx.shards import ColumnChoice, View, scan
@@ -206,7 +206,7 @@ def _cuts(dataset: Dataset, file_size: int | str, file_samples: int | None) -> t
     """Return the option that decides which samples each file has, and the number of the first sample of each."""
     size, samples = parse_size(file_size, name="file_size"), len(dataset)
     if file_samples is None:
-        view = View([dataset.excerpt])
+        view = View([excerpt_of(dataset)])
         means = view.mean_sizes[: len(view.counts)]
         return {"file_size": str(size)}, cut(view.counts, np.ceil(view.counts * means).astype(np.int64), size)
     if type(file_samples) is not int or file_samples < 1:
@@ -222,7 +222,7 @@ _LEVELS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "lz4": None, "sna
 
 def _kind(kind: str, dataset: Dataset, options: dict[str, object]) -> ExportKind:
     """Return the kind of files with its options. Raise UsageError."""
-    schema, url = dataset.excerpt.schema, dataset.url
+    schema, url = excerpt_of(dataset).schema, dataset.url
     if kind == "tar":
         _check_options(kind, options, "key_until")
         tars = Tars(schema, Names.parse(key_until=str(options.get("key_until", "first-dot"))), url, len(dataset))
@@ -277,7 +277,7 @@ class _Exporter:
         believe(self.known)
         start, stop = self.cuts[task : task + 2]
         whole = (start, stop) == (0, len(self.dataset))
-        view = View([(self.dataset if whole else self.dataset.select(start, stop)).excerpt])
+        view = View([excerpt_of(self.dataset if whole else self.dataset.select(start, stop))])
         file, done = self.kind.file(), start
         try:
             for run in scan(view, most=_RUN, join=self.kind.joined, check=True):
@@ -338,6 +338,6 @@ class _Reporter:
     @cached_property
     def _sizes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The number of samples, and of their bytes, before each shard and after the last."""
-        index, counts = self._export.dataset.excerpt.shards.index, self._export.dataset.excerpt.subset.counts
+        index, counts = excerpt_of(self._export.dataset).shards.index, excerpt_of(self._export.dataset).subset.counts
         sizes = index.sizes * (counts / np.maximum(index.counts, 1))
         return np.cumsum([0, *counts]), np.cumsum([0.0, *sizes])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mdsx.base.warn import warn
+from mdsx.datasets import excerpt_of
 from mdsx.errors import UsageError
 from mdsx.foreign.arrow import KEPT_SCHEMA, arrow_type, can_restore, json_texts, pa, parse_schema, restore, to_table
 from mdsx.foreign.parquet import ParquetFile, ParquetIndex
@@ -89,7 +90,7 @@ class ExportedParquet:
 
 def arrow_schema_of(dataset: Dataset) -> Any:
     """Return the `pyarrow.Schema` for an export of `dataset`. Raise UsageError for a column that Arrow cannot hold."""
-    excerpt = dataset.excerpt
+    excerpt = excerpt_of(dataset)
     columns, datasets = excerpt.schema.columns, excerpt.datasets
     kept = {home: _kept_schema(datasets[home], dataset.url) for home in set(excerpt.homes)}
     fields, whole = [], len(kept) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.format import filenames
 from mdsx.storage import open_storage
 from tests.engines.ray.scenarios import ROWS
@@ -24,5 +25,5 @@ def unused(out: Path) -> list[str]:
 
 
 def used(out: Path) -> list[str]:
-    index = mdsx.Dataset(out).shards.index
+    index = excerpt_of(mdsx.Dataset(out)).shards.index
     return [index.name(shard) for shard in range(len(index.counts))]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.foreign.mds.values import ArrayDecoder
 from mdsx.shards import View, lengths_of
 from tests.foreign.mds import plain
@@ -19,7 +20,7 @@ SIZES = [0, 1, 300, 7, 70_000]
 
 
 def lengths(url: Path, column: str) -> list[int]:
-    view = View([mdsx.Dataset(url).excerpt])
+    view = View([excerpt_of(mdsx.Dataset(url))])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.arange(count) for count in view.counts])
     found: list[int] = lengths_of(view, column).of(shards, samples).tolist()
@@ -43,7 +44,7 @@ def test_a_mean_is_estimated_from_the_bytes_of_values(tmp_path: Path) -> None:
     x = np.zeros(3, np.uint16)
     sample = {"a": "x" * 1000, "b": b"y" * 500, "x": x, "y": x, "n": 1}
     plain.write_dataset(tmp_path / "data", columns, [[sample] * 40, [sample] * 60], [])
-    view = View([mdsx.Dataset(tmp_path / "data").excerpt])
+    view = View([excerpt_of(mdsx.Dataset(tmp_path / "data"))])
     means = {name: lengths_of(view, name).mean for name in columns}
     assert means["a"] == means["b"] == pytest.approx(1515, abs=15)  # y has a header, and each shard a description
     assert means["x"] == 3

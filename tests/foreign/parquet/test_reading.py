@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.shards import View, lengths_of
 from mdsx.storage import open_storage
 from mdsx.storage.local import LocalStorage
@@ -127,7 +128,7 @@ def test_a_mean_length_is_estimated_from_the_columns_own_bytes(tmp_path: Path) -
         made = pa.table({"tokens": pa.array(tokens, pa.list_(pa.int32())), "text": ["x" * size] * 200, "id": ids})
         pq.write_table(made, tmp_path / str(number) / "a.parquet", use_dictionary=False)
         mdsx.index_parquet(tmp_path / str(number))
-        view = View([mdsx.Dataset(tmp_path / str(number)).excerpt])
+        view = View([excerpt_of(mdsx.Dataset(tmp_path / str(number)))])
         assert lengths_of(view, "id").mean is None
         means.append(lengths_of(view, "tokens").mean)
     assert means[0] == means[1] == pytest.approx(50, rel=0.1)

@@ -14,6 +14,7 @@ import pytest
 import mdsx
 from mdsx.checks.damage import verify
 from mdsx.checks.doctor.dataset import check_dataset
+from mdsx.datasets import excerpt_of
 from mdsx.foreign.tars import INDEX_KEY, KEY
 from mdsx.format import filenames
 from mdsx.shards import Shards, read_index, shards
@@ -160,7 +161,7 @@ def test_the_first_batch_costs_one_round_trip_more_than_of_our_own_shards(folder
     with mdsx.Writer(tmp_path / "ours", {"cls": "int64", "json": "json"}) as out:
         for number in range(COUNT):
             out.write({"cls": number, "json": {"n": number}})
-    mdsx.Dataset(f"{SCHEME}{tmp_path}/ours").shards.select_stored(0, np.array([2, 3]))
+    excerpt_of(mdsx.Dataset(f"{SCHEME}{tmp_path}/ours")).shards.select_stored(0, np.array([2, 3]))
     assert [request.key for request in FarDisk.requests] == ["index.json", *["shard.00000.mdsx"] * 2]
     FarDisk.requests.clear()
     data = mdsx.Dataset(f"{SCHEME}{folder}")
@@ -168,10 +169,10 @@ def test_the_first_batch_costs_one_round_trip_more_than_of_our_own_shards(folder
     assert first == "index.json"
     assert sorted(others) == ["_mdsx-parquet.json", INDEX_KEY]  # at once
     FarDisk.requests.clear()
-    found = data.shards.select_stored(1, np.array([2, 3]))
+    found = excerpt_of(data).shards.select_stored(1, np.array([2, 3]))
     assert [request.key.partition("/")[0] for request in FarDisk.requests] == ["_mdsx-tars", "0001.tar"]
     assert found.samples.tolist() == [2, 3]
-    data.shards.select_stored(1, np.array([0]))
+    excerpt_of(data).shards.select_stored(1, np.array([0]))
     assert len(keys("_mdsx-tars/")) == 1
 
 

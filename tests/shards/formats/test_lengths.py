@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.format import ReadsWhole
 from mdsx.shards import Shards, View, index_keys, lengths_of
 from tests.foreign.mds import plain
@@ -16,7 +17,7 @@ from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, sample
 
 
 def lengths(data: mdsx.Dataset, column: str) -> list[int]:
-    view = View([data.excerpt])
+    view = View([excerpt_of(data)])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.arange(count) for count in view.counts])
     found: list[int] = lengths_of(view, column).of(shards, samples).tolist()
@@ -45,16 +46,16 @@ def test_lengths_are_those_of_the_values(subject: Subject, url: str, column: str
 @pytest.mark.parametrize("column", ["text", "id", "vector", "maybe"])
 def test_the_mean_follows_from_the_index_alone(subject: Subject, url: str, folder: Path, column: str) -> None:
     if column in subject.columns:
-        mean = lengths_of(View([mdsx.Dataset(url).excerpt]), column).mean
+        mean = lengths_of(View([excerpt_of(mdsx.Dataset(url))]), column).mean
         assert mean is not None or column == "id" or not subject.ours
         mdsx.write_lengths(folder, column)
-        assert lengths_of(View([mdsx.Dataset(url).excerpt]), column).mean == mean
+        assert lengths_of(View([excerpt_of(mdsx.Dataset(url))]), column).mean == mean
 
 
 def test_a_shard_in_the_cache_is_not_read_again(far: str) -> None:
     data = mdsx.Dataset(far, columns=["text"])
     for shard in range(SHARDS):
-        assert data.shards.fetch(shard) is None
+        assert excerpt_of(data).shards.fetch(shard) is None
     requests()
     assert lengths(data, "text") == expected("text")
     assert {request.key for request in requests()} == {"_lengths/text.u32"}  # looked for

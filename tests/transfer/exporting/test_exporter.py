@@ -17,6 +17,7 @@ import pytest
 
 import mdsx
 from mdsx import CorruptError, MissingError, SampleError, UsageError
+from mdsx.datasets import excerpt_of
 from mdsx.transfer.exporting.record import RECORD
 from tests.shards.formats.subjects import COUNT, FIRST, SUBJECTS, Subject, shards_of
 from tests.transfer.exporting.conftest import write
@@ -194,7 +195,7 @@ def test_a_damaged_sample_is_an_error_that_names_it_and_leaves_no_file(tmp_path:
     with pytest.raises(CorruptError) as raised:
         mdsx.export(kind, path, tmp_path / "out", columns=[column], file_samples=30)
     assert raised.value.file == str(shard)
-    first = int(mdsx.Dataset(path).shards.index.counts[0])
+    first = int(excerpt_of(mdsx.Dataset(path)).shards.index.counts[0])
     assert f"sample {51 - first}" in str(raised.value)
     assert sorted(content(tmp_path / "out")) == [RECORD, f"data-00000.{kind}"]
 
