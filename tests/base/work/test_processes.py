@@ -322,14 +322,18 @@ def test_ctrl_c_ends_a_wait_and_the_workers() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_only_the_parent_decides_what_signals_mean(number: int, tmp_path: Path) -> None:
     """A terminal sends Ctrl-C to all processes of a command, and a scheduler SIGTERM to all of a job."""
-    runner = processes(partial(waiting_for, tmp_path / "flag"), count=2, persistent=True)
-    (tmp_path / "flag").touch()
+    flag, notes = tmp_path / "flag", tmp_path / "notes"
+    flag.touch()
+    notes.mkdir()
+    runner = processes(partial(waiting_for, flag), notes, count=2, persistent=True)
     run = runner.run(range(N))
     next(run)
+    while not (notes / "made 1").exists():  # the second worker may still start
+        time.sleep(0.005)
     for child in multiprocessing.active_children():
         os.kill(child.pid or 0, number)
     time.sleep(0.1)
-    (tmp_path / "flag").unlink()
+    flag.unlink()
     assert [result for _, result in run] == list(range(1, N))
     runner.close()
 
