@@ -102,6 +102,13 @@ class TestRounds:
         runner.run(of, ["mdsx"])
         assert [each.failure for each in of.contestants] == ["left out", ""]
 
+    def test_data_may_need_the_environment_of_a_peer(self, tmp_path: Path) -> None:
+        """It is installed although the peer itself is left out."""
+        of = subject(Contestant("ours", Call("x:z"), prepare=Call("x:write", {}, "mosaicml"), kind="mdsx"))
+        assert environments([of], ["mdsx"]) == ["mosaicml"]
+        Runner(tmp_path, 1, missing={"mosaicml": "no wheel"}).run(of, ["mdsx"])
+        assert of.contestants[0].failure == "not installed: no wheel"
+
 
 class TestProcesses:
     """Each measurement runs in its own process, which always ends."""

@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
         return 0
     console = Console()
     here = pages.machine()
-    needed = [name for name in environments(chosen) if not given.loaders or name in given.loaders]
+    needed = environments(chosen, given.loaders)
     missing = install_missing(console, needed)
     with temporary_directory("mdsx-bench-", given.scratch) as scratch:
         runner = Runner(scratch, given.rounds, missing=missing)
@@ -53,8 +53,18 @@ def run(given: argparse.Namespace) -> int:
     return int(any(each.failure and each.kind == "mdsx" for subject in chosen for each in subject.contestants))
 
 
-def environments(subjects: Sequence[Subject]) -> list[str]:
-    return sorted({name for subject in subjects for each in subject.contestants if (name := each.call.environment)})
+def environments(subjects: Sequence[Subject], only: Sequence[str] = ()) -> list[str]:
+    """Return those in which contestants run, and those that write their data. `only`: as for `Runner.run`."""
+    taking_part = [each for subject in subjects for each in subject.contestants if takes_part(each, only)]
+    return sorted({name for each in taking_part for name in _environments(each)})
+
+
+def takes_part(contestant: Contestant, only: Sequence[str]) -> bool:
+    return not only or (contestant.call.environment or contestant.kind) in only
+
+
+def _environments(contestant: Contestant) -> list[str]:
+    return [call.environment for call in (contestant.call, contestant.prepare) if call and call.environment]
 
 
 @dataclass
@@ -74,10 +84,10 @@ class Runner:
         `only`: the environments that have turns; "mdsx" and "limit" are those of the project's own.
         """
         for each in subject.contestants:
-            where = each.call.environment
-            each.failure = f"not installed: {self.missing[where]}" if where in self.missing else ""
-            if only and (where or each.kind) not in only:
-                each.failure = "left out"
+            missing = [self.missing[where] for where in _environments(each) if where in self.missing]
+            each.failure = "" if takes_part(each, only) else "left out"
+            if missing and not each.failure:
+                each.failure = f"not installed: {missing[0]}"
         for number in range(1, self.rounds + 1):
             for each in subject.contestants:
                 if not each.failure:
