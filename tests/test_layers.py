@@ -189,4 +189,4 @@ def test_tests_mirror_the_package() -> None:
     packages = {path.relative_to(PACKAGE).parent for path in FILES if path.name == "__init__.py"} - {Path()}
     holders = {package.parent for package in packages} & {Path(name) for name in ("checks", "foreign", "transfer")}
     missing = packages - holders - {path.parent for path in files}
-    assert not missing, "\n".join(f"make a test module in tests/{package}" for package in sorted(missing))
+    assert not missing, "\n".join(f"make tests/{package}/ with at least one test_*.py" for package in sorted(missing))

@@ -40,7 +40,7 @@ def run(given: argparse.Namespace) -> int:
             signal.signal(number, handler)
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(*_: object) -> None:
     """Raise KeyboardInterrupt once: further signals would only disturb the cleanup."""
     for ending in _ENDINGS:
         signal.signal(ending, signal.SIG_IGN)

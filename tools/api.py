@@ -71,7 +71,7 @@ _ALIASES = re.compile(
 )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(_given: argparse.Namespace) -> int:
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 

@@ -118,7 +118,6 @@ def repair(
     num_threads: Annotated[
         int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")
     ] = 4,
-    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from mdsx.base.work import WorkerInfo
 _NO_DATASET: Dataset[Any] = Dataset()  # a transform gets samples, and no dataset
 
 
-def draw_seed(epoch: int) -> int:
+def draw_seed(_epoch: int) -> int:
     """Return the seed of workers that start now: one draw of PyTorch's generator, as its DataLoader takes it."""
     return int(torch.empty((), dtype=torch.int64).random_().item())
 

@@ -198,7 +198,7 @@ def _number(request: Request, name: str, default: int = 0) -> int:
     return int(text)
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _failed(_request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     return _json({"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}, status)
 

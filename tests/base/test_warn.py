@@ -115,7 +115,7 @@ def test_a_worker_leaves_shared_warnings_to_others() -> None:
     assert forked(worker) == (False, True)
 
 
-def test_a_warning_in_our_thread_points_to_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_in_our_thread_points_to_the_main_thread() -> None:
     namespace: dict[str, object] = {"__name__": "mdsx.anything", "warn": warn}
     exec("def work(): warn('from a thread')", namespace)
     work = namespace["work"]

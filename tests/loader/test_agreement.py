@@ -89,9 +89,7 @@ def planned(loader: mdsx.Loader) -> list[list[int]]:
     return [[int(each) for row in batch["id"] for each in np.ravel(row)] for batch in loader]
 
 
-def test_ranks_plan_the_same_whatever_fails_or_changes(
-    s3_url: str, proxy: Proxy, tmp_path: Path, often: Often, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_plan_the_same_whatever_fails_or_changes(s3_url: str, proxy: Proxy, tmp_path: Path, often: Often) -> None:
     for seed in range(often(4, long=400)):
         proxy.clear()
         job, chance = Job(f"{s3_url}/{seed}", proxy, seed), random.Random(seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,6 +124,6 @@ def test_settings_are_checked(change: object, match: str) -> None:
         change()  # type: ignore[operator]
 
 
-def test_a_cache_that_holds_no_shard_is_refused(tmp_path: Path) -> None:
+def test_a_cache_that_holds_no_shard_is_refused() -> None:
     with pytest.raises(UsageError, match="largest shard"):
         simulate(invented(1000, 1000, 10**5), replace(CLUSTER, cache=10**4), LOADING, PRICES)

@@ -363,7 +363,7 @@ def notes_of_failures(found: StreamingDataLoader) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_third_failure_names_skip(damaged: Path, undamaged: Path, tmp_path: Path, workers: int) -> None:
+def test_the_third_failure_names_skip(damaged: Path, undamaged: Path, workers: int) -> None:
     options: dict[str, Any] = {"on_error": "raise", "shuffle": False, "num_workers": workers}
     assert notes_of_failures(loader(damaged, **options)) == ["", "", 'on_error="skip" load_state_dict']
     assert notes_of_failures(loader(undamaged, transform=picky, **options)) == [

@@ -159,7 +159,7 @@ def decode_list(data: memoryview, item: ValueDecoder) -> list[object]:
     return [item(data[low:high]) for low, high in pairwise(edges)]
 
 
-def refuse(data: memoryview, encoding: str, column: str) -> NoReturn:
+def refuse(_data: memoryview, encoding: str, column: str) -> NoReturn:
     """Raise UnsupportedError: the values of a column of pickles, or of an encoding that is not MDS's own."""
     why = "pickles are never loaded, because they can run any program" if encoding == "pkl" else "this is not known"
     raise UnsupportedError(

@@ -45,7 +45,7 @@ def _no_repeated(pairs: list[tuple[Any, object]]) -> int:
     return 0
 
 
-def _no_extension(code: int, data: bytes) -> None:
+def _no_extension(code: int, _data: bytes) -> None:
     raise Refused("no extension types but timestamps", f"extension type {code}")
 
 
@@ -91,7 +91,7 @@ def _map_key(key: Any) -> tuple[type, object]:
     return type(key), struct.pack("<d", key) if isinstance(key, float) else key
 
 
-def _unknown_extension(code: int, data: bytes) -> NoReturn:
+def _unknown_extension(code: int, _data: bytes) -> NoReturn:
     raise ValueError(f"extension type {code} (only timestamps, -1, are allowed)")
 
 

@@ -91,14 +91,14 @@ def check_xml(data: bytes) -> None:
     """Raise ValueError unless `data` is XML without a document type, of few levels and elements."""
     depth = elements = 0
 
-    def start(name: str, attributes: list[str]) -> None:
+    def start(_name: str, attributes: list[str]) -> None:
         nonlocal depth, elements
         depth += 1
         elements += 1 + len(attributes)
         if depth > limits.DEPTH or elements > limits.ELEMENTS:
             raise ValueError("the XML has too many levels or elements")
 
-    def end(name: str) -> None:
+    def end(_name: str) -> None:
         nonlocal depth
         depth -= 1
 

@@ -84,7 +84,7 @@ def test_a_read_only_cache(read_only: Path) -> None:
     assert str(found.advice) == "make it writable for this user, or use another directory: --cache DIR, or $MDSX_CACHE"
 
 
-def test_a_disk_without_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_space(tiny: Path, tmp_path: Path) -> None:
     free = shutil.disk_usage(tiny).free
     found = checked(tiny, needed=free + 1)["space"]
     assert found.state == "problem"

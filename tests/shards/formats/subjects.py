@@ -97,6 +97,10 @@ class Subject:
     proves: bool = True
     projects: bool = False
 
+    def __post_init__(self) -> None:
+        missing = COMMON.keys() - set(self.columns)
+        assert not missing, f"{self.name} must store {sorted(missing)}: tests read these columns of every format"
+
     def __str__(self) -> str:
         return self.name
 
@@ -174,6 +178,9 @@ SUBJECTS = [
     Subject("mds", MdsFormat(), [*_MDS], ReadsSamples, partial(_write_mds, hashes=[]), proves=False),
     Subject("mds-hashes", MdsFormat(), [*_MDS], ReadsWhole, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]
+
+OF_EACH_FORMAT = list({subject.format.name: subject for subject in reversed(SUBJECTS)}.values())
+"""One for each format: a test with a server or a command is expensive."""
 
 
 # --- ways of reading

@@ -15,14 +15,12 @@ from mdsx.shards import index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
-from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, SUBJECTS, Subject, sample
+from tests.shards.formats.subjects import COUNT, FIRST, OF_EACH_FORMAT, SHARDS, Subject, sample
 
-SOME = [subject for subject in SUBJECTS if subject.name in ("ours", "lines", "packed", "mds", "parquet")]
-"""Each way of reading, and each format of others: a command is expensive."""
-OTHERS = [subject for subject in SOME if not subject.ours]
+OTHERS = [subject for subject in OF_EACH_FORMAT if not subject.ours]
 
 
-@pytest.fixture(params=SOME, ids=str)
+@pytest.fixture(params=OF_EACH_FORMAT, ids=str)
 def subject(request: pytest.FixtureRequest) -> Subject:
     found: Subject = request.param
     return found
@@ -111,7 +109,7 @@ def test_other_formats_are_not_repaired(subject: Subject, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
-def test_other_formats_are_not_written_to(subject: Subject, folder: Path, tmp_path: Path) -> None:
+def test_other_formats_are_not_written_to(subject: Subject, folder: Path) -> None:
     files = {path: path.read_bytes() for path in folder.rglob("*")}
     for resume in (False, True):
         with pytest.raises(mdsx.UsageError, match=rf"of another format.*{subject.format.name}.*another place"):

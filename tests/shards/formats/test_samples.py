@@ -19,6 +19,7 @@ from tests.shards.formats.subjects import (
     COMMON,
     COUNT,
     FIRST,
+    OF_EACH_FORMAT,
     SUBJECTS,
     WAYS,
     Subject,
@@ -26,9 +27,6 @@ from tests.shards.formats.subjects import (
     by_slice,
     sample,
 )
-
-ON_S3 = {"lines", "mds", "parquet"}
-"""One for each way of reading: a test with a server is expensive."""
 
 
 @pytest.fixture(params=["room", "one shard", "none"])
@@ -105,7 +103,7 @@ def test_all_formats_stream_as_one_through_a_small_cache(written: Written, tmp_p
         assert batch["vector"].tolist() == [sample(number)["vector"] for number in numbers]
 
 
-@pytest.mark.parametrize("subject", [each for each in SUBJECTS if each.name in ON_S3], indirect=True, ids=str)
+@pytest.mark.parametrize("subject", OF_EACH_FORMAT, indirect=True, ids=str)
 def test_a_dataset_on_s3_is_read(subject: Subject, folder: Path, s3_url: str) -> None:
     storage = open_storage(s3_url)
     for path in sorted(folder.rglob("*")):

@@ -298,7 +298,7 @@ def test_every_kind_of_credentials_is_accepted(az: AzureServer, storage: AzStora
         ours.delete(f"key {number}")
 
 
-def test_a_sas_permits_what_it_says(az: AzureServer, storage: AzStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sas_permits_what_it_says(az: AzureServer, storage: AzStorage) -> None:
     storage.put("key", b"1")
     reader = open_storage(storage.url, {"sas_token": az.sas("rl")})
     assert reader.get("key").data == b"1"

@@ -183,9 +183,7 @@ def test_a_refused_token_is_replaced(google: Google, tmp_path: Path, monkeypatch
     assert google.tokens == 3
 
 
-def test_an_unreachable_server_of_tokens_is_retried_then_named(
-    google: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_server_of_tokens_is_retried_then_named(google: Google, tmp_path: Path) -> None:
     path = service_account(google, tmp_path)
     path.write_text(path.read_text().replace(google.endpoint, "http://127.0.0.1:9"))
     with pytest.raises(mdsx.TransportError, match=rf"/key: no access token: .*given up after {retry.TRIES} tries"):

@@ -132,7 +132,7 @@ def test_a_profile_is_chosen_by_its_name(
     assert mdsx.Dataset(f"{s3_url}/set", storage_options=given)[3]["n"] == 3
 
 
-def test_requests_carry_what_the_options_say(monkeypatch: pytest.MonkeyPatch, s3_url: str) -> None:
+def test_requests_carry_what_the_options_say(s3_url: str) -> None:
     seen: list[dict[str, str]] = []
 
     def reply(request: BaseHTTPRequestHandler) -> None:

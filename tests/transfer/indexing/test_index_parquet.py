@@ -184,7 +184,7 @@ def test_columns_may_be_in_another_order_and_layout(tmp_path: Path) -> None:
     assert list(mdsx.Dataset(tmp_path, cache=tmp_path / ".cache")) == [{"id": 1, "x": "a"}, {"id": 2, "x": "b"}]
 
 
-def test_large_row_groups_are_reported_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_row_groups_are_reported_with_the_way_out(tmp_path: Path) -> None:
     text = "a long text that repeats " * 4000  # 100 kB, which a dictionary stores once
     pq.write_table(pa.table({"text": [text] * 4000}), tmp_path / "0.parquet", row_group_size=3000)
     with pytest.warns(UserWarning, match=r"too large to shuffle by.*0\.parquet.*smaller row groups"):

@@ -163,7 +163,7 @@ def test_braces_globs_and_folders_name_tars(tmp_path: Path) -> None:
         mdsx.index_tars(str(tmp_path / "x/z*.tar"))
 
 
-def test_tars_of_s3(tmp_path: Path, s3_url: str) -> None:
+def test_tars_of_s3(s3_url: str) -> None:
     storage = open_storage(s3_url)
     for number in range(3):
         storage.put(f"a/{number}.tar", tar_bytes(sample_members(range(number * 10, number * 10 + 10))))

@@ -36,7 +36,7 @@ def read(
     return figures | (memory.figures() if memory else {})
 
 
-def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Figures:
+def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Figures:  # noqa: ARG001  as `read`
     """Processor seconds of a loader in 5 s without a reader, from two seconds after its first batches on."""
     batches = iter(peer.loader(Reading(data, workload, BATCH, workers)))
     for _ in range(3):
