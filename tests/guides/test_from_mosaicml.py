@@ -37,7 +37,7 @@ class Before(NamedTuple):
     tables: dict[str, list[str]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def before(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Before:
     PeerEnvironment("mosaicml").install()
     directory, url = tmp_path_factory.mktemp("before"), s3.make_bucket("from-mosaicml")

@@ -68,8 +68,8 @@ def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Return the result of `work`, and its seconds. No garbage collection that falls into them walks what was made before:
-    60,000 samples that wait to be written cost 70 ms, in some runs."""
+    """Return the result of `work`, and its seconds. No garbage collection in them walks what was made before: 60,000
+    samples that wait to be written cost 70 ms in some runs."""
     gc.collect()
     gc.freeze()
     started = time.perf_counter()

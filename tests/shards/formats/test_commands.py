@@ -10,8 +10,8 @@ import pytest
 
 import mdsx
 from mdsx.checks.doctor import Job, examine
-from mdsx.format import ReadsParts, ReadsWhole
-from mdsx.shards import index_keys
+from mdsx.format import NeedsSideObjects, ReadsParts, ReadsWhole
+from mdsx.shards import Shards, index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
@@ -83,8 +83,12 @@ def test_the_cache_is_warmed_and_shown(run: Run, far: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("subject", [each for each in OTHERS if each.reads is not ReadsWhole], indirect=True, ids=str)
 def test_the_index_may_be_elsewhere(run: Run, subject: Subject, folder: Path, far: str, tmp_path: Path) -> None:
-    (tmp_path / "beside").mkdir()
-    (folder / subject.format.index_key).rename(tmp_path / "beside" / subject.format.index_key)
+    index, keys = Shards(folder).index, {subject.format.index_key}
+    if isinstance(index, NeedsSideObjects):
+        keys |= {index.side_object(shard).name for shard in range(SHARDS)}
+    for key in keys:
+        (tmp_path / "beside" / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).rename(tmp_path / "beside" / key)
     there = ("--index", tmp_path / "beside")
     assert run("info", folder).status == 1
     assert json.loads(run("info", folder, *there, "--json").out)["samples"] == COUNT
@@ -99,22 +103,26 @@ def test_the_index_may_be_elsewhere(run: Run, subject: Subject, folder: Path, fa
 # --- what is refused
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
 def test_other_formats_are_not_repaired(subject: Subject, folder: Path) -> None:
-    files = {path: path.read_bytes() for path in folder.rglob("*")}
+    files = contents(folder)
     with pytest.raises(mdsx.UsageError, match=rf"can be repaired .*{subject.format.name}.*mdsx verify") as caught:
         mdsx.repair(folder, drop_damaged=True)
     assert str(caught.value.file).endswith(subject.format.index_key)
-    assert {path: path.read_bytes() for path in folder.rglob("*")} == files
+    assert contents(folder) == files
 
 
 @pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
 def test_other_formats_are_not_written_to(subject: Subject, folder: Path) -> None:
-    files = {path: path.read_bytes() for path in folder.rglob("*")}
+    files = contents(folder)
     for resume in (False, True):
         with pytest.raises(mdsx.UsageError, match=rf"of another format.*{subject.format.name}.*another place"):
             mdsx.Writer(folder, {"id": "int64"}, resume=resume)
-    assert {path: path.read_bytes() for path in folder.rglob("*")} == files
+    assert contents(folder) == files
 
 
 @pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)

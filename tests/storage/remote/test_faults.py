@@ -6,6 +6,7 @@ S3 meets every fault. The other clouds share the code that reads answers with it
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -52,6 +53,7 @@ OTHERS = ["gs", "az"]
 SOME = ["truncated body", "reset in mid-body", "answer lost", "no answer", "503", "429"]
 POINTERS = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST", "az": "endpoint"}
 
+_NUMBERS = itertools.count()  # the tests of a module may be divided, so that its fixtures are made again
 everywhere = pytest.mark.parametrize("cloud", ["s3", *OTHERS])
 
 
@@ -71,7 +73,7 @@ def proxies(request: pytest.FixtureRequest) -> Iterator[Callable[[str], tuple[Pr
             proxy = stack.enter_context(Proxy(server))
             for name, value in proxy.env().items():
                 patch.setenv(name, value)
-            return proxy, open_storage(server.make_bucket("misbehaving") + "/set")
+            return proxy, open_storage(server.make_bucket(f"misbehaving-{next(_NUMBERS)}") + "/set")
 
         yield of
 

@@ -228,7 +228,8 @@ def test_no_error_shows_a_credential(google: Google, tmp_path: Path) -> None:
     secrets = ["a-given-token", SECRET, "d-client-secret", "token-00"]
     storages = [opened(google, token="a-given-token"), opened(google, credentials=str(file))]
     for storage in storages:
-        storage.get("key")
+        storage.get("key")  # token-0001 is handed out
+    for storage in storages:
         for answer in ((403, f"no: {secrets}".encode()), (500, f"no: {secrets[0]} token-0001".encode())):
             google.answers = [answer] * retry.TRIES
             google.valid = None

@@ -28,7 +28,7 @@ def upload(gs: GoogleServer, bucket: str, name: str, data: str, condition: str =
     return answer(url, parts.encode(), {"Content-Type": "multipart/related; boundary=x"})[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bucket(gs: GoogleServer) -> str:
     return gs.make_bucket("tools-servers").removeprefix("gs://")
 
