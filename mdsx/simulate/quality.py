@@ -123,30 +123,6 @@ def epoch_orders(
             yield Buffer(line, held, seed) if method == "buffer" else Py1e.holding(held, line, canonical_nodes, seed)
 
 
-def qualities(
-    order: Order,
-    *,
-    batch_size: int,
-    sample_bytes: float,
-    labels: Labels | None = None,
-    canonical_nodes: int = 1,
-    methods: Sequence[str] = METHODS,
-) -> list[Quality]:
-    """Return the quality of an order's epoch, and of the other `methods` with as many bytes held at a time.
-
-    Args:
-        order: The order, at the epoch to measure.
-        batch_size: Samples of a global batch.
-        sample_bytes: The mean size of a stored sample.
-        labels: Count the values of this column in a batch, and not its shards.
-        canonical_nodes: Of py1e: the nodes that it was started on.
-        methods: Some of "mdsx", "exact", "buffer", "py1e" and "none".
-    """
-    compared = epoch_orders(order, canonical_nodes=canonical_nodes, methods=methods)
-    sizes = {"batch_size": batch_size, "sample_bytes": sample_bytes}
-    return [quality(one, order.counts, labels=labels, **sizes) for one in compared]  # type: ignore[arg-type]
-
-
 def quality(
     order: EpochOrder,
     counts: NDArray[np.int64],

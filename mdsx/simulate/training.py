@@ -25,8 +25,6 @@ from mdsx.stream import Cursor, Pace, RankReader, Steps, Task
 
 _EARLY = 32  # connections that opening a dataset opens
 
-Tasks = Iterator[Task]
-
 
 @dataclass(slots=True)
 class StepTimes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from mdsx.order import Order
 from mdsx.simulate.buffered import Buffer
 from mdsx.simulate.orders import EpochOrder, Exact, Ours, ShardLine, Unshuffled
 from mdsx.simulate.py1e import Py1e
-from mdsx.simulate.quality import METHODS, Labels, epoch_orders, exact_batches, order_map, qualities, quality
+from mdsx.simulate.quality import METHODS, Labels, Quality, epoch_orders, exact_batches, order_map, quality
 
 COUNTS = np.array([900, 0, 1100, 450, 1000] * 40)
 N = int(COUNTS.sum())
@@ -26,6 +27,14 @@ ORDERS: Sequence[EpochOrder] = [
     *(Buffer(LINE, size) for size in (1, 100, 20_000, N)),
     *(Py1e(LINE, block, nodes) for block, nodes in ((8192, 1), (3000, 4), (500, 7), (N, 3))),
 ]
+
+
+def qualities(
+    order: Order, *, canonical_nodes: int = 1, methods: Sequence[str] = METHODS, **given: Any
+) -> list[Quality]:
+    """Return the quality of an order, and of the other methods with as many bytes held at a time."""
+    compared = epoch_orders(order, canonical_nodes=canonical_nodes, methods=methods)
+    return [quality(one, order.counts, **given) for one in compared]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: f"{order.method}-{order.held}")

@@ -144,20 +144,16 @@ class TestGrowth:
 
 @pytest.mark.slow
 def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """PyTorch raises this anywhere in the process, not only in `next()`."""
-    lost = RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed.")
-    cleaning = KeyError("thread")  # Thread.start() raises it if the signal interrupts it
-    cleaning.__context__ = lost
-    errors = [lost, cleaning, RuntimeError("another")]
+    lost = RuntimeError("worker 1 ended with exit code -9 while it made a batch; was it killed because memory ran out?")
+    errors = [lost, RuntimeError("another")]
     monkeypatch.setattr(child, "deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
     monkeypatch.setattr("faulthandler.register", lambda *arguments, **options: None)
     reading = child.Reading(plan.JOBS[0], "", mdsx.Cache(tmp_path), Shape(1, 0, 1), tmp_path / "it")
-    for _ in range(2):
-        with pytest.raises(SystemExit) as ended:
-            child.read(reading)
-        assert ended.value.code == child.GAVE_UP
-    assert [each.kind for each in read_log(reading.log).raised] == ["worker", "worker"]
+    with pytest.raises(SystemExit) as ended:
+        child.read(reading)
+    assert ended.value.code == child.GAVE_UP
+    assert [each.kind for each in read_log(reading.log).raised] == ["worker"]
     with pytest.raises(RuntimeError, match="another"):
         child.read(reading)
 

@@ -21,24 +21,24 @@ class Setting:
 
     `sizes`: the least and the most bytes of a sample; if they differ, its data is of variable size. `shard_samples`: on
     average. `cache`: its limit as a share of the dataset. `rate` in bytes a second; `rtt` and `step` in seconds.
-    `block`: samples of a shuffle block; None for the default. `exact`: whether bytes and requests do not depend on the
+    `block`: samples of a shuffle block. `exact`: whether bytes and requests do not depend on the
     moment at which anything happens, so that they must be equal.
     """
 
     title: str
     samples: int
-    sizes: tuple[int, int]
-    shard_samples: int
-    batch: int
-    ranks: int
-    workers: int
-    epochs: int
-    step: float
     rate: float
-    rtt: float
+    sizes: tuple[int, int] = (8192, 8192)
+    shard_samples: int = 128
+    batch: int = 32
+    ranks: int = 1
+    workers: int = 0
+    epochs: int = 1
+    step: float = 0.01
+    rtt: float = 0.02
     cache: float = 4.0
     compression: str | None = None
-    block: int | None = None
+    block: int = 4096
     exact: bool = True
 
     @property
@@ -65,34 +65,17 @@ class Setting:
 
 _MB = 10**6
 SETTINGS = [
+    Setting("1 rank, no workers, a link slower than the steps", 24_000, 10 * _MB),
+    Setting("1 rank, 2 workers", 16_000, 6 * _MB, workers=2, step=0.015),
     Setting(
-        "1 rank, no workers, a link slower than the steps",
-        samples=24_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=1,
-        step=0.01, rate=10 * _MB, rtt=0.02, block=4096,
+        "4 ranks that share a cache, samples of 1 to 16 kB", 24_000, 10 * _MB, sizes=(1024, 16384), batch=8, ranks=4
+    ),
+    Setting("2 epochs, a cache of 60 % of the dataset", 16_000, 7 * _MB, epochs=2, cache=0.6, block=1024),
+    Setting(
+        "zstd, small shards, a round trip of 200 ms", 24_000, 40 * _MB,
+        shard_samples=48, step=0.005, rtt=0.2, compression="zstd", block=1536,
     ),
     Setting(
-        "1 rank, 2 workers",
-        samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=2, epochs=1,
-        step=0.015, rate=6 * _MB, rtt=0.02, block=4096,
-    ),
-    Setting(
-        "4 ranks that share a cache, samples of 1 to 16 kB",
-        samples=24_000, sizes=(1024, 16384), shard_samples=128, batch=8, ranks=4, workers=0, epochs=1,
-        step=0.01, rate=10 * _MB, rtt=0.02, block=4096,
-    ),
-    Setting(
-        "2 epochs, a cache of 60 % of the dataset",
-        samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=2,
-        step=0.01, rate=7 * _MB, rtt=0.02, cache=0.6, block=1024,
-    ),
-    Setting(
-        "zstd, small shards, a round trip of 200 ms",
-        samples=24_000, sizes=(8192, 8192), shard_samples=48, batch=32, ranks=1, workers=0, epochs=1,
-        step=0.005, rate=40 * _MB, rtt=0.2, compression="zstd", block=1536,
-    ),
-    Setting(
-        "a cache of 15 %, where most samples are read by range",
-        samples=6_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=1,
-        step=0.01, rate=10 * _MB, rtt=0.02, cache=0.15, block=4096, exact=False,
+        "a cache of 15 %, where most samples are read by range", 6_000, 10 * _MB, cache=0.15, exact=False
     ),
 ]  # fmt: skip

@@ -20,11 +20,9 @@ from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
 from tools.link import Link
 from tools.peers import Lazy, Peer, Reading
 from tools.servers.s3 import S3Server
-from tools.workloads import WIDTH
 
 boto3, config = Lazy("boto3"), Lazy("botocore.config")
 
-SAMPLE_BYTES = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
 _FAR: dict[str, Any] = {"rtt": 0.05, "rate": 100e6}
 _THREADS = (2, 4, 8, 16)
