@@ -34,7 +34,7 @@ def note(frame, event, argument):
         if code.co_filename.startswith(root) and code.co_name[0] != "<":
             os.write(file, (code.co_filename[len(root) + 1 :] + "\\n").encode())
 
-def write():
+def write(url=url):
     with mdsx.Writer(url, {"tokens": "uint16[*]"}) as writer:
         for _ in range(8):
             writer.write({"tokens": [1, 2, 3]})
@@ -51,8 +51,10 @@ walks = {
     "workers": lambda: batch(batch_size=4, num_workers=1),
     "packed": lambda: batch(batch_size=1, batching=mdsx.Pack(8, length="tokens")),
 }
-if walk != "written":
-    walks[walk]()  # imports what is imported on first use
+if walk == "written":  # what is imported on first use
+    write(url + "-before")
+else:
+    walks[walk]()
     cache += "-again"
 sys.setprofile(note)
 threading.setprofile(note)
