@@ -49,6 +49,24 @@ def test_workers_have_the_seeds_of_pytorchs_workers(local_url: str) -> None:
     assert found[0] == found[1]
 
 
+def test_forked_workers_leave_cuda_alone(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a process has initialised CUDA, PyTorch raises this error in its forked children at each use of CUDA."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    for name in ("_lazy_init", "_lazy_call", "_queued_calls"):
+        monkeypatch.setattr(torch.cuda, name, refuse)
+    for name in ("is_available", "is_initialized"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    loader = StreamingDataLoader(
+        StreamingDataset(local_url), 100, drop_last=False, num_workers=2, multiprocessing_context="fork"
+    )
+    with pytest.raises(RuntimeError, match="re-initialize CUDA"):
+        torch.cuda.manual_seed(1)
+    assert sum(len(batch["id"]) for batch in loader) == N
+
+
 def here(_: Any) -> Any:
     return mdsx.worker_info(), torch.get_num_threads(), random.random()
 
