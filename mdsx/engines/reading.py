@@ -45,8 +45,9 @@ def pieces_of(dataset: Dataset, most: int) -> list[Piece]:
 
 def shard_sizes(dataset: Dataset) -> NDArray[np.float64]:
     """Return about how many bytes the samples of each shard have, when they are not compressed."""
-    view = View([excerpt_of(dataset)])
-    sizes: NDArray[np.float64] = excerpt_of(dataset).subset.counts * view.mean_sizes[: len(view.counts)]
+    excerpt = excerpt_of(dataset)
+    view = View([excerpt])
+    sizes: NDArray[np.float64] = excerpt.subset.counts * view.mean_sizes[: len(view.counts)]
     return sizes
 
 

@@ -21,8 +21,8 @@ class Setting:
 
     `sizes`: the least and the most bytes of a sample; if they differ, its data is of variable size. `shard_samples`: on
     average. `cache`: its limit as a share of the dataset. `rate` in bytes a second; `rtt` and `step` in seconds.
-    `block`: samples of a shuffle block. `exact`: whether bytes and requests do not depend on the
-    moment at which anything happens, so that they must be equal.
+    `block`: samples of a shuffle block. `exact`: whether bytes and requests do not depend on the moment at which
+    anything happens, so that they must be equal.
     """
 
     title: str
@@ -75,7 +75,5 @@ SETTINGS = [
         "zstd, small shards, a round trip of 200 ms", 24_000, 40 * _MB,
         shard_samples=48, step=0.005, rtt=0.2, compression="zstd", block=1536,
     ),
-    Setting(
-        "a cache of 15 %, where most samples are read by range", 6_000, 10 * _MB, cache=0.15, exact=False
-    ),
+    Setting("a cache of 15 %, where most samples are read by range", 6_000, 10 * _MB, cache=0.15, exact=False),
 ]  # fmt: skip

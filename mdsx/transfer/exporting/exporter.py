@@ -338,6 +338,7 @@ class _Reporter:
     @cached_property
     def _sizes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The number of samples, and of their bytes, before each shard and after the last."""
-        index, counts = excerpt_of(self._export.dataset).shards.index, excerpt_of(self._export.dataset).subset.counts
+        excerpt = excerpt_of(self._export.dataset)
+        index, counts = excerpt.shards.index, excerpt.subset.counts
         sizes = index.sizes * (counts / np.maximum(index.counts, 1))
         return np.cumsum([0, *counts]), np.cumsum([0.0, *sizes])

@@ -179,8 +179,8 @@ SUBJECTS = [
     Subject("mds-hashes", MdsFormat(), [*_MDS], ReadsWhole, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]
 
-OF_EACH_FORMAT = list({subject.format.name: subject for subject in reversed(SUBJECTS)}.values())
-"""One for each format: a test with a server or a command is expensive."""
+SOME = list({(subject.format.name, subject.reads): subject for subject in reversed(SUBJECTS)}.values())
+"""One for each format and way of reading: a test with a server or a command is expensive."""
 
 
 # --- ways of reading

@@ -15,12 +15,12 @@ from mdsx.shards import Shards, index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
-from tests.shards.formats.subjects import COUNT, FIRST, OF_EACH_FORMAT, SHARDS, Subject, sample
+from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, SOME, Subject, sample
 
-OTHERS = [subject for subject in OF_EACH_FORMAT if not subject.ours]
+OTHERS = [subject for subject in SOME if not subject.ours]
 
 
-@pytest.fixture(params=OF_EACH_FORMAT, ids=str)
+@pytest.fixture(params=SOME, ids=str)
 def subject(request: pytest.FixtureRequest) -> Subject:
     found: Subject = request.param
     return found

@@ -19,7 +19,7 @@ from tests.shards.formats.subjects import (
     COMMON,
     COUNT,
     FIRST,
-    OF_EACH_FORMAT,
+    SOME,
     SUBJECTS,
     WAYS,
     Subject,
@@ -103,7 +103,7 @@ def test_all_formats_stream_as_one_through_a_small_cache(written: Written, tmp_p
         assert batch["vector"].tolist() == [sample(number)["vector"] for number in numbers]
 
 
-@pytest.mark.parametrize("subject", OF_EACH_FORMAT, indirect=True, ids=str)
+@pytest.mark.parametrize("subject", SOME, indirect=True, ids=str)
 def test_a_dataset_on_s3_is_read(subject: Subject, folder: Path, s3_url: str) -> None:
     storage = open_storage(s3_url)
     for path in sorted(folder.rglob("*")):
