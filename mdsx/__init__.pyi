@@ -34,6 +34,7 @@ from mdsx.order import Shuffle as Shuffle
 from mdsx.storage.cache import Cache as Cache
 from mdsx.stream import MaxTokens as MaxTokens
 from mdsx.stream import Pack as Pack
+from mdsx.stream import Pad as Pad
 from mdsx.transfer.converting import Conversion as Conversion
 from mdsx.transfer.converting import build as build
 from mdsx.transfer.converting import convert as convert

@@ -44,7 +44,7 @@ CHAPTERS = {
         "torch.collate",
         "Loader",
     ),
-    "Pack": ("Pack", "MaxTokens"),
+    "Pack": ("Pack", "MaxTokens", "Pad"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order", "Groups"),
@@ -53,13 +53,15 @@ CHAPTERS = {
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
-_BATCHING = {"batcher", "grouping", "keys", "nested", "of_first", "packing", "rows", "rows_of", "run"}
+_GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
+_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "packing", "rows", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
+    "Pad": _BATCHING | {"fields", "reached", "resumed", "state", "steps", "window"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "Pack": _BATCHING,
     "ShardRepair": {"kept"},

@@ -19,7 +19,19 @@ from mdsx.base.mosaicml import DATASET, explain
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.foreign.arrow import to_table
 from mdsx.order import Weight, chosen_of, select_between, select_chosen, select_fraction
-from mdsx.shards import ColumnChoice, Columns, DatasetSlice, Selection, Shards, View, as_samples, choose_by, split
+from mdsx.shards import (
+    ColumnChoice,
+    Columns,
+    DatasetSlice,
+    DTypes,
+    Fill,
+    Selection,
+    Shards,
+    View,
+    as_samples,
+    choose_by,
+    split,
+)
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
 
@@ -46,6 +58,12 @@ class Dataset:
     Args:
         url: A path, or a URL with `s3://` or another scheme of docs/clouds.md.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`: of integers to integers
+            or floats, of floats to floats. Integers must fit; floats are rounded. `torch.int64` and `np.int64` are
+            also types.
+        fill: What comes in place of null in columns of numbers, and in arrays of them without a star:
+            `{"score": math.nan}`. With the name of a mask, `{"score": (0, "has_score")}`, there is one more column, a
+            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
@@ -68,6 +86,8 @@ class Dataset:
         url: str | os.PathLike[str],
         *,
         columns: ColumnChoice | None = None,
+        dtypes: DTypes | None = None,
+        fill: Fill | None = None,
         cache: CacheLike = None,
         mmap: bool = True,
         storage_options: StorageOptions | None = None,
@@ -78,12 +98,13 @@ class Dataset:
             url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
         )
         excerpt = _whole(shards)
-        self._show(excerpt if columns is None else excerpt.choose(columns))
+        self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill))
 
     def _show(self, excerpt: DatasetSlice) -> Dataset:
         self._excerpt = excerpt
         self._view = View([excerpt])
-        self._direct = None if excerpt.sides or excerpt.subset.name else excerpt  # samples have their numbers
+        direct = not (excerpt.sides or excerpt.subset.name or any(excerpt.changes))  # samples have their numbers
+        self._direct = excerpt if direct else None
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
         self._edges = array("q", self._first.tobytes())  # the same, as Python's integers
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
@@ -220,7 +241,7 @@ class Dataset:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return the columns' names and types, in order."""
-        return {column.name: str(column.type) for column in self._excerpt.schema.columns}
+        return {column.name: str(column.type) for column in self._view.schema.columns}
 
     @property
     def fingerprint(self) -> str:

@@ -13,8 +13,9 @@ import xxhash
 
 from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
 from mdsx.errors import UsageError, shown
+from mdsx.format import BOOL
 from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
-from mdsx.shards import ColumnChoice, DatasetSlice, Shards, View
+from mdsx.shards import ColumnChoice, DatasetSlice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions, sealed
 from mdsx.storage.cache import Cache, CacheLike
 
@@ -75,6 +76,7 @@ class Mixture:
             alone or as a pair (dataset, proportion), or an `mdsx.Component`. A mixture as a component counts as its
             components, with its weight multiplied by theirs.
         columns: The columns to read of all components. They must agree in name and type.
+        dtypes, fill: As in `mdsx.Dataset`, of all components: so that they agree.
         component_column: The name of one more column, int64: the number of the component that a sample is from.
         epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
             the datasets' sizes, rounded down to whole runs if there is `run`.
@@ -97,6 +99,8 @@ class Mixture:
         components: Sequence[Any] | Mapping[str, Any],
         *,
         columns: ColumnChoice | None = None,
+        dtypes: DTypes | None = None,
+        fill: Fill | None = None,
         component_column: str | None = None,
         epoch_samples: int | None = None,
         run: int | None = None,
@@ -121,7 +125,7 @@ class Mixture:
             for member in inner:
                 full = f"{name}/{member.name}" if member.name else name
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
-        self._members = _agreed(members)
+        self._members = _agreed([replace(member, excerpt=member.excerpt.change(dtypes, fill)) for member in members])
         self.weighted = schedule is not None or not all(_once(component) for _, component in given)
         self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
         absolute = all(component.proportion is None for _, component in given)
@@ -164,7 +168,7 @@ class Mixture:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return the columns' names and types."""
-        return {column.name: str(column.type) for column in self._members[0].excerpt.schema.columns}
+        return _types(self._members[0])
 
     @property
     def proportions(self) -> tuple[float, ...]:
@@ -208,11 +212,12 @@ class Mixture:
         other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in self._members)
         return other
 
-    def _view(self, columns: ColumnChoice | None) -> View:
+    def _view(self, columns: ColumnChoice | None, dtypes: DTypes | None, fill: Fill | None) -> View:
         excerpts = []
         for member in self._members:
             member.excerpt.check_caches()
-            excerpts.append(member.excerpt if columns is None else member.excerpt.choose(columns))
+            excerpt = member.excerpt if columns is None else member.excerpt.choose(columns)
+            excerpts.append(excerpt.change(dtypes, fill))
         return View(excerpts, self.component_column)
 
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
@@ -370,7 +375,7 @@ def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> li
 def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
     """Return the members with their columns in the first one's order. Raise UsageError if they differ."""
     first = members[0]
-    expected = _types(first)
+    expected, names = _types(first), [column.name for column in first.excerpt.schema.columns]
     for member in members:
         if _types(member) != expected:
             raise UsageError(
@@ -378,13 +383,18 @@ def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
                 file=member.excerpt.shards.storage.url,
                 found=_types(member),
                 expected=expected,
-                hint="choose and rename columns by mdsx.Component(url, columns={name in the mixture: name there})",
+                hint="choose and rename columns by mdsx.Component(url, columns={name in the mixture: name there}), and "
+                "give numbers one type by dtypes={name: type}",
             )
-    return tuple(replace(member, excerpt=member.excerpt.choose(list(expected))) for member in members)
+    return tuple(replace(member, excerpt=member.excerpt.choose(names)) for member in members)
 
 
 def _types(member: _Member) -> dict[str, str]:
-    return {column.name: str(column.type) for column in member.excerpt.schema.columns}
+    excerpt = member.excerpt
+    return {
+        **{column.name: str(column.type) for column in excerpt.schema.columns},
+        **dict.fromkeys(excerpt.masks, BOOL.name),
+    }
 
 
 def _count(value: object, name: str, least: int) -> int:
@@ -411,9 +421,14 @@ def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:
     return dataset if excerpt.datasets == before.datasets else with_excerpt(dataset, excerpt)
 
 
-def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None) -> View:
+def view_of(
+    dataset: Dataset | Mixture,
+    columns: ColumnChoice | None = None,
+    dtypes: DTypes | None = None,
+    fill: Fill | None = None,
+) -> View:
     """Return what a run reads of a dataset, or of the components of a mixture, as one."""
     if isinstance(dataset, Mixture):
-        return dataset._view(columns)
+        return dataset._view(columns, dtypes, fill)
     excerpt = batched_excerpt_of(dataset)
-    return View([excerpt if columns is None else excerpt.choose(columns)])
+    return View([(excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill)])

@@ -5,6 +5,7 @@ format-spec.md specifies the format. Other packages import only from here.
 
 from mdsx.format import filenames
 from mdsx.format.bases import BASES, EXTENSIONS, NUMBERS, PICTURES, PYTHON
+from mdsx.format.casts import always_fits, cast, check_castable, first_outside, given_item, number_type
 from mdsx.format.check import check_shard, sample_name
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
@@ -165,11 +166,14 @@ __all__ = [
     "StoredIndex",
     "Values",
     "ValuesDecoder",
+    "always_fits",
     "as_array",
     "as_lists",
     "batch_error",
     "begins_sealed",
     "build_index",
+    "cast",
+    "check_castable",
     "check_empty_lists",
     "check_items",
     "check_length",
@@ -185,7 +189,9 @@ __all__ = [
     "field_decoder",
     "filenames",
     "first_bytes",
+    "first_outside",
     "format_ranges",
+    "given_item",
     "header_row_key",
     "is_file_key",
     "is_name",
@@ -194,6 +200,7 @@ __all__ = [
     "length_rule",
     "lengths_of_selection",
     "lengths_of_sizes",
+    "number_type",
     "numpy_values",
     "object_sizes",
     "own_layout",

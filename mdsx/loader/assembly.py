@@ -23,6 +23,7 @@ from mdsx.stream import (
     Batch,
     Failure,
     Packing,
+    RankGroups,
     generator,
     info_columns,
     info_records,
@@ -106,12 +107,15 @@ class PackedBatch(NamedTuple):
     columns: Columns  # in storage form
     types: dict[str, ColumnType]  # of the packed ones
     skipped: tuple[str, ...] = ()
+    like: Mapping[str, Any] | None = None  # a transformed sample, if the batch has none
 
 
-def pack_run(batch: Batch, packing: Packing) -> Iterator[PackedBatch]:
-    """Yield the packed rows, or length-bounded batch, of each step in `batch`, without its damaged samples."""
+def pack_run(batch: Batch, packing: Packing, counts: Sequence[int]) -> Iterator[PackedBatch]:
+    """Yield the packed rows, or padded batch, of each step in `batch`, without its damaged samples. `counts`: the
+    samples of each."""
     skipped = skipped_lines(batch.damaged)
-    for columns in packing.batches(batch.columns, batch.groups, partial(_named, batch)):
+    groups = batch.groups or list(map(RankGroups.alone, counts))
+    for columns in packing.batches(batch.columns, groups, partial(_named, batch)):
         yield PackedBatch(columns, packing.types, skipped)
 
 
@@ -128,7 +132,7 @@ def pack_transformed(
 
     If no sample is left, the first good one of `stand_ins` shows the keys and types of the batch.
     """
-    (groups,), failures = batch.groups, list(batch.damaged)
+    (groups,), failures = batch.groups or [RankGroups.alone(len(batch.positions))], list(batch.damaged)
     results = list(_transformed_each(schema, batch, transform) if skip else transformed(schema, batch, transform))
     places = [place for place, each in enumerate(results) if not isinstance(each, Failure)]
     failures += [each for each in results if isinstance(each, Failure)]
@@ -137,11 +141,10 @@ def pack_transformed(
         [results[place] for place in places],
         groups.kept(np.array(places, np.int64)),
         packing.layout,
-        packing.length_column,
         like=like,
         place_of=lambda number: _named(batch, places[number]),
     )
-    return PackedBatch(columns, types, skipped_lines(failures))
+    return PackedBatch(columns, types, skipped_lines(failures), like)
 
 
 def presented_groups(
@@ -149,26 +152,42 @@ def presented_groups(
 ) -> dict[str, Any] | PartialBatch:
     """Return a batch of groups as arrays and lists; a PartialBatch if samples were left out. `kinds`: the types of
     columns; none after a transform, which may change them. `nested`: other columns have a list for each row."""
-    types, found = batch.types, dict[str, Any]()
+    types, found = {**kinds, **batch.types}, dict[str, Any]()
     for name, values in batch.columns.items():
         if isinstance(values, int):
             found[name] = values
-        elif isinstance(values, list):
-            found[name] = _packed_lists(backend, values, kinds.get(name), nested=nested)
-        else:
+        elif isinstance(values, dict):  # of columns with lengths of their own
+            found[name] = {of: _key(backend, value) for of, value in values.items()}
+        elif not isinstance(values, list):
             found[name] = backend.array(types.get(name, _PLAIN), values)
+        elif nested:
+            found[name] = [_packed_list(backend, row, kinds.get(name)) for row in values]
+        elif name in kinds:
+            found[name] = backend.column(kinds[name], values)
+        else:
+            found[name] = _joined(backend, name, values, batch.like)
     return PartialBatch(found, batch.skipped) if batch.skipped else found
+
+
+def _key(backend: ArrayBackend, value: Any) -> Any:
+    return value if isinstance(value, int) else backend.array(_PLAIN, value)
+
+
+def _packed_list(backend: ArrayBackend, values: list[Any], kind: ColumnType | None) -> list[Any]:
+    """Return the values of a row's samples."""
+    found: list[Any] = backend.listed(values) if kind is None else backend.column(kind, values)
+    return found
+
+
+def _joined(backend: ArrayBackend, name: str, values: list[Any], like: Mapping[str, Any] | None) -> Any:
+    """Return a key of transformed samples, joined as in batches of samples."""
+    if values:
+        return backend.collate([{name: value} for value in values])[name]
+    return [] if like is None else emptied({name: like[name]}, backend.collate)[name]
 
 
 def _named(batch: Batch, number: int) -> str:
     return place_of(*_numbers(batch, number))
-
-
-def _packed_lists(backend: ArrayBackend, values: list[Any], kind: ColumnType | None, *, nested: bool) -> list[Any]:
-    """Return a key of a batch of groups that is no array: a list of values, or one for each row."""
-    rows = values if nested else [values]
-    found = [backend.listed(row) if kind is None else backend.column(kind, row) for row in rows]
-    return found if nested else found[0]
 
 
 def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:

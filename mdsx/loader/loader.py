@@ -20,7 +20,7 @@ from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading
 from mdsx.loader.spec import RunSpec, checked_batching, opened
 from mdsx.order import Shuffle
-from mdsx.shards import ColumnChoice
+from mdsx.shards import ColumnChoice, DTypes, Fill
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import CacheLike
 from mdsx.stream import Batching, Run
@@ -73,6 +73,8 @@ class Loader(BatchLoader):
             with `mdsx.MaxTokens`.
 
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
+        fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
         cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
             is an error to give both, and not the same.
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL.
@@ -88,8 +90,8 @@ class Loader(BatchLoader):
             means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
             those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
 
-        batching: `mdsx.Pack` or `mdsx.MaxTokens`: packed rows or length-bounded batches instead of batches
-            of samples, see docs/batches.md. A transform is applied to each sample before it is packed.
+        batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
+            docs/batches.md. A transform is applied to each sample before it is packed.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -131,6 +133,8 @@ class Loader(BatchLoader):
         batch_size: int | None = None,
         *,
         columns: ColumnChoice | None = None,
+        dtypes: DTypes | None = None,
+        fill: Fill | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
         seed: int = 0,
@@ -175,6 +179,8 @@ class Loader(BatchLoader):
         spec = RunSpec(
             dataset=opened(dataset, cache, storage_options),
             columns=columns,
+            dtypes=dtypes,
+            fill=fill,
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,

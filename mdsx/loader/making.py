@@ -91,7 +91,7 @@ class BatchMaker:
             return
         done = 0
         try:
-            for made in pack_run(next(reader.read(chunk, joined=True)), self.packing):
+            for made in pack_run(next(reader.read(chunk, joined=True)), self.packing, reader.shares(chunk)):
                 yield made  # one by one, while it is in the processor's cache
                 done += 1
             return
@@ -100,7 +100,8 @@ class BatchMaker:
             if len(chunk) == 1 and not damaged:
                 raise
         if len(chunk) == 1:
-            yield from pack_run(reader.read_undamaged(chunk[0]), self.packing)
+            batch = reader.read_undamaged(chunk[0])
+            yield from pack_run(batch, self.packing, [len(batch.positions)])
             return
         for task in chunk[done:]:
             yield from self.packed(reader, [task])

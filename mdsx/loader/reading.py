@@ -54,7 +54,7 @@ class Reading:
     @classmethod
     def of(cls, spec: RunSpec) -> Reading:
         """Open what `spec` reads. Raise UsageError for arguments that do not fit the dataset."""
-        view = view_of(spec.dataset, spec.columns)
+        view = view_of(spec.dataset, spec.columns, spec.dtypes, spec.fill)
         course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples)
         if isinstance(spec.seed, bool):
             raise UsageError("seed must be an integer", found=shown(spec.seed))
@@ -69,7 +69,7 @@ class Reading:
         batcher = spec.batching.batcher(view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle))
         packing = None
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, spec.info_column)
+            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
         if (
             spec.uneven == "repeat"
             and not (spec.transform or spec.random_transform or spec.collate_fn)
@@ -255,8 +255,9 @@ class Reading:
 
     def batch_bytes(self, steps: Steps) -> int:
         """Return the average bytes of a batch, at least 1; of packed ones, the most."""
-        if self.maker.packing is not None:
-            return self.spec.rows * self.maker.packing.row_bytes
+        packing = self.maker.packing
+        if packing is not None and packing.row_bytes is not None:
+            return self.spec.rows * packing.row_bytes
         return max(self.view.sample_bytes * steps.step_samples // steps.world_size, 1)
 
     def together(self, steps: Steps) -> int:

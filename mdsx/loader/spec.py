@@ -15,7 +15,7 @@ from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
 from mdsx.loader.collation import Uneven
 from mdsx.loader.ranks import Ranks
 from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle
-from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.shards import ColumnChoice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import SAMPLES, Batching, checked_share
@@ -32,6 +32,8 @@ class RunSpec:
 
     dataset: Dataset | Mixture
     columns: ColumnChoice | None
+    dtypes: DTypes | None
+    fill: Fill | None
     seed: int
     shuffle: bool | Shuffle
     epoch_samples: int | None
@@ -127,7 +129,7 @@ def checked_batching(batching: object) -> Batching:
     if batching is None:
         return SAMPLES
     if isinstance(batching, type) or not isinstance(batching, Batching):
-        raise UsageError("batching must be an mdsx.Pack or an mdsx.MaxTokens", found=shown(batching))
+        raise UsageError("batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", found=shown(batching))
     return batching
 
 

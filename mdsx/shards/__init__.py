@@ -1,6 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
+from mdsx.shards.changes import DTypes, Fill
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
@@ -21,7 +22,9 @@ __all__ = [
     "Announcer",
     "ColumnChoice",
     "Columns",
+    "DTypes",
     "DatasetSlice",
+    "Fill",
     "LengthFile",
     "Lengths",
     "Selection",

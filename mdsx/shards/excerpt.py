@@ -9,8 +9,9 @@ import xxhash
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
-from mdsx.format import Decoder, Schema
+from mdsx.format import Column, Decoder, Schema
 from mdsx.order import AllSamples, Subset
+from mdsx.shards.changes import Change, DTypes, Fill, changes_of
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
@@ -22,8 +23,8 @@ ColumnChoice = Sequence[str] | Mapping[str, str]
 class DatasetSlice:
     """Some samples and columns of one dataset, or of several that are joined by the numbers of their samples.
 
-    Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. The
-    subset and the order are those of `shards`.
+    Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. It is
+    read with `changes[k]`. The subset and the order are those of `shards`.
     """
 
     shards: Shards
@@ -31,13 +32,15 @@ class DatasetSlice:
     schema: Schema
     columns: tuple[int, ...]
     homes: tuple[int, ...]
+    changes: tuple[Change | None, ...]
     sides: tuple[Shards, ...] = ()
 
     @classmethod
     def whole(cls, shards: Shards) -> DatasetSlice:
         """All samples and columns."""
         columns = tuple(range(len(shards.schema.columns)))
-        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, (0,) * len(columns))
+        homes, changes = (0,) * len(columns), (None,) * len(columns)
+        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, homes, changes)
 
     def choose(self, columns: ColumnChoice) -> DatasetSlice:
         """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
@@ -54,8 +57,39 @@ class DatasetSlice:
                 for place, number in zip(here, chosen, strict=True):
                     stored[place] = number
         return replace(
-            self, shards=datasets[0], schema=schema, columns=tuple(stored), homes=homes, sides=tuple(datasets[1:])
+            self,
+            shards=datasets[0],
+            schema=schema,
+            columns=tuple(stored),
+            homes=homes,
+            changes=tuple(self.changes[number] for number in numbers),
+            sides=tuple(datasets[1:]),
         )
+
+    def change(self, dtypes: DTypes | None, fill: Fill | None) -> DatasetSlice:
+        """Return the same, with columns read as `dtypes` and `fill` say. Raise UsageError for those that cannot be."""
+        if not dtypes and not fill:
+            return self
+        changes = changes_of(self.stored_schema, self.changes, dtypes, fill)
+        columns = [
+            column if change is None else Column(column.name, change.target)
+            for column, change in zip(self.stored_schema.columns, changes, strict=True)
+        ]
+        return replace(self, schema=Schema.of(columns), changes=changes)
+
+    @property
+    def stored_schema(self) -> Schema:
+        """The columns with the types that they are stored with."""
+        columns = [
+            column if change is None else Column(column.name, change.source)
+            for column, change in zip(self.schema.columns, self.changes, strict=True)
+        ]
+        return Schema.of(columns)
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The names of masks, which are further columns."""
+        return tuple(change.mask for change in self.changes if change is not None and change.mask is not None)
 
     def join(self, other: DatasetSlice) -> DatasetSlice:
         """Return an excerpt with the columns of both, of the same samples."""
@@ -65,6 +99,7 @@ class DatasetSlice:
             schema=Schema.of((*self.schema.columns, *other.schema.columns)),
             columns=(*self.columns, *other.columns),
             homes=(*self.homes, *homes),
+            changes=(*self.changes, *other.changes),
             sides=(*self.sides, *other.datasets),
         )
 
@@ -94,7 +129,7 @@ class DatasetSlice:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Decodes single samples into the excerpt's columns. Only without sides."""
+        """Decodes single samples into the excerpt's columns. Only without sides and changes."""
         names = [column.name for column in self.schema.columns]
         return self.shards.index.decoder(dict(zip(names, self.columns, strict=True)))
 

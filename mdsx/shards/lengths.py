@@ -57,16 +57,38 @@ class Lengths(Protocol):
         """
 
 
-def lengths_of(view: View, length: str | NDArray[Any]) -> Lengths:
-    """Return the lengths of a view's samples: by the column `length`, or given as an array.
+def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any]) -> Lengths:
+    """Return the lengths of a view's samples: by the column `length`, by the longest of several, or given as an array.
 
     An array has an integer for each sample of the dataset, as stored; those of several datasets one after the other.
     Raise UsageError for a column without lengths, and for another array.
     """
+    if isinstance(length, tuple):
+        return _LongestLengths([lengths_of(view, name) for name in length])
     if not isinstance(length, str):
         return _GivenLengths(view, length)
     parts = [_part(excerpt, length) for excerpt in view.excerpts]
     return _JoinedLengths(parts, view.firsts)
+
+
+class _LongestLengths:
+    """The longest of a sample's values in several columns."""
+
+    def __init__(self, columns: Sequence[Lengths]) -> None:
+        self._columns = columns
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"longest": [column.identity for column in self._columns]}
+
+    @cached_property
+    def mean(self) -> Fraction | None:
+        means = [column.mean for column in self._columns]
+        return None if None in means else max(mean for mean in means if mean is not None)
+
+    def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = np.maximum.reduce([column.of(shards, samples) for column in self._columns])
+        return found
 
 
 class _GivenLengths:

@@ -7,18 +7,20 @@ and `stored` which ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import NamedTuple
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import INT64, Schema, Selection
+from mdsx.format import BOOL, INT64, Column, Schema, Selection
 from mdsx.order import by_value
+from mdsx.shards.changes import Change
 from mdsx.shards.excerpt import DatasetSlice
-from mdsx.shards.gather import Columns, gather, present
+from mdsx.shards.gather import Columns, StoredValues, gather, present
 from mdsx.shards.needs import Announcer, CacheAnnouncer, Folder, Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, ShardNames, Verdict
@@ -34,10 +36,25 @@ class Part(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Columns of a view that every excerpt has in one dataset."""
+    """Columns of a view that every excerpt has in one dataset, or some excerpts: those that store them alike."""
 
-    schema: Schema
+    schema: Schema  # as they are stored
     stored: Mapping[int, tuple[int, ...]]  # part -> their numbers in it
+    changes: tuple[Change | None, ...]
+    everywhere: bool
+
+    def changed(self, batch: Columns, place_of: Callable[[int], str], *, stored: bool = False) -> Columns:
+        """Return a batch of the columns as they are read; with `stored`, StoredValues that need only a cast stay."""
+        found = Columns()
+        for column, change in zip(self.schema.columns, self.changes, strict=True):
+            values = batch[column.name]
+            if change is not None and not (stored and change.casts_only and isinstance(values, StoredValues)):
+                values = values.decode() if isinstance(values, StoredValues) else values
+                if change.mask is not None:
+                    found[change.mask] = change.masked(values)
+                values = change.apply(values, column.name, place_of)
+            found[column.name] = values
+        return found
 
 
 class View:
@@ -50,15 +67,17 @@ class View:
         """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
         self.excerpts = tuple(excerpts)
         self.component_column = component_column
-        self._stored = _joined_schema([excerpt.schema for excerpt in excerpts])
-        self.schema = self._stored
+        self.schema = _joined_schema([excerpt.schema for excerpt in excerpts])
+        added = dict.fromkeys(self.excerpts[0].masks, BOOL.name)
         if component_column is not None:
-            if component_column in [column.name for column in self.schema.columns]:
-                raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
-            added = Schema.from_columns({component_column: INT64.name})
-            self.schema = Schema.of((*self.schema.columns, *added.columns))
+            added[component_column] = INT64.name
+        for name in added:
+            if name in [column.name for column in self.schema.columns]:
+                raise UsageError(f"there is a column {name!r} already", hint="give another name")
+        if added:
+            self.schema = Schema.of((*self.schema.columns, *Schema.from_columns(added).columns))
         self.parts = _parts(self.excerpts)
-        self._columns = _columns(self._stored, self.excerpts, self.parts)
+        self._columns = _columns(self.excerpts, self.parts)
         indexes = [part.shards.index for part in self.parts]
         self._firsts = np.cumsum([0, *(len(index.counts) for index in indexes)])
         self.firsts = self._firsts[: len(excerpts) + 1]
@@ -262,8 +281,9 @@ class View:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
-        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues.
-        `stored`: as StoredValues.
+        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues, and all
+        with the types that they are stored with. `stored`: variable-size columns as StoredValues, with the types of
+        `packed_schema`.
         """
         parts = [self.part(shard) for shard, _ in found]
         batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored)
@@ -291,16 +311,87 @@ class View:
         if len(self._columns) == 1:
             (columns,) = self._columns
             sources = [(each, columns.stored[part]) for (_, each), part in zip(found, parts, strict=True)]
-            return gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
+            raw = gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
+            if join or not any(columns.changes):
+                return raw
+            stops = np.cumsum(sizes) - sizes
+            return (
+                columns.changed(batch, partial(self._named, found, places, start), stored=stored)
+                for batch, start in zip(raw, stops.tolist(), strict=True)
+            )
+        return self._from_groups(found, parts, places, sizes, views=views, join=join, stored=stored)
+
+    def _from_groups(
+        self,
+        found: Sequence[tuple[int, Selection]],
+        parts: Sequence[int],
+        places: NDArray[np.int64],
+        sizes: Sequence[int],
+        *,
+        views: bool,
+        join: bool,
+        stored: bool,
+    ) -> Iterator[Columns]:
         groups = np.split(places, np.cumsum([len(each.take) for _, each in found])[:-1])
-        batches = []
+        edges = np.cumsum([0, *sizes])
+        batches, wheres = list[Iterator[Columns]](), list[list[NDArray[np.int64]]]()
         for columns in self._columns:
             here = [number for number, part in enumerate(parts) if part in columns.stored]
             sources = [(found[number][1], columns.stored[parts[number]]) for number in here]
             own = np.concatenate([np.zeros(0, np.int64), *(groups[number] for number in here)])
-            batches.append(gather(columns.schema, sources, own, sizes, views=views, join=join, stored=stored))
-        names = [column.name for column in self._stored.columns]
-        return (_ordered(names, each) for each in zip(*batches, strict=True))
+            where = np.sort(own)
+            cuts = np.searchsorted(where, edges)
+            keep = stored and columns.everywhere
+            raw = gather(
+                columns.schema,
+                sources,
+                own if columns.everywhere else np.searchsorted(where, own),
+                np.diff(cuts).tolist(),
+                views=views,
+                join=join,
+                stored=keep,
+            )
+            batches.append(raw)
+            wheres.append([where[low:high] for low, high in pairwise(cuts.tolist())])
+        names = [column.name for column in self.schema.columns]
+        for number, (start, size) in enumerate(zip(edges.tolist(), sizes, strict=False)):
+            whole = Columns()
+            for columns, raw, cut in zip(self._columns, batches, wheres, strict=True):
+                batch, at = next(raw), cut[number]
+                if not join:
+                    batch = columns.changed(batch, partial(self._named_at, found, places, at), stored=stored)
+                if columns.everywhere:
+                    whole.update(batch)
+                else:
+                    for name, values in batch.items():
+                        whole[name] = _placed(whole.get(name), values, at - start, size)
+            yield {name: whole[name] for name in names if name in whole}
+
+    def _named(self, found: Sequence[tuple[int, Selection]], places: NDArray[np.int64], start: int, number: int) -> str:
+        return self._named_at(found, places, np.array([start + number]), 0)
+
+    def _named_at(
+        self, found: Sequence[tuple[int, Selection]], places: NDArray[np.int64], at: NDArray[np.int64], number: int
+    ) -> str:
+        """Return the name, for messages, of the sample at place `at[number]` of a result."""
+        gathered = int(np.flatnonzero(places == at[number])[0])
+        for shard, selection in found:
+            if gathered < len(selection.samples):
+                return f"{self.file(shard)}, sample {selection.samples[gathered]}"
+            gathered -= len(selection.samples)
+        return f"sample {number}"
+
+    @cached_property
+    def packed_schema(self) -> Schema:
+        """What `gather` yields with `stored`: as `schema`, but for variable-size columns that need only a cast."""
+        types = {
+            column.name: column.type
+            for columns in self._columns
+            if columns.everywhere
+            for column, change in zip(columns.schema.columns, columns.changes, strict=True)
+            if change is not None and change.casts_only and not change.source.fixed_size
+        }
+        return Schema.of(Column(each.name, types.get(each.name, each.type)) for each in self.schema.columns)
 
     def present(self, columns: Columns) -> Columns:
         """Columns from storage form to NumPy's."""
@@ -328,26 +419,41 @@ def _parts(excerpts: Sequence[DatasetSlice]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _columns(schema: Schema, excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_Columns, ...]:
-    """Group columns that every excerpt has in one dataset."""
-    groups: dict[tuple[int, ...], list[int]] = {}
+def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_Columns, ...]:
+    """Group columns that every excerpt has in one dataset, and for those that are not stored alike, the excerpts."""
+    schemas = [excerpt.stored_schema for excerpt in excerpts]
+    groups: dict[Any, list[int]] = {}
     for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):
-        groups.setdefault(homes, []).append(number)
+        kinds = [
+            (schema.columns[number].type, each.changes[number]) for schema, each in zip(schemas, excerpts, strict=True)
+        ]
+        alike = tuple(kinds.index(kind) for kind in kinds)
+        groups.setdefault((homes, alike), []).append(number)
     found = []
-    for homes, numbers in groups.items():
-        stored = {
-            place: tuple(excerpts[part.component].columns[number] for number in numbers)
-            for place, part in enumerate(parts)
-            if part.home == homes[part.component]
-        }
-        found.append(_Columns(Schema.of(schema.columns[number] for number in numbers), stored))
+    for (homes, alike), numbers in groups.items():
+        for first in sorted(set(alike)):
+            stored = {
+                place: tuple(excerpts[part.component].columns[number] for number in numbers)
+                for place, part in enumerate(parts)
+                if part.home == homes[part.component] and alike[part.component] == first
+            }
+            whole = _joined_schema([schema for schema, kind in zip(schemas, alike, strict=True) if kind == first])
+            schema = Schema.of(whole.columns[number] for number in numbers)
+            changes = tuple(excerpts[first].changes[number] for number in numbers)
+            found.append(_Columns(schema, stored, changes, everywhere=len(set(alike)) == 1))
     return tuple(found)
 
 
-def _ordered(names: Sequence[str], parts: Sequence[Columns]) -> Columns:
-    """Join the columns of parts, in the order of `names`."""
-    whole = {name: column for part in parts for name, column in part.items()}
-    return {name: whole[name] for name in names}
+def _placed(whole: Any, values: Any, at: NDArray[np.int64], size: int) -> Any:
+    """Put values at their places into a column of `size` values, which is made with the first ones."""
+    if isinstance(values, np.ndarray):
+        whole = np.empty((size, *values.shape[1:]), values.dtype) if whole is None else whole
+        whole[at] = values
+        return whole
+    found: list[Any] = [None] * size if whole is None else whole
+    for place, value in zip(at.tolist(), values, strict=True):
+        found[place] = value
+    return found
 
 
 def _joined_schema(schemas: Sequence[Schema]) -> Schema:

@@ -8,6 +8,7 @@ from mdsx.stream.max_tokens import MaxTokens
 from mdsx.stream.meter import Meter, check_skipped, checked_share
 from mdsx.stream.pack import Pack
 from mdsx.stream.packing import Packing, packed_samples
+from mdsx.stream.pad import Pad
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
 from mdsx.stream.run import NOTHING, Batches, Iteration, Run
 from mdsx.stream.sample_info import (
@@ -52,6 +53,7 @@ __all__ = [
     "Pace",
     "Pack",
     "Packing",
+    "Pad",
     "PlannedEpoch",
     "RankGroups",
     "RankReader",

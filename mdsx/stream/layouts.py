@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import MAX_LENGTH, NUMBERS, Schema, parse_type
+from mdsx.format import MAX_LENGTH, given_item, number_type
 from mdsx.order import Course, Grouping, integer, integers
 from mdsx.shards import View, lengths_of
-from mdsx.stream.casts import pad_items, pad_of
+from mdsx.stream.casts import pad_of
 from mdsx.stream.group_batcher import GroupBatcher
-from mdsx.stream.packing import Packing
 from mdsx.stream.rows import Layout
 from mdsx.stream.run import Run
 
+Length = str | Sequence[str] | NDArray[np.integer[Any]]
+"""What gives the length of a sample: a column, the longest of several, or numbers."""
 MAX_CAPACITY = 2**31 - 1
 """Positions in a row are int32."""
 
@@ -26,7 +27,9 @@ class Grouped(Layout, Protocol):
     """A batching of groups."""
 
     @property
-    def length(self) -> str | NDArray[np.integer[Any]]: ...
+    def capacity(self) -> int: ...
+    @property
+    def length(self) -> Length: ...
     @property
     def window(self) -> int | None: ...
     def grouping(self, mean: Any) -> Grouping:
@@ -41,7 +44,7 @@ def group_batcher(
     if course.run is not None:
         hint = "leave out run= of the mixture, or batching= of the loader"
         raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
-    lengths = lengths_of(view, batching.length)
+    lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
     rule, given = batching.grouping(lengths.mean), batching.window is not None
     return GroupBatcher(view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle)
 
@@ -56,20 +59,31 @@ def group_run(before: Run, epoch_steps: int | None) -> Run:
     return run
 
 
-def group_packing(batching: Grouped, schema: Schema, info: str | None) -> Packing:
-    """Return what makes the batches of `batching`."""
-    return Packing(schema, batching, batching.length if isinstance(batching.length, str) else None, info)
+def length_columns(batching: Grouped) -> tuple[str, ...]:
+    """Return the columns that lengths are of; none if they were given."""
+    length = batching.length
+    return (length,) if isinstance(length, str) else length if isinstance(length, tuple) else ()
 
 
-def first_lengths(batching: Grouped, samples: int) -> str | NDArray[np.integer[Any]]:
+def first_lengths(batching: Grouped, samples: int) -> Length:
     """Return the lengths of the first `samples` of a dataset."""
-    return batching.length if isinstance(batching.length, str) else np.asarray(batching.length)[:samples]
+    return batching.length if length_columns(batching) else np.asarray(batching.length)[:samples]
+
+
+def refuse_collate(batching: object, collate: object) -> None:
+    """Raise UsageError for a `collate_fn`."""
+    if collate is not None:
+        raise UsageError(
+            f"mdsx.{type(batching).__name__} makes the batches, not a collate_fn",
+            hint="change samples by the dataset's transform=, and batches in the loop",
+        )
 
 
 def refuse_repeat(uneven: str) -> None:
     """Raise UsageError for uneven="repeat"."""
     if uneven == "repeat":
-        raise UsageError("uneven='repeat' is for batches of samples", hint="an empty batch of groups has 0 rows")
+        hint = "with batching=, a rank without samples gets a batch of 0 rows"
+        raise UsageError("uneven='repeat' is for batches of samples without batching=", hint=hint)
 
 
 def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
@@ -82,6 +96,14 @@ def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
         raise UsageError("oversize is unknown", found=shown(batching.oversize), expected=expected)
     if not isinstance(batching.length, str):
         set_field(batching, "length", _kept(batching.length))
+    if isinstance(batching.length, tuple) and batching.oversize == "split":
+        hint = 'give oversize="truncate", or join the columns by a transform'
+        raise UsageError("samples whose columns have lengths of their own cannot be split", hint=hint)
+    check_layout(batching)
+
+
+def check_layout(batching: Layout) -> None:
+    """Check how values lie in a batch, and make it plain."""
     pads: object = batching.pad_value
     for name, value in pads.items() if isinstance(pads, Mapping) else [(None, pads)]:
         if not isinstance(value, int | float | np.number | np.bool_):
@@ -90,36 +112,24 @@ def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
     set_field(batching, "pad_value", dict(pads) if isinstance(pads, Mapping) else pads)
     if batching.dtypes is not None and not isinstance(batching.dtypes, Mapping):
         raise UsageError("dtypes must be a mapping from columns to types", found=shown(batching.dtypes))
-    set_field(batching, "dtypes", {name: base_type(name, dtype) for name, dtype in (batching.dtypes or {}).items()})
+    set_field(batching, "dtypes", {name: number_type(name, dtype) for name, dtype in (batching.dtypes or {}).items()})
     for name, base in (batching.dtypes or {}).items():
-        pad_items(base, pad_of(batching, name), name)
+        given_item(base, pad_of(batching, name), "pad_value", name)
 
 
-def _kept(given: object) -> NDArray[np.integer[Any]]:
-    """Return a copy of given lengths that nobody can change."""
+def _kept(given: object) -> tuple[str, ...] | NDArray[np.integer[Any]]:
+    """Return a copy of given lengths, or names, that nobody can change."""
+    if isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given):
+        return tuple(given)
     found = np.array(given)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise UsageError(
-            "length must be the name of a column, or a one-dimensional array of integers",
+            "length must be the name of a column, a list of names, or a one-dimensional array of integers",
             found=f"dtype {found.dtype}, shape {list(found.shape)}",
         )
     integers(found, "length", MAX_LENGTH + 1)
     found.flags.writeable = False
     return found
-
-
-def base_type(name: str, dtype: object) -> str:
-    """Return "int64" for "int64", np.int64, np.dtype("int64") and torch.int64."""
-    text = np.dtype(dtype).name if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    kind = parse_type(text) if text.isidentifier() else None
-    if kind is None or not kind.scalar:
-        raise UsageError(
-            "there is no such type of numbers",
-            place=f"dtypes, column {name!r}",
-            found=shown(dtype),
-            expected=", ".join(NUMBERS),
-        )
-    return kind.base
 
 
 def set_field(batching: object, name: str, value: object) -> None:

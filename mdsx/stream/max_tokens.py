@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -21,13 +20,13 @@ from mdsx.stream.layouts import (
     check_grouped,
     first_lengths,
     group_batcher,
-    group_packing,
     group_run,
+    length_columns,
     refuse_repeat,
     set_field,
 )
 from mdsx.stream.packing import Packing
-from mdsx.stream.rows import Number, Part, Rows, ends_of
+from mdsx.stream.rows import Number, Part, Rows, padded_rows
 from mdsx.stream.run import Run
 from mdsx.stream.steps import RankGroups
 
@@ -60,7 +59,7 @@ class MaxTokens:
 
     capacity: int
     _: KW_ONLY
-    length: str | NDArray[np.integer[Any]]
+    length: str | Sequence[str] | NDArray[np.integer[Any]]
     window: int | None = None
     oversize: Literal["error", "truncate"] = "error"
     max_samples: int | None = None
@@ -100,8 +99,20 @@ class MaxTokens:
             )
         return 1
 
-    def packing(self, schema: Schema, info: str | None) -> Packing:
-        return group_packing(self, schema, info)
+    @property
+    def length_columns(self) -> tuple[str, ...]:
+        return length_columns(self)
+
+    @property
+    def own_lengths(self) -> bool:
+        return isinstance(self.length, tuple)
+
+    @property
+    def grouped(self) -> bool:
+        return True
+
+    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
+        return Packing(schema, self, stored=stored, info=info)
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
         return group_run(before, epoch_steps)
@@ -113,9 +124,7 @@ class MaxTokens:
         return replace(self, length=first_lengths(self, samples))
 
     def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
-        ends, step, all_sizes = ends_of(len(groups.sizes) for groups in steps), self.pad_to_multiple_of, sizes.tolist()
-        widths = [-(-max(all_sizes[start:stop], default=0) // step) * step for start, stop in pairwise(ends)]
-        return Rows(steps, sizes, np.arange(ends[-1] + 1), ends, widths)
+        return padded_rows(steps, sizes, self.pad_to_multiple_of)
 
     def keys(self, rows: Rows, part: Part) -> Columns:
         return {"lengths": rows.sizes[part.samples].copy()}

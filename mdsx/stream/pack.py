@@ -20,8 +20,9 @@ from mdsx.stream.layouts import (
     check_grouped,
     first_lengths,
     group_batcher,
-    group_packing,
     group_run,
+    length_columns,
+    refuse_collate,
     refuse_repeat,
 )
 from mdsx.stream.packing import Packing
@@ -49,7 +50,8 @@ class Pack:
         capacity: The most values in a row, L; at most 2^31 - 1. A sample of length 0 counts as 1.
         length: What the length of a sample is: the name of a column, or an integer array with a length for each sample,
             by the sample's number. Of a one-dimensional column, it is the number of values; of an integer column, the
-            integer; of `str`, `bytes` and the like, the bytes.
+            integer; of `str`, `bytes` and the like, the bytes. With a list of columns, it is the longest of these, and
+            each column has lengths of its own, up to that: the keys that say where samples are are dicts by column.
         window: Samples of how many positions per lane are packed together. A larger window fills rows better and needs
             the lengths of more samples at a time. The default is `max(2048, 128 * ceil(L / mean length))`, rounded up
             to a power of two. The mean follows from the index alone; see docs/batches.md.
@@ -69,7 +71,7 @@ class Pack:
 
     capacity: int
     _: KW_ONLY
-    length: str | NDArray[np.integer[Any]]
+    length: str | Sequence[str] | NDArray[np.integer[Any]]
     window: int | None = None
     oversize: Literal["error", "truncate", "split"] = "error"
     layout: Literal["rows", "flat"] = "rows"
@@ -92,16 +94,24 @@ class Pack:
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
-        if collate is not None:
-            raise UsageError(
-                "packed rows are made by mdsx.Pack, not by a collate_fn",
-                hint="change samples by the dataset's transform=, and batches in the loop",
-            )
+        refuse_collate(self, collate)
         refuse_repeat(uneven)
         return given_rows(batch_size, "packed rows")
 
-    def packing(self, schema: Schema, info: str | None) -> Packing:
-        return group_packing(self, schema, info)
+    @property
+    def length_columns(self) -> tuple[str, ...]:
+        return length_columns(self)
+
+    @property
+    def own_lengths(self) -> bool:
+        return isinstance(self.length, tuple)
+
+    @property
+    def grouped(self) -> bool:
+        return True
+
+    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
+        return Packing(schema, self, stored=stored, info=info)
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
         return group_run(before, epoch_steps)

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UsageError, shown
-from mdsx.format import ColumnType, Schema, as_array
+from mdsx.errors import UsageError, shown
+from mdsx.format import ColumnType, Schema, always_fits, as_array, cast, first_outside
 from mdsx.shards import Columns, StoredValues
-from mdsx.stream.casts import How, always_fits, cast, first_outside, hows_of
-from mdsx.stream.rows import Layout, Part, Rows
+from mdsx.stream.casts import How, hows_of
+from mdsx.stream.rows import Layout, Rows
 from mdsx.stream.sample_info import info_records
 from mdsx.stream.steps import RankGroups
+from mdsx.stream.value_lengths import check_lengths, check_own_lengths
 
 _IDS = 8  # bytes of a value's segment id and position id
 
@@ -32,7 +33,7 @@ class Packing:
     """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader.
 
     In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their
-    types. Other columns are lists of values, as `View.gather` decodes them, in one list per row.
+    types. Other columns are as `View.gather` yields them, or with a nested layout, one list of values per row.
 
     Raises:
         UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
@@ -43,19 +44,28 @@ class Packing:
     types: dict[str, ColumnType]
     """The type of each packed column in a batch."""
 
-    def __init__(self, schema: Schema, layout: Layout, length_column: str | None, info: str | None = None) -> None:
-        """`length_column`: the column that the lengths are of; None if they were given. `info`: the column that says
-        where each sample is from (see sample_info.py)."""
+    def __init__(
+        self, schema: Schema, layout: Layout, *, stored: Schema | None = None, info: str | None = None
+    ) -> None:
+        """`stored`: the types of the columns that are given, if they differ (see `View.packed_schema`). `info`: the
+        column that says where each sample is from (see sample_info.py)."""
         self.kinds = {column.name: column.type for column in schema.columns}
+        self._stored = {column.name: column.type for column in (stored or schema).columns}
         self._hows = hows_of(
-            {name: kind.base if _is_packed(kind) else None for name, kind in self.kinds.items()}, layout
+            {
+                name: (self._stored[name].base, kind.base) if _is_packed(kind, layout) else None
+                for name, kind in self.kinds.items()
+            },
+            layout,
         )
         self.types = _types(self._hows)
-        self.layout, self.length_column, self._info = layout, length_column, info
+        self.layout, self._info = layout, info
 
     @property
-    def row_bytes(self) -> int:
-        """Return the most bytes that a row takes, or a length-bounded batch."""
+    def row_bytes(self) -> int | None:
+        """Return the most bytes that a row takes, or a length-bounded batch. None if that is not known."""
+        if self.layout.capacity is None or not self.layout.grouped:
+            return None
         return self.layout.capacity * (sum(kind.nbytes for kind in self.types.values()) + _IDS)
 
     def batches(
@@ -71,19 +81,31 @@ class Packing:
             CorruptError: A value is damaged.
         """
         sources: dict[str, Any] = {
-            name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
-            for name, kind in self.kinds.items()
+            name: _source(kind, columns[name]) if self._hows[name] else self._other(kind, columns[name])
+            for name, kind in self._stored.items()
         }
         if self._info is not None:
             sources[self._info] = info_records(columns[self._info])
-        return _batches(sources, self._hows, steps, self.layout, self.length_column, place_of)
+        return _batches(sources, self._hows, steps, self.layout, place_of)
+
+    def _other(self, kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> list[Any] | NDArray[Any]:
+        """Return the values of a column that is not packed, in storage form; in lists, bools are bools."""
+        if isinstance(values, StoredValues):
+            values = values.decode()
+        if not isinstance(values, np.ndarray):
+            return list(values)
+        if not self.layout.nested:
+            return values
+        if kind.kind == "bool":
+            values = values.view(np.bool_)
+            return values.tolist() if values.ndim == 1 else list(values)
+        return list(values)
 
 
 def packed_samples(
     samples: Sequence[Mapping[str, Any]],
     groups: RankGroups,
     layout: Layout,
-    length_column: str | None,
     *,
     like: Mapping[str, Any] | None = None,
     place_of: PlaceOf = "sample {}".format,
@@ -105,7 +127,8 @@ def packed_samples(
             hint='return the columns by name, such as {"tokens": tokens}',
         )
     bases = {name: _base(value) for name, value in first.items()}
-    hows, sources = hows_of(bases, layout), dict[str, Any]()
+    hows = hows_of({name: None if base is None else (base, base) for name, base in bases.items()}, layout)
+    sources = dict[str, Any]()
     for number, sample in enumerate(samples):
         if not isinstance(sample, Mapping) or sample.keys() != first.keys():
             raise UsageError(
@@ -130,12 +153,13 @@ def packed_samples(
                     hint="return the same types for every sample",
                 )
         sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
-    (batch,) = _batches(sources, hows, [groups], layout, length_column, place_of, transformed=True)
+    (batch,) = _batches(sources, hows, [groups], layout, place_of, transformed=True)
     return batch, _types(hows)
 
 
-def _is_packed(kind: ColumnType) -> bool:
-    return kind.scalar and kind.shape is not None and len(kind.shape) == 1
+def _is_packed(kind: ColumnType, layout: Layout) -> bool:
+    one_dimensional = kind.scalar and kind.shape is not None and len(kind.shape) == 1
+    return one_dimensional and (kind.stars > 0 or not layout.own_lengths)
 
 
 def _base(value: Any) -> str | None:
@@ -173,16 +197,6 @@ def _source(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -
     return _Source((np.cumsum(counts) - counts) * items.itemsize, counts, [items.view(np.uint8).data], 0, list)
 
 
-def _listed(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> list[Any]:
-    """Return values as a sample has them, in storage form but for bools."""
-    if isinstance(values, StoredValues):
-        values = values.decode()
-    if isinstance(values, np.ndarray) and kind.kind == "bool":
-        values = values.view(np.bool_)
-        return values.tolist() if values.ndim == 1 else list(values)
-    return list(values)
-
-
 def _types(hows: Mapping[str, How | None]) -> dict[str, ColumnType]:
     return {name: ColumnType(how.target, (None,)) for name, how in hows.items() if how is not None}
 
@@ -192,7 +206,6 @@ def _batches(
     hows: Mapping[str, How | None],
     steps: Sequence[RankGroups],
     layout: Layout,
-    length_column: str | None,
     place_of: PlaceOf,
     *,
     transformed: bool = False,
@@ -200,15 +213,32 @@ def _batches(
     """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
     firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
     packed = {name: source for name, source in sources.items() if hows.get(name)}
-    _check_lengths(packed, firsts, sizes, layout, length_column, place_of, transformed)
+    if layout.own_lengths:
+        own = check_own_lengths(packed, sizes, layout, place_of, transformed)
+        rows_of = {name: layout.rows_of(steps, counts) for name, counts in own.items()}
+    else:
+        check_lengths(packed, firsts, sizes, layout, place_of, transformed)
+        rows_of = {}
     rows = layout.rows_of(steps, sizes)
-    columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
-    for groups, part in zip(steps, rows.parts, strict=True):
+    columns = {
+        name: _Column(name, how, sources[name], firsts, rows_of.get(name, rows), place_of)
+        for name, how in hows.items()
+        if how
+    }
+    for number, groups in enumerate(steps):
+        part = rows.parts[number]
         batch: Columns = {
-            name: columns[name].next(part) if name in columns else rows.lists(source, part, nested=layout.nested)
+            name: columns[name].next(number) if name in columns else rows.others(source, part, nested=layout.nested)
             for name, source in sources.items()
         }
-        batch.update(layout.keys(rows, part), global_samples=groups.step_samples, global_tokens=groups.step_values)
+        if layout.own_lengths:
+            for name, own_rows in rows_of.items():
+                for key, value in layout.keys(own_rows, own_rows.parts[number]).items():
+                    batch.setdefault(key, {})[name] = value
+        else:
+            batch.update(layout.keys(rows, part))
+        if layout.grouped:
+            batch.update(global_samples=groups.step_samples, global_tokens=groups.step_values)
         yield batch
 
 
@@ -229,9 +259,9 @@ class _Column:
         cuts = map(slice, starts.tolist(), (starts + rows.counts * size).tolist())
         self._pieces: Any = map(getitem, map(heaps.__getitem__, which.tolist()), cuts)
 
-    def next(self, part: Part) -> NDArray[Any]:
-        """Return the rows of the next batch, which is `part`."""
-        how = self._how
+    def next(self, number: int) -> NDArray[Any]:
+        """Return the rows of the next batch, which has this number."""
+        how, part = self._how, self._rows.parts[number]
         items = np.ndarray(part.shape, self._dtype, bytearray().join(islice(self._pieces, part.pieces)))
         if self._highest is not None and items.size and int(items.max()) > self._highest:
             self._check()
@@ -249,45 +279,3 @@ class _Column:
         if self._pads:
             self._rows.pad(found, part, how.pad)
         return found
-
-
-def _check_lengths(
-    sources: Mapping[str, _Source],
-    firsts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    layout: Layout,
-    length_column: str | None,
-    place_of: PlaceOf,
-    transformed: bool,
-) -> None:
-    """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
-
-    A sample whose piece has L values may be longer, unless that is an error. Then all packed columns must agree.
-    """
-    ends = firsts + sizes
-    if all(np.array_equal(source.counts, ends) for source in sources.values()):
-        return
-    whole = layout.oversize == "error" or sizes < layout.capacity
-    known = sources.get(length_column or "") or next(iter(sources.values()))
-    for name, source in sources.items():
-        expected = ends
-        wrong = np.where(whole, source.counts != ends, source.counts < ends)
-        if not wrong.any():
-            wrong, expected = source.counts != known.counts, known.counts
-        if wrong.any():
-            first = int(wrong.argmax())
-            place = f"{place_of(first)}, column {name!r}"
-            found, length = int(source.counts[first]), int(expected[first])
-            if name == length_column and not transformed:
-                message = "the value has another length than the lengths of the dataset say"
-                raise CorruptError(message, place=place, found=found, expected=length)
-            raise UsageError(
-                "a packed column has a value of another length than the sample",
-                place=place,
-                found=found,
-                expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
-                hint="transform must keep lengths; if it makes values of another length, give length= "
-                "an integer column with that length"
-                if transformed
-                else "choose other columns by columns=",
-            )

@@ -24,9 +24,25 @@ class Layout(Protocol):
     """How the values of groups lie in a batch: what `Pack` and `MaxTokens` say of it."""
 
     @property
-    def capacity(self) -> int: ...
+    def capacity(self) -> int | None: ...
     @property
     def oversize(self) -> str: ...
+    @property
+    def length_columns(self) -> tuple[str, ...]:
+        """Return the columns whose lengths samples are grouped by; none if lengths were given, or if samples are not
+        grouped."""
+        ...
+
+    @property
+    def own_lengths(self) -> bool:
+        """Return whether each column has lengths of its own. Else all columns of a sample have its length."""
+        ...
+
+    @property
+    def grouped(self) -> bool:
+        """Return whether samples are grouped by lengths, so that each step knows its samples and values."""
+        ...
+
     @property
     def pad_value(self) -> Number | Mapping[str, Number]: ...
     @property
@@ -125,10 +141,10 @@ class Rows:
     def _values(self) -> list[int]:
         return [math.prod(part.shape) for part in self.parts]
 
-    def lists(self, values: list[Any], part: Part, *, nested: bool) -> list[Any]:
+    def others(self, values: list[Any] | NDArray[Any], part: Part, *, nested: bool) -> list[Any] | NDArray[Any]:
         """Return the values of a batch's samples; `nested`: one list for each row."""
         if not nested:
-            return values[part.samples]
+            return values[part.samples].copy()
         return [values[start:stop] for start, stop in pairwise(self._edges[part.rows.start : part.rows.stop + 1])]
 
     def pad(self, items: NDArray[Any], part: Part, value: NDArray[Any]) -> None:
@@ -143,6 +159,13 @@ class Rows:
         """Return the sample that an item of a batch is of."""
         stretch = np.searchsorted(np.cumsum(self.counts[part.stretches]), item, side="right")
         return int(np.searchsorted(self.at, part.stretches.start + stretch))
+
+
+def padded_rows(steps: Sequence[RankGroups], sizes: NDArray[np.int64], multiple: int) -> Rows:
+    """Return rows of one sample each, as long as the longest of their batch, rounded up to `multiple`."""
+    edges, all_sizes = ends_of(len(groups.sizes) for groups in steps), sizes.tolist()
+    widths = [-(-max(all_sizes[start:stop], default=0) // multiple) * multiple for start, stop in pairwise(edges)]
+    return Rows(steps, sizes, np.arange(edges[-1] + 1), edges, widths)
 
 
 def ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

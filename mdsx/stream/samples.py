@@ -18,6 +18,7 @@ from mdsx.format import Schema
 from mdsx.order import Course, Position, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Cut, Resumed
+from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
 from mdsx.stream.state import OrderIdentity
 from mdsx.stream.steps import START, Cursor, PlannedEpoch, RankShare, Task, check_epoch, no_batch
@@ -37,7 +38,7 @@ class Samples:
             raise UsageError("epoch_steps needs batching=", hint=hint)
         return given_rows(batch_size, "samples")
 
-    def packing(self, schema: Schema, info: str | None) -> None:
+    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
         return None
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:

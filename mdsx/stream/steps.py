@@ -52,6 +52,12 @@ class RankGroups(NamedTuple):
     located: NDArray[np.int64] = np.zeros((3, 0), np.int64)
     """[3, samples]: the tick of each, its shard, and its number there as stored."""
 
+    @classmethod
+    def alone(cls, count: int) -> RankGroups:
+        """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
+        none = np.zeros(count, np.int64)
+        return cls(np.arange(count + 1), none, none, 0, 0)
+
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
         return self._replace(

@@ -18,7 +18,7 @@ from mdsx.datasets import Dataset, Mixture, Sample
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.loader import BatchMaker, Mesh, Ranks, Reading, RunSpec, opened, transformed
 from mdsx.order import Shuffle, Weight
-from mdsx.shards import ColumnChoice
+from mdsx.shards import ColumnChoice, DTypes, Fill
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import CacheLike
 from mdsx.stream import NOTHING, Cursor, Iteration, RankReader, Run, SampleSteps, Task, WorkerShare
@@ -47,6 +47,8 @@ class StreamingDataset(IterableDataset[Any]):
             `mdsx.zip` returns, or an `mdsx.Mixture`.
 
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
+        fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
         cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
             is an error to give both, and not the same.
         storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
@@ -69,7 +71,7 @@ class StreamingDataset(IterableDataset[Any]):
         info_column: The name of one more column, which says where each sample is from: a dict of `epoch`, `position`
             (in the epoch), `dataset` (the number of a mixture's component, else 0), `sample` (its number as stored in
             its dataset) and `seed` (64 bits, a function of the order's seed, epoch and position). They are integers in
-            a sample and tensors in a batch of columns: int64 [n], and uint64 [n] for the seed. With `batching`, each
+            a sample and tensors in a batch of columns: int64 [n], and uint64 [n] for the seed. With `mdsx.Pack`, each
             row has a list of such dicts.
         zero_copy: Whether values of `bytes` and images are read-only memory views of the mapped shards instead of
             copies. A shard with views stays in memory, and in the cache. Lists of such values are copies.
@@ -90,6 +92,8 @@ class StreamingDataset(IterableDataset[Any]):
         dataset: str | os.PathLike[str] | Dataset | Mixture,
         *,
         columns: ColumnChoice | None = None,
+        dtypes: DTypes | None = None,
+        fill: Fill | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
         seed: int = 0,
@@ -109,6 +113,8 @@ class StreamingDataset(IterableDataset[Any]):
             RunSpec(
                 dataset=opened(dataset, cache, storage_options),
                 columns=columns,
+                dtypes=dtypes,
+                fill=fill,
                 seed=seed,
                 shuffle=shuffle,
                 epoch_samples=epoch_samples,

@@ -44,8 +44,8 @@ class StreamingDataLoader(BatchLoader):
         dataset: What to read.
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
             with `mdsx.MaxTokens`.
-        batching: `mdsx.Pack` or `mdsx.MaxTokens`: packed rows or length-bounded batches instead of batches of samples,
-            see docs/batches.md. A transform is applied to each sample before it is packed.
+        batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
+            docs/batches.md. A transform is applied to each sample before it is packed.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over

@@ -55,7 +55,7 @@ def pack(
     kinds: Mapping[str, str], samples: Sequence[Sample], groups: RankGroups, layout: Layout, column: str | None = "a"
 ) -> Columns:
     """Return the only batch of samples."""
-    (batch,) = Packing(Schema.from_columns(kinds), layout, column).batches(columns_of(kinds, [samples]), [groups])
+    (batch,) = Packing(Schema.from_columns(kinds), layout).batches(columns_of(kinds, [samples]), [groups])
     return batch
 
 
@@ -136,7 +136,7 @@ def plain(case: Case) -> Iterator[Columns]:
             width = next(width for width in range(longest, 99) if width % step == 0)
             batch["lengths"] = [size for _, _, size in everything]
         else:
-            width = layout.capacity
+            width = layout.capacity or 0
         for name in names:
             pad = layout.pad_value[name]  # type: ignore[index]  # it is a mapping
             values = [list(chain(*(each[name][at : at + size] for each, at, size in row))) for row in rows]
@@ -160,7 +160,7 @@ def plain(case: Case) -> Iterator[Columns]:
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_batches_are_those_of_plain_loops(case: Case) -> None:
-    packing = Packing(Schema.from_columns(case.kinds), case.layout, "a")
+    packing = Packing(Schema.from_columns(case.kinds), case.layout)
     found = list(packing.batches(columns_of(case.kinds, case.shards, stored=case.stored), case.steps))
     assert len(found) == len(case.steps)
     for batch, expected in zip(found, plain(case), strict=True):
@@ -173,6 +173,10 @@ def test_batches_are_those_of_plain_loops(case: Case) -> None:
                 rows = value if value and isinstance(value[0], list) else [value]
                 items = [to_items(NUMBERS[base], row) for row in rows]
                 assert batch[name].tobytes() == b"".join(row.tobytes() for row in items)
+            elif name in ("flag", "pixels") and isinstance(batch[name], np.ndarray):  # as in batches of samples
+                assert batch[name].dtype == np.uint8
+                assert batch[name].tolist() == value
+                assert batch[name].flags.owndata
             elif isinstance(batch[name], np.ndarray):
                 assert batch[name].dtype == (np.int64 if name == "lengths" else np.int32)
                 assert batch[name].tolist() == value
@@ -240,7 +244,7 @@ def test_an_integer_that_does_not_fit_is_an_error(kind: str, target: str, value:
 def test_a_pad_value_has_to_fit() -> None:
     schema = Schema.from_columns({"labels": "uint16[*]"})
     with pytest.raises(UsageError, match=r"pad_value of column 'labels', type 'uint16': .* found -100"):
-        Packing(schema, Pack(8, length="labels", pad_value=-100), "labels")
+        Packing(schema, Pack(8, length="labels", pad_value=-100))
     layout = Pack(4, length="labels", pad_value=-100, dtypes={"labels": "int64"})
     batch = pack({"labels": "uint16[*]"}, [{"labels": [65535]}], groups_of([[1]]), layout, "labels")
     assert batch["labels"].tolist() == [[65535, -100, -100, -100]]
@@ -250,13 +254,13 @@ def test_a_pad_value_has_to_fit() -> None:
 def test_only_packed_columns_have_a_pad_value_and_a_type(argument: dict[str, Any]) -> None:
     schema = Schema.from_columns({"a": "int32[*]", "b": "int32"})
     with pytest.raises(UsageError, match=r"this is no packed column \(expected a\)"):
-        Packing(schema, Pack(8, length="a", **argument), "a")
+        Packing(schema, Pack(8, length="a", **argument))
 
 
 @pytest.mark.parametrize("name", ["segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "lengths"])
 def test_a_column_with_the_name_of_a_key_is_an_error(name: str) -> None:
     with pytest.raises(UsageError, match=f"column '{name}': .*rename the column by columns="):
-        Packing(Schema.from_columns({name: "int32[*]"}), Pack(8, length=name), name)
+        Packing(Schema.from_columns({name: "int32[*]"}), Pack(8, length=name))
 
 
 # --- lengths and damage
@@ -280,7 +284,7 @@ def test_a_longer_value_is_found_where_samples_are_cut() -> None:
     with pytest.raises(UsageError, match=r"sample 0, column 'b': .*expected 5, by 'a', found 6"):
         pack(kinds, samples, groups_of([[4]]), Pack(4, length="a", oversize="truncate"))
     with pytest.raises(UsageError, match=r"sample 0, column 'a': .*expected 2, by the given lengths, found 5"):
-        pack(kinds, samples, groups_of([[2]]), Pack(4, length=[2], oversize="truncate"), None)  # type: ignore[arg-type]
+        pack(kinds, samples, groups_of([[2]]), Pack(4, length=[2], oversize="truncate"), None)  # type: ignore[list-item]
 
 
 def test_a_null_is_a_value_without_length() -> None:
@@ -302,7 +306,7 @@ def test_lengths_that_are_not_those_of_the_rows_are_damage() -> None:
 )
 def test_damage_names_the_sample_and_the_column(kind: str, damage: bytes, message: str) -> None:
     columns = columns_of({"a": kind}, [[{"a": [1, 0]}, {"a": [1, 1, 1]}]], damage=damage)
-    packing = Packing(Schema.from_columns({"a": kind}), Pack(8, length="a"), "a")
+    packing = Packing(Schema.from_columns({"a": kind}), Pack(8, length="a"))
     with pytest.raises(CorruptError, match=f"a shard: sample 1, column 'a': .*{message}"):
         list(packing.batches(columns, [groups_of([[2, 3]])]))
 
@@ -316,13 +320,13 @@ def test_transformed_samples_are_packed_like_columns() -> None:
         {"a": np.array([3], np.int64), "b": torch.tensor([2.5]).bfloat16(), "n": np.float32(2), "s": "y"},
     ]
     layout, groups = Pack(4, length="tokens", pad_value={"a": -100}), groups_of([[2, 1], []])
-    batch, types = packed_samples(samples, groups, layout, "tokens")
+    batch, types = packed_samples(samples, groups, layout)
     assert batch["a"].tolist() == [[1, 2, 3, -100], [-100] * 4]
     assert torch.from_numpy(batch["b"]).view(torch.bfloat16).tolist() == [[0.5, 1.5, 2.5, 0.0], [0.0] * 4]
     assert (batch["s"], batch["n"]) == ([["x", "y"], []], [[1, 2], []])
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 0], [0] * 4]
     assert {name: kind.base for name, kind in types.items()} == {"a": "int64", "b": "bfloat16"}
-    empty, same = packed_samples([], groups_of([]), layout, "tokens", like=samples[0])
+    empty, same = packed_samples([], groups_of([]), layout, like=samples[0])
     assert same == types
     assert {name: getattr(value, "shape", value) for name, value in empty.items()} == {
         "a": (0, 4), "b": (0, 4), "n": [], "s": [], "segment_ids": (0, 4), "position_ids": (0, 4),
@@ -341,21 +345,21 @@ def test_transformed_samples_are_packed_like_columns() -> None:
 )
 def test_a_transform_has_to_keep_lengths_and_types(second: Sample, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        packed_samples([{"a": np.array([1])}, second], groups_of([[1, 1]]), Pack(4, length="tokens"), "tokens")
+        packed_samples([{"a": np.array([1])}, second], groups_of([[1, 1]]), Pack(4, length="tokens"))
 
 
 def test_a_transform_that_changes_lengths_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"sample 0, column 'tokens': .*expected 1, .* found 2.*transform must keep"):
-        packed_samples([{"tokens": np.array([1, 2])}], groups_of([[1]]), Pack(4, length="tokens"), "tokens")
+        packed_samples([{"tokens": np.array([1, 2])}], groups_of([[1]]), Pack(4, length="tokens"))
 
 
 def test_a_transform_has_to_return_a_dict() -> None:
     for samples in ([np.array([1])], [{"a": np.array([1])}, np.array([1])]):
         with pytest.raises(UsageError, match=r"sample \d: .*found ndarray"):
-            packed_samples(samples, groups_of([[1, 1]]), Pack(4, length="tokens"), "tokens")  # type: ignore[arg-type]
+            packed_samples(samples, groups_of([[1, 1]]), Pack(4, length="tokens"))  # type: ignore[arg-type]
 
 
 def test_types_say_what_arrays_hold() -> None:
     schema = Schema.from_columns({"a": "bool[*]", "b": "uint16[3]", "c": "uint16[3,2]", "d": "str"})
-    types = Packing(schema, Pack(8, length="a", dtypes={"b": "bfloat16"}), "a").types
+    types = Packing(schema, Pack(8, length="a", dtypes={"b": "bfloat16"})).types
     assert types == {"a": ColumnType("bool", (None,)), "b": ColumnType("bfloat16", (None,))}

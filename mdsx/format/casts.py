@@ -1,0 +1,89 @@
+"""Numbers of one type as another. They are in storage form, before and after: `bool` as uint8, types that NumPy lacks
+as their bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.format.bases import NUMBERS
+from mdsx.format.families.record import Float
+from mdsx.format.inputs import Refused
+from mdsx.format.numbers import to_items
+from mdsx.format.types import parse_type
+
+
+def number_type(name: str, dtype: object) -> str:
+    """Return "int64" for "int64", np.int64, np.dtype("int64") and torch.int64. Raise UsageError that names the column
+    `name` for anything that is no type of numbers."""
+    text = np.dtype(dtype).name if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+    kind = parse_type(text) if text.isidentifier() else None
+    if kind is None or not kind.scalar:
+        raise UsageError(
+            "there is no such type of numbers",
+            place=f"dtypes, column {name!r}",
+            found=shown(dtype),
+            expected=", ".join(NUMBERS),
+        )
+    return kind.base
+
+
+def check_castable(name: str, source: str, target: str) -> None:
+    """Raise UsageError unless numbers of type `source` may become `target`: not floats integers, and only bools
+    bools."""
+    kinds = NUMBERS[source].kind, NUMBERS[target].kind
+    if source != target and (kinds[1] == "bool" or (kinds[1] != "float" and kinds[0] == "float")):
+        raise UsageError(
+            "a column cannot have this type in the batch",
+            place=f"dtypes, column {name!r}",
+            found=f"{source} to {target}",
+            expected="integers to integers or floats, floats to floats",
+        )
+
+
+def cast(items: NDArray[Any], source: str, target: str) -> NDArray[Any]:
+    """Return `items` as `target`; the same array if that is their type. Integers must fit (see `first_outside`).
+
+    Floats are rounded to nearest, ties to even; those too large become infinite, or NaN where there is no infinity.
+    """
+    if source == target:
+        return items
+    base, wanted = NUMBERS[source], NUMBERS[target]
+    if not isinstance(wanted, Float):
+        return items.astype(wanted.item)
+    return wanted.narrow(base.numpy(items) if isinstance(base, Float) else items)
+
+
+def always_fits(source: str, target: str) -> bool:
+    """Return whether each number of type `source` is in the range of `target`."""
+    wanted = NUMBERS[target]
+    return wanted.kind == "float" or np.can_cast(NUMBERS[source].item, wanted.item, "safe")
+
+
+def first_outside(items: NDArray[Any], target: str) -> int | None:
+    """Return the place of the first item that an integer type `target` cannot hold, or None."""
+    limits = np.iinfo(target)
+    if not items.size or (limits.min <= int(items.min()) and int(items.max()) <= limits.max):
+        return None
+    return next(place for place, item in enumerate(items.flat) if not limits.min <= int(item) <= limits.max)
+
+
+def given_item(base: str, value: object, argument: str, name: str) -> NDArray[Any]:
+    """Return a number that the user gave for a column `name` as a stored item of the type `base`, shape []. Raise
+    UsageError if it does not fit."""
+    try:
+        found = to_items(NUMBERS[base], value)
+        if found.shape:
+            raise Refused("a number", shown(value))
+    except Refused as refused:
+        raise UsageError(
+            f"the {argument.replace('_', ' ')} does not fit the column's type in the batch",
+            place=f"{argument} of column {name!r}, type {base!r}",
+            found=refused.found,
+            expected=refused.expected,
+            hint=f"give another {argument}, or another type by dtypes=",
+        ) from None
+    return found

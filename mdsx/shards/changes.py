@@ -1,0 +1,155 @@
+"""How a column is read, if not as it is stored: as numbers of another type, and with a value in place of null."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.format import (
+    ColumnType,
+    Schema,
+    always_fits,
+    cast,
+    check_castable,
+    first_outside,
+    given_item,
+    number_type,
+)
+
+Number = bool | int | float
+DTypes = Mapping[str, Any]
+"""Column -> the type that its numbers have when they are read: "int64", torch.int64, np.int64, ..."""
+Fill = Mapping[str, Number | tuple[Number, str]]
+"""Column -> the number in place of null; with the name of a mask, bool, which is one more column: False for null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A column of type `source` that is read as `target`, with `fill` in place of null, and with a column `mask`."""
+
+    source: ColumnType
+    target: ColumnType
+    fill: Number | None = None
+    mask: str | None = None
+
+    @property
+    def casts_only(self) -> bool:
+        """Return whether it changes no null."""
+        return self.fill is None
+
+    def apply(self, values: Any, name: str, place_of: Callable[[int], str]) -> Any:
+        """Return values of the column `name`, in storage form, as they are read. `place_of(i)` names value i.
+
+        Raise UsageError that names the first value that does not fit.
+        """
+        if isinstance(values, np.ndarray):
+            return self._cast(values, np.ones(len(values), np.int64), name, place_of)
+        if not self.casts_only:
+            return self._filled(values, name, place_of)
+        there = [number for number, value in enumerate(values) if value is not None]
+        items = [np.asarray(values[number]) for number in there]
+        if not items:
+            return values
+        sizes = np.array([item.size for item in items], np.int64)
+        joined = np.concatenate([item.reshape(-1) for item in items])
+        found = self._cast(joined, sizes, name, lambda place: place_of(there[place]))
+        begins = (np.cumsum(sizes) - sizes).tolist()
+        changed: list[Any] = [None] * len(values)
+        for number, item, begin in zip(there, items, begins, strict=True):
+            changed[number] = found[begin : begin + item.size].reshape(item.shape)[()]
+        return changed
+
+    def masked(self, values: Any) -> NDArray[np.uint8]:
+        """Return which of the values are not null, in storage form."""
+        if isinstance(values, np.ndarray):
+            return np.ones(len(values), np.uint8)
+        return np.fromiter((value is not None for value in values), np.uint8, len(values))
+
+    def _filled(self, values: list[Any], name: str, place_of: Callable[[int], str]) -> NDArray[Any]:
+        """Return values as an array."""
+        there = [number for number, value in enumerate(values) if value is not None]
+        shape = tuple(size or 0 for size in self.target.shape or ())
+        found = np.empty((len(values), *shape), self.target.item_dtype)
+        found[...] = given_item(self.target.base, self.fill, "fill", name)
+        if there:
+            items = np.stack([np.asarray(values[number]) for number in there])
+            found[there] = self._cast(items, np.ones(len(there), np.int64), name, lambda at: place_of(there[at]))
+        return found
+
+    def _cast(
+        self, items: NDArray[Any], sizes: NDArray[np.int64], name: str, place_of: Callable[[int], str]
+    ) -> NDArray[Any]:
+        """Return items, whose first axis has `sizes[i]` items of value i."""
+        source, target = self.source.base, self.target.base
+        if not always_fits(source, target) and (wrong := first_outside(items, target)) is not None:
+            row = wrong // max(math.prod(items.shape[1:]), 1)
+            raise UsageError(
+                "a value does not fit the type that the column is read as",
+                place=f"{place_of(int(np.searchsorted(np.cumsum(sizes), row, side='right')))}, column {name!r}",
+                found=int(items.flat[wrong]),
+                expected=target,
+                hint="give a wider type by dtypes=",
+            )
+        return cast(items, source, target)
+
+
+def changes_of(
+    schema: Schema, changes: Iterable[Change | None], dtypes: DTypes | None, fill: Fill | None
+) -> tuple[Change | None, ...]:
+    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes` and `fill`.
+
+    Raises:
+        UsageError: There is no such column, or it cannot be read so.
+    """
+    given: dict[str, Mapping[str, Any]] = {"dtypes": dtypes or {}, "fill": fill or {}}
+    names = [column.name for column in schema.columns]
+    for argument, mapping in given.items():
+        if not isinstance(mapping, Mapping):
+            raise UsageError(f"{argument} must be a mapping from columns", found=shown(mapping))
+        if unknown := [name for name in mapping if name not in names]:
+            place = f"{argument}, column {str(unknown[0])[:80]!r}"
+            raise UsageError("there is no such column", place=place, expected=", ".join(names))
+    found = []
+    for column, before in zip(schema.columns, changes, strict=True):
+        change = before or Change(column.type, column.type)
+        if column.name in given["dtypes"]:
+            change = _with_type(change, column.name, given["dtypes"][column.name])
+        if column.name in given["fill"]:
+            change = _with_fill(change, column.name, given["fill"][column.name])
+        if change.fill is not None:
+            given_item(change.target.base, change.fill, "fill", column.name)
+        found.append(None if change == Change(change.source, change.source) else change)
+    return tuple(found)
+
+
+def _with_type(change: Change, name: str, dtype: object) -> Change:
+    target = number_type(name, dtype)
+    if not change.source.scalar:
+        message = "only numbers and arrays of numbers have a dtype"
+        raise UsageError(message, place=f"dtypes, column {name!r}", found=str(change.source))
+    check_castable(name, change.source.base, target)
+    return replace(change, target=replace(change.target, base=target))
+
+
+def _with_fill(change: Change, name: str, given: object) -> Change:
+    value, mask = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    place = f"fill, column {name!r}"
+    if not isinstance(value, bool | int | float | np.number | np.bool_) or not isinstance(mask, str | None):
+        expected = 'a number, or a number and the name of a mask, such as (0, "has_score")'
+        raise UsageError("fill has something else", place=place, found=shown(given), expected=expected)
+    if not change.source.scalar or change.source.stars:
+        raise UsageError(
+            "only numbers, and arrays of them without a star, can be filled",
+            place=place,
+            found=str(change.source),
+            hint="replace None by a transform",
+        )
+    if isinstance(value, np.generic):
+        value = value.item()
+    return replace(change, target=replace(change.target, nullable=False), fill=value, mask=mask)

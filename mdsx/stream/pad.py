@@ -1,0 +1,96 @@
+"""Pad: batches of samples whose values are padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.format import Schema
+from mdsx.order import integer
+from mdsx.shards import Columns
+from mdsx.stream.layouts import MAX_CAPACITY, check_layout, refuse_collate, refuse_repeat, set_field
+from mdsx.stream.packing import Packing
+from mdsx.stream.rows import Number, Part, Rows, padded_rows
+from mdsx.stream.samples import Samples
+from mdsx.stream.steps import RankGroups
+
+
+@dataclass(frozen=True, eq=False)
+class Pad(Samples):
+    """Pads the values of a batch of samples: for `StreamingDataLoader(data, batch_size=32, batching=mdsx.Pad())`.
+
+        batching = mdsx.Pad(pad_value={"labels": -100}, pad_to_multiple_of=8)
+        batch = next(iter(StreamingDataLoader(data, batch_size=32, batching=batching)))
+        batch["tokens"], batch["lengths"]["tokens"]  # [32, longest] and int64 [32]
+
+    The samples, their order and the states are those of batches without `batching`. Every one-dimensional column of
+    numbers or bools whose values differ in size is padded to its own longest value in the rank's batch: [n, longest].
+    `lengths` is a dict that has, for each such column, how many values of each row are a sample's. All other columns
+    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded.
+
+    Args:
+        capacity: The most values of a sample in one column; None for no limit.
+        oversize: What to do with a longer one. "error": raise. "truncate": take its first values.
+        pad_value: What is after the last value of a row: a number, or a mapping from columns to numbers (0 for the
+            others). Each must fit the type that its column has in the batch.
+        pad_to_multiple_of: Round the last dimension up to a multiple of this. The same number as `capacity` gives all
+            batches one shape.
+        dtypes: The types of padded columns in the batch, as in `Pack`.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+
+    capacity: int | None = None
+    _: KW_ONLY
+    oversize: Literal["error", "truncate"] = "error"
+    pad_value: Number | Mapping[str, Number] = 0
+    pad_to_multiple_of: int = 1
+    dtypes: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None:
+            set_field(self, "capacity", integer(self.capacity, "capacity", 1, MAX_CAPACITY))
+        set_field(self, "pad_to_multiple_of", integer(self.pad_to_multiple_of, "pad_to_multiple_of", 1, MAX_CAPACITY))
+        if self.oversize not in ("error", "truncate"):
+            raise UsageError("oversize is unknown", found=shown(self.oversize), expected="'error', 'truncate'")
+        if self.oversize == "truncate" and self.capacity is None:
+            raise UsageError("oversize='truncate' needs a capacity", hint="such as mdsx.Pad(512, oversize='truncate')")
+        check_layout(self)
+
+    @property
+    def nested(self) -> bool:
+        return False
+
+    @property
+    def length_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def own_lengths(self) -> bool:
+        return True
+
+    @property
+    def grouped(self) -> bool:
+        return False
+
+    def rows(
+        self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
+    ) -> int:
+        refuse_collate(self, collate)
+        refuse_repeat(uneven)
+        return super().rows(batch_size, epoch_steps=epoch_steps, collate=collate, uneven=uneven)
+
+    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
+        return Packing(schema, self, stored=stored, info=info)
+
+    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+        return padded_rows(steps, sizes, self.pad_to_multiple_of)
+
+    def keys(self, rows: Rows, part: Part) -> Columns:
+        return {"lengths": rows.sizes[part.samples].copy()}

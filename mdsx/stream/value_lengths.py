@@ -1,0 +1,114 @@
+"""Checks of packed values: their lengths are those by which their samples were grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UsageError
+from mdsx.stream.rows import Layout
+
+
+class Counted(Protocol):
+    """Values of a packed column."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many items each value has."""
+        ...
+
+
+def check_lengths(
+    sources: Mapping[str, Counted],
+    firsts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    layout: Layout,
+    place_of: Callable[[int], str],
+    transformed: bool,
+) -> None:
+    """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
+
+    A sample whose piece has L values may be longer, unless that is an error. Then all packed columns must agree.
+    """
+    ends = firsts + sizes
+    if all(np.array_equal(source.counts, ends) for source in sources.values()):
+        return
+    length_column = layout.length_columns[0] if layout.length_columns else None
+    whole = layout.oversize == "error" or sizes < (layout.capacity or 0)
+    known = sources.get(length_column or "") or next(iter(sources.values()))
+    for name, source in sources.items():
+        expected = ends
+        wrong = np.where(whole, source.counts != ends, source.counts < ends)
+        if not wrong.any():
+            wrong, expected = source.counts != known.counts, known.counts
+        if wrong.any():
+            first = int(wrong.argmax())
+            place = f"{place_of(first)}, column {name!r}"
+            found, length = int(source.counts[first]), int(expected[first])
+            if name == length_column and not transformed:
+                message = "the value has another length than the lengths of the dataset say"
+                raise CorruptError(message, place=place, found=found, expected=length)
+            raise UsageError(
+                "a packed column has a value of another length than the sample",
+                place=place,
+                found=found,
+                expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
+                hint="transform must keep lengths; if it makes values of another length, give length= "
+                "an integer column with that length"
+                if transformed
+                else "choose other columns by columns=",
+            )
+
+
+def check_own_lengths(
+    sources: Mapping[str, Counted],
+    sizes: NDArray[np.int64],
+    layout: Layout,
+    place_of: Callable[[int], str],
+    transformed: bool,
+) -> dict[str, NDArray[np.int64]]:
+    """Return how many items of each value a batch has: by column, each with lengths of its own.
+
+    `sizes`: the lengths by which samples were grouped, which are those of their longest value. Raise an error if a
+    value is longer than that, or than the layout's capacity.
+    """
+    capacity, found = layout.capacity, dict[str, NDArray[np.int64]]()
+    cut = layout.oversize != "error"
+    for name, source in sources.items():
+        counts = source.counts
+        limits = sizes if layout.grouped else np.full(len(counts), 2**62 if capacity is None else capacity)
+        wrong = counts > limits
+        if cut:
+            wrong &= limits != capacity
+        if wrong.any():
+            first = int(wrong.argmax())
+            message, hint = "a value is longer than the capacity", 'give more capacity, or oversize="truncate"'
+            if layout.grouped:
+                message = "a packed column has a value that is longer than its sample"
+                hint = f"name the column in length=, such as length={[*layout.length_columns, name]}"
+                if transformed:
+                    hint = "transform must keep lengths"
+            raise UsageError(
+                message,
+                place=f"{place_of(first)}, column {name!r}",
+                found=int(counts[first]),
+                expected=f"at most {int(limits[first])}",
+                hint=hint,
+            )
+        found[name] = counts if capacity is None else np.minimum(counts, capacity)
+    lengths = [found[name] for name in layout.length_columns if name in found]
+    if lengths and len(lengths) == len(layout.length_columns):
+        wrong = np.maximum.reduce(lengths) != sizes
+        if wrong.any():
+            first = int(wrong.argmax())
+            kind = UsageError if transformed else CorruptError
+            raise kind(
+                "the longest value of the sample has another length than the lengths of the dataset say",
+                place=f"{place_of(first)}, columns {', '.join(layout.length_columns)}",
+                found=int(max(counts[first] for counts in lengths)),
+                expected=int(sizes[first]),
+            )
+    return found
