@@ -23,6 +23,7 @@ from tests import fork_server
 from tools.fault_proxy import Proxy
 from tools.servers.az import AzureServer
 from tools.servers.gs import GoogleServer
+from tools.servers.process import Server
 from tools.servers.s3 import S3Server
 
 pytest_plugins = ["tests.summary"]
@@ -49,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
+    parser.addoption("--no-servers", action="store_true", help="skip tests that need a server, which is a program")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("short", max_examples=20, deadline=None)
     settings.register_profile("long", max_examples=1000, deadline=None)
     settings.load_profile("long" if config.getoption("--long") else "short")
+    if config.getoption("--no-servers"):
+        Server.start = lambda self: pytest.skip("needs a server")  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,6 +41,8 @@ OWNERS = {
     "boto3": ("storage",),
     "botocore": ("storage",),
     "datasets": ("transfer",),
+    "fcntl": ("base.system",),
+    "resource": ("base.system",),
     "google": ("storage", "transfer"),
     "huggingface_hub": ("transfer",),
     "pyarrow": ("foreign.arrow", "foreign.parquet"),
@@ -50,7 +52,7 @@ OWNERS = {
     "greenlet": ("simulate",),
     "tokenizers": ("view",),
     "uvicorn": ("view",),
-    "torch": ("torch",),
+    "torch": ("torch", "quickstart"),
     "typer": ("cli",),
     "rich": ("cli",),
 }
@@ -173,7 +175,7 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
 
 
 ABOUT_THE_WHOLE = {
-    "consumer", "examples", "exports", "fuzz", "guides", "layers", "public_page", "readme", "sdist", "security",
+    "consumer", "examples", "exports", "fuzz", "guides", "layers", "public_page", "readme", "workflows", "security",
     "tools", "walks",
 }  # fmt: skip
 """Tests that belong to no single package."""

@@ -1,28 +1,41 @@
 """What differs between operating systems, and mappings that Python's `mmap` does not offer.
 
 If a system lacks a call of Linux, each function here does the same in another way. No other module asks which system it
-runs on.
+runs on, or imports what only POSIX has: `fcntl` and `resource`, which others import from here.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import re
 import tempfile
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+try:
+    import fcntl as fcntl
+    import resource as resource
+except ImportError as error:  # Windows
+    message = (
+        "mdsx needs a POSIX system, such as Linux or macOS. On Windows, install and use it in WSL: `wsl --install`"
+    )
+    raise ImportError(message) from error
+
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
+"""Opens a folder only to reach what is in it."""
+
 _CHUNK = 2**20
 _CANNOT = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_M_ARENA_MAX = -8  # glibc's malloc.h
 _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs; Python's mmap does not name it
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|pvfs2|fuse\..+")
@@ -75,6 +88,12 @@ def stored_bytes(descriptor: int, start: int, stop: int) -> int:
         stored += max(min(end, stop) - start, 0)
         start = end
     return stored
+
+
+def use_two_arenas() -> None:
+    """Have all threads allocate from two arenas of glibc. Another C library has none."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def boot() -> str:

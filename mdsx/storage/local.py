@@ -9,7 +9,6 @@ before anything that builds on them. A replace holds the lock of one more such f
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import mmap
 import os
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mdsx.base.decompress import MOST_UNPACKED, most_unpacked
 from mdsx.base.process import exhausted
-from mdsx.base.system import map_file, stored_bytes
+from mdsx.base.system import fcntl, map_file, stored_bytes
 from mdsx.errors import (
     ChangedError,
     CorruptError,

@@ -6,21 +6,19 @@ read each time, because a process may change it. glibc's mallopt(3) explains the
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 
+from mdsx.base.system import resource, use_two_arenas
 from mdsx.errors import TransportError
 
 _MOST = 2**20  # if there is no limit
 _OTHERS = 120  # of our half, kept for a connection and a file of each thread (see threads.py)
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE}
-_M_ARENA_MAX = -8  # glibc's malloc.h
 
 
 def most_descriptors() -> int:
@@ -84,5 +82,4 @@ def share_arenas() -> None:
     """
     if "MALLOC_ARENA_MAX" in os.environ:  # the user chose a number
         return
-    with suppress(AttributeError):  # a C library without it
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    use_two_arenas()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from mdsx.base.process import most_descriptors, most_leases
 from mdsx.base.sizes import format_size
-from mdsx.base.system import network_file_system
+from mdsx.base.system import fcntl, network_file_system, resource
 from mdsx.checks.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.storage.cache import SHARDS, failure
 

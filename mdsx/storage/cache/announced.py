@@ -13,7 +13,6 @@ stopped keeps only the shards that it needs first.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import secrets
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.process import Owner
-from mdsx.base.system import map_file
+from mdsx.base.system import fcntl, map_file
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import entries, is_folder, make_folder
 from mdsx.storage.cache.files import Hold, remove, size_of

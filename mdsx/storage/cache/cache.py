@@ -17,7 +17,6 @@ object that is read with a shard, and `.index` a large index, in a folder of its
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import threading
@@ -35,7 +34,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Owner, exhausted
 from mdsx.base.sizes import format_size, parse_size
-from mdsx.base.system import network_file_system
+from mdsx.base.system import fcntl, network_file_system
 from mdsx.base.warn import warn
 from mdsx.errors import TransportError, UsageError
 from mdsx.storage import expanded

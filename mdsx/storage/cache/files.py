@@ -12,7 +12,6 @@ Rules of the locks:
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import mmap
 import os
@@ -25,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mdsx.base.process import at_fork
+from mdsx.base.system import PATH_ONLY, fcntl, map_file
 from mdsx.base.system import allocate as allocate_blocks
-from mdsx.base.system import map_file
 from mdsx.storage.below import remove_at
 from mdsx.storage.cache.directory import make_folder
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
 
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 _guard = threading.RLock()  # re-entered if a garbage collection inside ends a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; numbers are never reused, not even in a child

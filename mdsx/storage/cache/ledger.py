@@ -13,7 +13,6 @@ Its state is in the names of empty files, so it takes no space:
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import time
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mdsx.base.system import boot
+from mdsx.base.system import boot, fcntl
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import claim, entries, make_folder
 from mdsx.storage.cache.files import Cached, Hold, remove

@@ -1,0 +1,64 @@
+"""One life of the training: a process of its own, from its start to its end, or until it is killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mdsx.errors import MdsxError
+
+SHUFFLE = 7  # the seed
+_OUTPUT = 4000  # characters of it in an error
+
+
+class Step(NamedTuple):
+    """What the training prints after each step."""
+
+    step: int
+    loss: float
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A training of the dataset `url`, whose checkpoint is in `folder`."""
+
+    url: str
+    folder: Path
+    batch_size: int
+    workers: int
+
+    @property
+    def torch(self) -> bool:
+        """Return whether it trains with PyTorch: if that is installed."""
+        return importlib.util.find_spec("torch") is not None
+
+    def steps(self) -> Generator[Step, None, None]:
+        """Run the training and yield each step. To close this is to kill the process. Raise MdsxError if it fails."""
+        given = {**vars(self), "folder": str(self.folder), "seed": SHUFFLE, "torch": self.torch}
+        command = [sys.executable, "-m", "mdsx.quickstart.program", json.dumps(given)]
+        alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # of a job that this may run in
+        environment = {name: value for name, value in os.environ.items() if name not in alone}
+        with (self.folder / "stderr").open("w+b") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    found = json.loads(line)
+                    yield Step(found["step"], found["loss"], tuple(found["samples"]))
+                if process.wait():
+                    errors.seek(0)
+                    output = errors.read().decode(errors="replace")[-_OUTPUT:]
+                    raise MdsxError(f"the training ended with status {process.returncode}:\n{output}")
+            finally:
+                process.kill()
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()

@@ -1,0 +1,98 @@
+"""What `python3 -m tools package` runs in an environment in which only mdsx and some extras are installed.
+
+Arguments: the checkout, for its README and test data; the extras that are installed; all extras.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mdsx
+
+
+def uses(checkout: Path) -> dict[str, Callable[[], object]]:
+    """Return what needs each extra."""
+    golden = checkout / "tests" / "foreign" / "mds" / "golden"
+    records = checkout / "tests" / "transfer" / "converting" / "golden" / "tfrecord" / "plain.tfrecord"
+
+    def view() -> None:
+        from mdsx.view import check_installed
+
+        check_installed()
+
+    return {
+        "torch": lambda: importlib.import_module("mdsx.torch"),
+        "az": lambda: mdsx.Dataset("az://container@account.blob.core.windows.net/data"),
+        "gs": lambda: mdsx.Dataset("gs://bucket/data"),
+        "parquet": lambda: mdsx.Dataset("small").take([0], as_arrow=True),
+        "datasets": lambda: mdsx.convert("hf", str(checkout / "docs"), "converted"),
+        "mds": lambda: mdsx.Dataset(golden / "compression-br")[0],
+        "tfrecord": lambda: mdsx.convert("tfrecord", str(records), "records"),
+        "images": lambda: mdsx.Dataset(golden / "encoding-pil")[0],
+        "ray": lambda: importlib.import_module("mdsx.engines.ray").read("small"),
+        "simulate": lambda: command("simulate", "small", "--batch-size", "2"),
+        "view": view,
+    }
+
+
+def command(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "mdsx", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
+def lacks(use: Callable[[], object], extra: str) -> bool:
+    """Return whether a use fails for want of its extra, and says so: with the one line that installs it."""
+    try:
+        use()
+    except Exception as error:
+        return f"pip install 'mdsx[{extra}]'" in str(error)
+    return False
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield (language, code) of each fenced block, with folders in place of buckets."""
+    for match in re.finditer(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        yield match[1], match[2].replace("s3://bucket/", "")
+
+
+def run_readme(page: Path) -> int:
+    """Run the examples in Python, in one session, and the mdsx commands. Return how many there were."""
+    session: dict[str, object] = {"__name__": "readme"}
+    count = 0
+    for language, code in blocks(page):
+        if language == "python":
+            exec(compile(code, str(page), "exec"), session)
+            count += 1
+        for line in code.splitlines() if language == "sh" else ():
+            if re.match(r"mdsx (info|cat|verify|doctor)\b", line):
+                command(*line.partition("#")[0].split()[1:])
+                count += 1
+    return count
+
+
+def main(checkout: Path, installed: set[str], extras: list[str]) -> None:
+    where = Path(mdsx.__file__)
+    assert checkout not in where.parents, f"mdsx is that of the checkout: {where}"
+    with mdsx.Writer("small", {"n": "int64", "text": "str"}, shard_size=64) as out:
+        for number in range(8):
+            out.write({"n": number, "text": f"text {number}"})
+    assert [sample["n"] for sample in mdsx.Dataset("small")] == list(range(8))
+    assert sum(len(batch["n"]) for batch in mdsx.Loader("small", 3, drop_last=False)) == 8
+    tried = uses(checkout)
+    untested = set(extras) - tried.keys()
+    assert untested <= {"prometheus", "spark"}, f"nothing tries {untested}"  # they need PyTorch, or a Spark session
+    wrong = [extra for extra, use in tried.items() if lacks(use, extra) == (extra in installed)]
+    assert not wrong, f"the extras {wrong} are missing, and no error says so, or the other way round"
+    print(f"tried {len(tried)} extras")
+    if "torch" in installed:
+        print(f"tried {run_readme(checkout / 'README.md')} examples of the README")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), set(filter(None, sys.argv[2].split(","))), sys.argv[3:])
