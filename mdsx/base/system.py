@@ -25,9 +25,7 @@ try:
     import fcntl as fcntl
     import resource as resource
 except ImportError as error:  # Windows
-    message = (
-        "mdsx needs a POSIX system, such as Linux or macOS. On Windows, install and use it in WSL: `wsl --install`"
-    )
+    message = "mdsx needs a POSIX system, such as Linux or macOS. On Windows, use it in WSL: `wsl --install`"
     raise ImportError(message) from error
 
 PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)

@@ -48,7 +48,7 @@ def test_lost_and_repeated_samples_are_counted() -> None:
 
 
 def test_a_training_that_fails_says_why(tmp_path: Path) -> None:
-    with pytest.raises(mdsx.MdsxError, match="(?s)the training ended with status 1.*no dataset is here"):
+    with pytest.raises(mdsx.MdsxError, match=r"(?s)the training ended with status 1.*no dataset is here"):
         list(Life(str(tmp_path / "none"), tmp_path, 10, 0).steps())
 
 
