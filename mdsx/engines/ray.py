@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from mdsx.base.sizes import parse_size
@@ -50,6 +50,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         metadata: As in `mdsx.Writer`.
+        lengths: As in `mdsx.Writer`.
         mode: "create" refuses a place where there is a dataset already. "replace" replaces the dataset in one step.
         storage_options: As in `mdsx.Writer`. They are sent to the tasks.
 
@@ -69,6 +70,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         shard_size: int | str = "64MiB",
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
+        lengths: Sequence[str] = (),
         mode: Literal["create", "replace"] = "create",
         storage_options: StorageOptions | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
             "shard_size": self._size,
             "compression": compression,
             "metadata": metadata,
+            "lengths": tuple(lengths) if not isinstance(lengths, str) else lengths,
             "mode": mode,
             "storage_options": sealed(storage_options),
         }

@@ -40,6 +40,7 @@ def write(
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     metadata: dict[str, Any] | None = None,
+    lengths: Sequence[str] = (),
     mode: Literal["create", "replace"] = "create",
     storage_options: StorageOptions | None = None,
 ) -> Written:
@@ -59,6 +60,7 @@ def write(
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         metadata: As in `mdsx.Writer`.
+        lengths: As in `mdsx.Writer`.
         mode: "create" refuses a place where there is a dataset already. "replace" replaces the dataset in one step.
         storage_options: As in `mdsx.Writer`. They are sent to the tasks.
 
@@ -81,6 +83,7 @@ def write(
         shard_size=shard_size,
         compression=compression,
         metadata=metadata,
+        lengths=lengths,
         mode=mode,
         storage_options=storage_options,
     )

@@ -79,6 +79,7 @@ class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of
                 shard_size=options.shard_size,
                 compression=options.compression,
                 metadata=options.metadata,
+                lengths=options.lengths,
                 mode="replace" if overwrite else "create",
                 storage_options=options.storage or None,
             )

@@ -16,7 +16,7 @@ from mdsx.storage import sealed
 
 _STORAGE = "storage."
 _READ = ("cache", "columns", "index", "partition_size", "snapshot")
-_WRITE = ("columns", "compression", "metadata", "shard_size")
+_WRITE = ("columns", "compression", "lengths", "metadata", "shard_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class WriteOptions:
     shard_size: str
     compression: str | None
     metadata: dict[str, Any] | None
+    lengths: tuple[str, ...]
     storage: dict[str, Any]
 
     @classmethod
@@ -63,7 +64,8 @@ class WriteOptions:
         if columns is not None and not all(isinstance(kind, str) for kind in columns.values()):
             raise _invalid("columns", given["columns"], 'JSON like {"pixels": "uint8[*]", "label": "int16"}')
         metadata = _object("metadata", given["metadata"]) if "metadata" in given else None
-        return cls(url, columns, given.get("shard_size", "64MiB"), given.get("compression"), metadata, storage)
+        lengths = tuple(filter(None, (name.strip() for name in given.get("lengths", "").split(","))))
+        return cls(url, columns, given.get("shard_size", "64MiB"), given.get("compression"), metadata, lengths, storage)
 
 
 def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tuple[str, dict[str, str], dict[str, Any]]:

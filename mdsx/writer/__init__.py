@@ -4,7 +4,7 @@ lengths."""
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
 from mdsx.writer.merge import join_parts, merge
-from mdsx.writer.options import WriterOptions
+from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.parts import write_part
 from mdsx.writer.writer import Writer
 
@@ -14,6 +14,7 @@ __all__ = [
     "WriterOptions",
     "WrittenLengths",
     "append",
+    "checked_lengths",
     "join_parts",
     "merge",
     "write_lengths",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mdsx.base.sizes import parse_size
 from mdsx.errors import UsageError, shown
 from mdsx.format import Schema, filenames
+from mdsx.shards import column_of
 
 _COMPRESSION = re.compile(r"zstd(?::([1-9]|1[0-9]|2[0-2]))?")
 _DEFAULT_LEVEL = 3
@@ -35,6 +36,15 @@ class WriterOptions:
 
     def shard_key(self, number: int) -> str:
         return filenames.shard(number, compressed=self.level is not None)
+
+
+def checked_lengths(schema: Schema, lengths: Sequence[str], url: str) -> tuple[str, ...]:
+    """Return the columns whose lengths are stored. Raise UsageError for one that gives none."""
+    if isinstance(lengths, str):
+        raise UsageError("lengths must be a list of column names", found=shown(lengths))
+    for name in lengths:
+        column_of(schema, name, url=url)
+    return tuple(lengths)
 
 
 def _parse_level(compression: str | None) -> int | None:

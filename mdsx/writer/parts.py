@@ -47,6 +47,7 @@ def write_part(
         job.columns,
         shard_size=job.shard_size,
         compression=job.compression,
+        lengths=job.lengths,
         storage_options=job.storage_options,
     ) as writer:
         for batch in chain([first], batches):

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Self
 
 from mdsx.base.mosaicml import WRITER, explain
 from mdsx.base.process import Owner
-from mdsx.errors import ChangedError, UsageError, shown
+from mdsx.errors import ChangedError, UsageError
 from mdsx.foreign.arrow import ArrowData, encode_batch
 from mdsx.format import (
     Encoded,
@@ -38,10 +38,10 @@ from mdsx.format import (
     parse_index,
     raw_size,
 )
-from mdsx.shards import column_of, write_length_file
+from mdsx.shards import write_length_file
 from mdsx.storage import StorageOptions, open_storage
 from mdsx.writer.journal import Journal
-from mdsx.writer.options import WriterOptions
+from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.resume import begin, load_shard, stored_shards
 from mdsx.writer.runs import Overwriting
 from mdsx.writer.uploads import Uploads
@@ -105,11 +105,7 @@ class Writer:
         storage_options: StorageOptions | None = None,
     ) -> None:
         self._options = WriterOptions.parse(columns, shard_size, compression)
-        if isinstance(lengths, str):
-            raise UsageError("lengths must be a list of column names", found=shown(lengths))
-        for name in lengths:
-            column_of(self._options.schema, name, url=os.fspath(url))
-        self._lengths = tuple(lengths)
+        self._lengths = checked_lengths(self._options.schema, lengths, os.fspath(url))
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
         if overwrite and resume:

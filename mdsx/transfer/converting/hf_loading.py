@@ -49,11 +49,12 @@ def load(
     outside: bool,
 ) -> Any:  # fmt: skip
     """Return a dataset, or the dict of its splits, from a folder or, at the commit `revision`, from the Hub."""
+    datasets = library()
     with _Errors(url):
         if not outside:
             for card in ("README.md", ".huggingface.yaml"):
                 _check_card(url, card, revision, token)
-        builder = library().load_dataset_builder(url, name, revision=revision, token=token.reveal() if token else None)
+        builder = datasets.load_dataset_builder(url, name, revision=revision, token=token.reveal() if token else None)
         if not outside:
             _check_builder(builder, url, revision)
         if streaming:
@@ -64,6 +65,7 @@ def load(
 
 def commit_of(url: str, revision: str | None, token: Secret | None) -> str:
     """Return the commit of a dataset on the Hub, so that a conversion that continues reads the same one."""
+    library()
     from huggingface_hub import HfApi
 
     with _Errors(url):

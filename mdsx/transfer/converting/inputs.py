@@ -23,11 +23,12 @@ from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress, StatusLine
 from mdsx.base.warn import warn
 from mdsx.errors import MdsxError, SampleError, UsageError, restated, shown
-from mdsx.format import Schema
+from mdsx.format import Schema, build_index
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting.conversion import Conversion, convert_source, open_output
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.source import Block, Row, SampleSource, Unit
+from mdsx.writer import checked_lengths
 
 _log = logging.getLogger("mdsx")
 
@@ -51,6 +52,8 @@ def build(
     on_error: Literal["raise", "skip"] = "raise",
     shard_size: int | str = "64MiB",
     compression: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    lengths: Sequence[str] = (),
     overwrite: bool = False,
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] | None = None,
@@ -84,6 +87,8 @@ def build(
             file.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
+        metadata: As in `mdsx.Writer`. A build that continues must have the same.
+        lengths: As in `mdsx.Writer`, likewise.
         overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a build that was killed
             begins again.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
@@ -109,7 +114,8 @@ def build(
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources are a list of what the function is called with", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)
-    source = Inputs(function, sources, columns, whole=on_error == "skip")
+    source = Inputs(function, sources, columns, metadata or {}, lengths, whole=on_error == "skip")
+    source.check(os.fspath(url))
     parts = min(parts or _PARTS, len(source.units))
     workers = Workers.of(num_workers, engine)
     if engine is None and (num_workers or 1) > 1:
@@ -159,7 +165,14 @@ class Inputs(SampleSource):
     kind: ClassVar[str] = "build"
 
     def __init__(
-        self, function: Function, inputs: Sequence[Any], columns: Mapping[str, str], *, whole: bool = False
+        self,
+        function: Function,
+        inputs: Sequence[Any],
+        columns: Mapping[str, str],
+        metadata: Mapping[str, Any] | None = None,
+        lengths: Sequence[str] = (),
+        *,
+        whole: bool = False,
     ) -> None:
         count = len(inputs)
         if not count:
@@ -170,7 +183,23 @@ class Inputs(SampleSource):
         edges = [number * count // min(count, _UNITS) for number in range(min(count, _UNITS) + 1)]
         self.units = [Unit(0, start, stop, stop - start) for start, stop in pairwise(edges)]
         name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.lengths, self._metadata = lengths, dict(metadata or {})
         self.settings = {"function": name}
+        if lengths:
+            self.settings["lengths"] = list(lengths)
+        if metadata:
+            self.settings["metadata"] = self._metadata
+
+    def check(self, url: str) -> None:
+        """Raise UsageError for metadata or lengths that a writer does not take."""
+        schema = Schema.from_columns(self._columns)
+        build_index(schema, None, [], self._metadata)
+        checked_lengths(schema, self.lengths, url)
+        if "converted" in self._metadata:
+            raise UsageError("the metadata has the key 'converted', which a build adds", hint="give it another name")
+
+    def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
+        return self._metadata
 
     def columns(self) -> tuple[dict[str, str], list[str]]:
         return self._columns, []

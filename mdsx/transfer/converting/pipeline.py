@@ -62,6 +62,7 @@ class PartWork:
             compression=plan.compression,
             resume=True,
             metadata=metadata_of(plan, source),
+            lengths=source.lengths,
             storage_options=options,
         ) as out:
             if finished:

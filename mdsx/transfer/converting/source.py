@@ -109,6 +109,9 @@ class SampleSource(ABC):
         hint = error.hint or "--column NAME=TYPE declares another type, --drop NAME leaves the column out"
         return restated(error, file=self.files[unit.file].url, place=where, hint=hint)
 
+    lengths: Sequence[str] = ()
+    """The columns whose lengths are stored; see `mdsx.Writer`."""
+
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return what the source adds to the metadata of the dataset with these columns."""
         return {}

@@ -32,7 +32,8 @@ from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.shards import refuse_foreign
 from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, describe, open_storage, remove
-from mdsx.writer.options import WriterOptions
+from mdsx.writer.lengths import join_lengths
+from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.runs import replaced
 from mdsx.writer.runs.job import Done, WriteJob
 from mdsx.writer.runs.record import RunRecord, State, folders_of, remove_files
@@ -86,6 +87,7 @@ class Driver:
         shard_size: int | str = "64MiB",
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
+        lengths: Sequence[str] = (),
         mode: Literal["create", "replace"] = "create",
         overwrites: bool = False,
         storage_options: StorageOptions | None = None,
@@ -99,10 +101,11 @@ class Driver:
         size = parse_size(shard_size, name="shard_size")
         options = WriterOptions.parse(columns, size, compression)
         build_index(options.schema, None, [], metadata)  # raises an error for invalid metadata
+        lengths = checked_lengths(options.schema, lengths, url)
         storage = open_storage(url, storage_options, write=True)
         found = check_place(storage, mode)
         run = secrets.token_hex(8)
-        job = WriteJob(storage.url, dict(columns), size, compression, run, storage_options, answered())
+        job = WriteJob(storage.url, dict(columns), size, compression, run, storage_options, answered(), lengths)
         record = RunRecord(storage, run)
         record.begin(overwrites=overwrites)
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
@@ -125,7 +128,7 @@ class Driver:
                 raise self.record.ended(state)
             before = self._before()
             stored = {entry.key: entry.size for entry in self._files()}
-            index, data = self._join([result for result in done if result.folder], stored)
+            parts, index, data = self._join([result for result in done if result.folder], stored)
             if before is not None:
                 replaced.put_note(self.storage, self.job.run, before)
         except BaseException:
@@ -141,6 +144,8 @@ class Driver:
         except BaseException:  # the index may have been stored: all of it stays
             self.record.stop()
             raise
+        folders, indexes = [folder for folder, _ in parts], [part for _, part in parts]
+        join_lengths(self.storage, folders, indexes, index, stored)
         with suppress(MdsxError):  # what fails here is left to a clean
             self._tidy(stored)
         size = int(index.raw_sizes.sum())
@@ -176,15 +181,18 @@ class Driver:
             raise self._late()
         return there.data
 
-    def _join(self, done: Sequence[Done], stored: Mapping[str, int]) -> tuple[Index, bytes]:
-        """Return the index over the attempts of `done`, and its bytes. `stored`: the sizes of their files, by key."""
+    def _join(self, done: Sequence[Done], stored: Mapping[str, int]) -> tuple[list[tuple[str, Index]], Index, bytes]:
+        """Return the folders of the attempts of `done` with their indexes, and the index over all, with its bytes.
+
+        `stored`: the sizes of their files, by key.
+        """
         with ThreadPoolExecutor(_THREADS) as pool:
             parts = list(zip((result.folder for result in done), pool.map(self._read, done), strict=True))
         for folder, part in parts:
             _check_shards(self.storage, folder, part, stored)
         options = WriterOptions.parse(self.job.columns, self.job.shard_size, self.job.compression)
         data = join_indexes(options.schema, options.compression, parts, self.metadata)
-        return parse_index(data), data
+        return parts, parse_index(data), data
 
     def _read(self, result: Done) -> Index:
         """Return the index of an attempt. Raise ChangedError unless it is what the attempt wrote."""

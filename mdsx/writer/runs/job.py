@@ -27,7 +27,7 @@ class Done(NamedTuple):
 class WriteJob:
     """A distributed write. It is pickled: tasks receive it.
 
-    `run`: 16 hexadecimal digits that no other run has; `known`: see `mdsx.storage`.
+    `run`: 16 hexadecimal digits that no other run has; `lengths`: as in `mdsx.Writer`; `known`: see `mdsx.storage`.
     """
 
     url: str
@@ -37,6 +37,7 @@ class WriteJob:
     run: str
     storage_options: StorageOptions | None = None
     known: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storage_options", sealed(self.storage_options))

@@ -21,7 +21,6 @@ import xxhash
 from mdsx.errors import MdsxError, UsageError
 from mdsx.format import Index, filenames, parse_index
 from mdsx.storage import Entry, Piece, Storage, StorageOptions, discard, open_storage, remove
-from mdsx.writer.lengths import join_lengths
 from mdsx.writer.runs import replaced
 from mdsx.writer.runs.commit import Driver, check_place
 from mdsx.writer.runs.job import Done
@@ -90,12 +89,9 @@ class Overwriting:
 
         Raise ChangedError if the index is another one by now: then the new dataset is removed.
         """
-        done = list(done)
         storage = self.driver.storage
-        written = self.driver.commit(done)
+        self.driver.commit(done)
         whole = parse_index(storage.get(filenames.INDEX).data)
-        if whole.fingerprint == written.fingerprint:
-            self._join_lengths(whole, [result.folder for result in done if result.folder])
         with suppress(MdsxError):  # what fails here is left to a clean
             self._tidy(whole)
         return whole
@@ -103,12 +99,6 @@ class Overwriting:
     def abort(self) -> None:
         """End the run, unless it is complete: the dataset stays as it is."""
         self.driver.abort()
-
-    def _join_lengths(self, whole: Index, folders: list[str]) -> None:
-        storage = self.driver.storage
-        keys = {entry.key for entry in storage.list(f"{filenames.run_folder(self.run)}/")}
-        parts = [parse_index(storage.get(filenames.within(folder, filenames.INDEX)).data) for folder in folders]
-        join_lengths(storage, folders, parts, whole, keys)
 
     def _tidy(self, whole: Index) -> None:
         """Remove what dead overwritings have left, and what a conversion of the old dataset had skipped."""

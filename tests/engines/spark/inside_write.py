@@ -48,14 +48,15 @@ def parts(url: Path) -> list[str]:
 
 def test_every_row_is_written_once_in_the_order_of_the_partitions(spark: Any, tmp_path: Path) -> None:
     df = spark.range(0, ROWS, 1, 3).selectExpr("id", "concat('row ', id) AS text")
-    written = write(df, str(tmp_path / "out"), metadata={"made": "here"})
+    written = write(df, str(tmp_path / "out"), metadata={"made": "here"}, lengths=["text"])
     assert numbers(tmp_path / "out") == list(range(ROWS))
     assert mdsx.Dataset(tmp_path / "out")[7] == {"id": 7, "text": "row 7"}
     assert (written.samples, written.shards, written.columns) == (ROWS, 3, {"id": "int64", "text": "str"})
     assert mdsx.Dataset(tmp_path / "out").metadata == {"made": "here"}
     assert mdsx.verify(tmp_path / "out").ok
     names = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("run-"))
-    assert names == ["index.json"]
+    assert names == ["_lengths", "index.json"]
+    assert mdsx.write_lengths(tmp_path / "out", "text").sum == sum(len(f"row {row}") for row in range(ROWS))
 
 
 def test_a_partition_of_several_batches_and_shards_is_one_part(spark: Any, tmp_path: Path) -> None:

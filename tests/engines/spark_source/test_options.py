@@ -29,8 +29,10 @@ def test_other_options_are_those_of_a_dataset_and_of_its_storage() -> None:
         (("endpoint", Secret("http://here", ())),),
     )
     options = {"path": "out", "columns": '{"x": "uint8"}', "metadata": '{"made": "here"}', "storage.token": "secret"}
+    options["lengths"] = "x, y"
     written = WriteOptions.parse(options)
     assert (written.columns, written.metadata, written.shard_size) == ({"x": "uint8"}, {"made": "here"}, "64MiB")
+    assert written.lengths == ("x", "y")
     assert "secret" not in repr(written)
 
 

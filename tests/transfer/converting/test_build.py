@@ -297,3 +297,36 @@ def test_sets_among_the_inputs_are_the_same_in_the_next_process(tmp_path: Path) 
         command = [sys.executable, "-c", code, str(tmp_path / "out")]
         found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
         assert found.stdout.strip() == already, found.stderr
+
+
+def test_lengths_and_metadata_are_those_of_a_writer(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"metadata": {"made": "by hand"}, "lengths": ["text"]}
+    for parts in (1, 4):
+        folder = tmp_path / str(parts)
+        built(folder, several, parts=parts, **options)
+        index = json.loads((folder / "index.json").read_text())
+        assert index["metadata"]["made"] == Dataset(folder).metadata["made"] == "by hand"
+        assert index["lengths"] == {"text": sum(len(sample["text"]) for sample in Dataset(folder))}
+        assert (folder / "_lengths" / "text.u32").exists()
+    built(tmp_path / "4", several, overwrite=True, metadata={"made": "again"}, parts=4, lengths=["n"])
+    index = json.loads((tmp_path / "4" / "index.json").read_text())
+    assert index["metadata"]["made"] == "again"
+    assert index["lengths"] == {"n": sum(sample["n"] for sample in Dataset(tmp_path / "4"))}
+
+
+def test_another_run_of_a_build_has_the_same_lengths_and_metadata(tmp_path: Path) -> None:
+    built(tmp_path, metadata={"a": 1}, lengths=["text"])
+    assert built(tmp_path, metadata={"a": 1}, lengths=["text"]).already
+    for options in ({}, {"metadata": {"a": 2}, "lengths": ["text"]}, {"metadata": {"a": 1}}):
+        with pytest.raises(UsageError, match="not one of this conversion"):
+            built(tmp_path, **options)
+
+
+def test_lengths_and_metadata_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="column 'tokens': there is no such column"):
+        built(tmp_path, lengths=["tokens"])
+    with pytest.raises(UsageError, match="metadata"):
+        built(tmp_path, metadata={"a": object()})
+    with pytest.raises(UsageError, match="the key 'converted'"):
+        built(tmp_path, metadata={"converted": 1})
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import pytest
 
 import mdsx
-from mdsx.format import filenames
+from mdsx.datasets import excerpt_of
+from mdsx.format import Index, filenames
 from mdsx.storage import Entry, Storage
 from mdsx.writer import parts, write_part
 from mdsx.writer.runs import commit
@@ -334,3 +335,21 @@ def test_a_replacement_removes_all_of_a_dataset_that_was_repaired(tmp_path: Path
     done = write_part(driver.job, 0, batches(1))
     driver.commit([done])
     assert {filenames.split_part(key)[0] or key for key in keys(driver.storage)} == {"index.json", done.folder}
+
+
+def test_lengths_of_all_parts_are_stored_with_the_dataset(url: str) -> None:
+    driver = begin(url, lengths=["text"])
+    done = [write_part(driver.job, part, batches(part)) for part in (0, 1)]
+    driver.commit([*done, Done(2, "", 0, "")])
+    sizes = [len(sample["text"]) for sample in mdsx.Dataset(url)]
+    dataset = mdsx.Dataset(url)
+    index = excerpt_of(dataset).shards.index
+    assert isinstance(index, Index)
+    assert index.lengths == {"text": sum(sizes)}
+    before = keys(driver.storage)
+    assert filenames.lengths("text") in before
+    assert mdsx.write_lengths(url, "text").sum == sum(sizes)
+    with pytest.raises(mdsx.UsageError, match="column 'tokens': there is no such column"):
+        begin(f"{url}-2", lengths=["tokens"])
+    with pytest.raises(mdsx.UsageError, match="a list of column names"):
+        begin(f"{url}-2", lengths="text")
