@@ -134,7 +134,14 @@ def test_datasets_without_samples_are_read_and_written(spark: Any, tmp_path: Pat
 
 
 def test_append_refuses_a_dataset_before_a_task_starts(spark: Any, tmp_path: Path) -> None:
-    save(spark.range(10), tmp_path / "out", metadata='{"made": "here"}', shard_size="1kB", compression="zstd", lengths="id")
+    save(
+        spark.range(10),
+        tmp_path / "out",
+        metadata='{"made": "here"}',
+        shard_size="1kB",
+        compression="zstd",
+        lengths="id",
+    )
     assert mdsx.Dataset(tmp_path / "out").metadata == {"made": "here"}
     assert (tmp_path / "out" / "_lengths" / "id.u32").exists()
     message = refused(lambda: save(noted(spark, tmp_path), tmp_path / "out"))
