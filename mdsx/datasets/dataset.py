@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.base.mosaicml import DATASET, explain
 from mdsx.errors import CorruptError, UsageError, shown
-from mdsx.foreign.arrow import to_table
+from mdsx.foreign.arrow import pa, to_table
 from mdsx.order import Weight, chosen_of, select_between, select_chosen, select_fraction
 from mdsx.shards import (
     ColumnChoice,
@@ -30,12 +30,14 @@ from mdsx.shards import (
     View,
     as_samples,
     choose_by,
+    scan,
     split,
 )
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
 
 Sample = dict[str, Any]
+T = TypeVar("T")
 
 _WORTH_FETCHING = 4  # fetch a shard whole once a fourth of it was requested
 _SHARE = 8  # at most an eighth of the cache is held open, so that other jobs can evict the rest
@@ -157,30 +159,42 @@ class Dataset:
         return self._with(replace(excerpt, subset=subset))
 
     def split(
-        self, *shares: Weight, seed: int = 0, by: str | None = None, progress: bool = False
+        self,
+        *shares: Weight,
+        seed: int = 0,
+        by: str | None = None,
+        stratify: bool = False,
+        progress: bool = False,
     ) -> tuple[Dataset, ...]:
         """Return a dataset for each of `shares`: parts that have no sample in common.
 
             train, valid = ds.split(0.9, 0.1)
-            train, valid = ds.split(0.9, 0.1, by="user_id")
+            train, valid = ds.split(0.9, 0.1, by="user_id")  # all samples of a user are in one part
+            train, valid = ds.split(0.9, 0.1, by="label", stratify=True)  # each part has its share of every label
 
         A hash of each sample's number decides, or, with `by`, one of its value in that column: numbers, arrays, str or
         bytes. Samples with equal values are in the same part, so that nothing leaks from one into the other; the parts
         then have about their share of the different values: there should be many. Only that column is read.
-        Each sample stays in its part when the dataset grows. Shares may add up to less than 1. `split(0.9, 0.1)` is
-        `select_share(0, 0.9), select_share(0.9, 1)`.
+        Each sample stays in its part when the dataset grows.
+
+        With `stratify`, each part has its share of the samples of every value, as exactly as whole samples allow. A
+        sample may then change its part when the dataset grows.
+
+        Shares may add up to less than 1. `split(0.9, 0.1)` is `select_share(0, 0.9), select_share(0.9, 1)`.
 
         Args:
             shares: Numbers from 0 to 1.
             seed: Another seed splits differently.
             by: The name of a column.
+            stratify: Whether each part has its share of every value in that column. It takes 40 bytes of memory for
+                each sample meanwhile.
             progress: Whether to show a line on stderr while the column is read.
 
         Raises:
             UsageError: The shares add up to more than 1, or the column has another type.
             MdsxError: The column cannot be read.
         """
-        subsets = split(self._excerpt, shares, seed, by, progress=progress)
+        subsets = split(self._excerpt, shares, seed, by, stratify=stratify, progress=progress)
         return tuple(self._with(replace(self._excerpt, subset=subset)) for subset in subsets)
 
     def filter(
@@ -303,6 +317,33 @@ class Dataset:
         numbers = self._checked(places)
         return self._table(numbers) if as_arrow else self._columns(numbers)
 
+    def to_batches(self, *, batch_size: int = 16_384) -> Any:
+        """Return all samples in order as a `pyarrow.RecordBatchReader`: a stream for Polars, DuckDB and pandas.
+
+            duckdb.from_arrow(ds.to_batches()).filter("score > 0.5")
+            polars.from_arrow(ds.select_columns(["text", "score"]).to_batches())
+            for frame in map(pyarrow.RecordBatch.to_pandas, ds.to_batches()): ...
+
+        Storage is read ahead, and memory is bounded, whatever the size of the dataset. A reader can be read once. Types
+        are those of docs/arrow.md, as in `take(..., as_arrow=True)`. Every sample is checked. An error is raised by the
+        batch that it prevents; what reads Arrow's C interface, such as DuckDB, raises its own error with the text.
+
+        Args:
+            batch_size: The most samples of a batch. It may get fewer.
+
+        Raises:
+            UsageError: pyarrow is not installed, or Arrow has no type for a column.
+        """
+        if type(batch_size) is not int or batch_size < 1:
+            raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
+        schema = self._table(np.zeros(0, np.int64)).schema
+
+        def table(columns: Columns, _: int) -> Any:
+            return to_table(self._view.schema, columns).cast(schema)
+
+        tables = decoded(self, 0, len(self), table, most=batch_size)
+        return pa.RecordBatchReader.from_batches(schema, (batch for each in tables for batch in each.to_batches()))
+
     def _checked(self, places: object) -> NDArray[np.int64]:
         try:
             numbers = np.asarray(places)
@@ -415,6 +456,24 @@ def batched_excerpt_of(dataset: Dataset) -> DatasetSlice:
                 "mdsx.Dataset as the dataset",
             )
     return dataset._excerpt
+
+
+def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, int], T], *, most: int) -> Iterator[T]:
+    """Yield samples `start` to `stop` (exclusive), in order, up to `most` at a time. Storage is read ahead.
+
+    `decode` gets their columns as they are stored, and the number of the first one.
+
+    Raise CorruptError, which names the sample, and the errors of `mdsx.Dataset`.
+    """
+    done = start
+    try:
+        for run in scan(View([excerpt_of(dataset.select(start, stop))]), most=most, join=True, check=True):
+            yield decode(run.columns, done)
+            done += len(run.samples)
+    except CorruptError:
+        for number in range(done, stop):
+            dataset[number]  # read one by one, the damaged sample is found and named
+        raise
 
 
 def with_excerpt(dataset: Dataset, excerpt: DatasetSlice) -> Dataset:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.datasets import Dataset, excerpt_of
-from mdsx.errors import CorruptError
+from mdsx.datasets import Dataset, decoded, excerpt_of
 from mdsx.foreign.arrow import to_table
-from mdsx.shards import Columns, View, scan
-
-T = TypeVar("T")
+from mdsx.shards import View
 
 _RUN = 2**16  # samples of a table
 
@@ -53,23 +50,5 @@ def shard_sizes(dataset: Dataset) -> NDArray[np.float64]:
 
 def tables(dataset: Dataset, start: int, stop: int) -> Iterator[Any]:
     """Yield samples `start` to `stop` (exclusive), in order, as `pyarrow.Table`s. See `decoded`."""
-    schema = excerpt_of(dataset).schema
+    schema = View([excerpt_of(dataset)]).schema
     return decoded(dataset, start, stop, lambda columns, first: to_table(schema, columns), most=_RUN)
-
-
-def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, int], T], *, most: int) -> Iterator[T]:
-    """Yield samples `start` to `stop` (exclusive), in order, up to `most` at a time. Storage is read ahead.
-
-    `decode` gets their columns as they are stored, and the number of the first one.
-
-    Raise CorruptError, which names the sample, and the errors of `mdsx.Dataset`.
-    """
-    done = start
-    try:
-        for run in scan(View([excerpt_of(dataset.select(start, stop))]), most=most, join=True, check=True):
-            yield decode(run.columns, done)
-            done += len(run.samples)
-    except CorruptError:
-        for number in range(done, stop):
-            dataset[number]  # read one by one, the damaged sample is found and named
-        raise

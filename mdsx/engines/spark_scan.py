@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.datasets import Dataset, excerpt_of
-from mdsx.engines.reading import decoded
+from mdsx.datasets import Dataset, decoded, excerpt_of
 from mdsx.engines.spark_options import ReadOptions
 from mdsx.errors import UsageError
 from mdsx.foreign.arrow import arrow_type, json_texts, pa, to_table

@@ -42,6 +42,7 @@ from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
+from mdsx.order.strata import stratified_shares
 from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
 
 __all__ = [
@@ -109,5 +110,6 @@ __all__ = [
     "shares_of",
     "small_cache",
     "step_order",
+    "stratified_shares",
     "windows",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.format import (
     ColumnType,
+    JoinedValues,
     Schema,
     always_fits,
     cast,
     check_castable,
+    dimensions_encoder,
     first_outside,
     given_item,
     number_type,
+    value_decoder,
 )
 
 Number = bool | int | float
@@ -65,10 +69,30 @@ class Change:
             changed[number] = found[begin : begin + item.size].reshape(item.shape)[()]
         return changed
 
+    def apply_joined(self, values: JoinedValues, name: str, place_of: Callable[[int], str]) -> Any:
+        """Return values as they are read: as an array if they have one size then, else joined."""
+        data, edges = memoryview(values.data), values.edges.tolist()
+        nulls = np.zeros(len(edges) - 1, np.bool_) if values.nulls is None else values.nulls
+        decode = value_decoder(self.source, name, stored=True)
+        items = [
+            None if null else decode(data[start:stop])
+            for (start, stop), null in zip(pairwise(edges), nulls.tolist(), strict=True)
+        ]
+        changed = self.apply(items, name, place_of)
+        if isinstance(changed, np.ndarray):
+            return changed
+        dimensions = dimensions_encoder(self.target)
+        encoded = [b"" if item is None else dimensions(np.shape(item)) + item.tobytes() for item in changed]
+        sizes = np.cumsum([0, *map(len, encoded)])
+        return JoinedValues(b"".join(encoded), sizes, values.nulls)
+
     def masked(self, values: Any) -> NDArray[np.uint8]:
         """Return which of the values are not null, in storage form."""
         if isinstance(values, np.ndarray):
             return np.ones(len(values), np.uint8)
+        if isinstance(values, JoinedValues):
+            count = len(values.edges) - 1
+            return np.ones(count, np.uint8) if values.nulls is None else (~values.nulls).view(np.uint8)
         return np.fromiter((value is not None for value in values), np.uint8, len(values))
 
     def _filled(self, values: list[Any], name: str, place_of: Callable[[int], str]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.progress import StatusLine
 from mdsx.errors import UsageError, shown
-from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of
+from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of, stratified_shares
 from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.gather import Columns, as_samples, values_of
 from mdsx.shards.scan import scan
@@ -47,23 +47,35 @@ def choose_by(
 
 
 def split(
-    excerpt: DatasetSlice, shares: Sequence[Weight], seed: int, by: str | None, *, progress: bool
+    excerpt: DatasetSlice, shares: Sequence[Weight], seed: int, by: str | None, *, stratify: bool, progress: bool
 ) -> list[Subset]:
     """Return the samples of `excerpt` in each share: see `Dataset.split`."""
     edges, stored = share_edges(shares), excerpt.shards.index.counts
+    if by is None and stratify:
+        raise UsageError("stratify=True needs a column", hint='give it as by="label"')
     if by is None:
         return [select_fraction(excerpt.subset, stored, start, stop, seed) for start, stop in pairwise(edges)]
     view, parts, done = View([excerpt.choose([by])]), [Marks() for _ in shares], 0
     (column,) = view.schema.columns
     check_splits(column, excerpt.shards.storage.url)
+    strata = [np.zeros(0, np.uint64)]
     with _shown("split", view, progress) as reached:
         for run in scan(view, most=_RUN):
-            found = shares_of(value_hashes(column, view.present(run.columns)[by]), edges, seed)
-            for number, marks in enumerate(parts):
-                marks.add(found == number)
+            hashes = value_hashes(column, view.present(run.columns)[by])
+            if stratify:
+                strata.append(hashes)
+            else:
+                _mark(parts, shares_of(hashes, edges, seed))
             done += len(run.samples)
             reached(done)
+    if stratify:
+        _mark(parts, stratified_shares(np.concatenate(strata), edges, seed))
     return [select_chosen(excerpt.subset, stored, marks) for marks in parts]
+
+
+def _mark(parts: Sequence[Marks], shares: NDArray[np.int64]) -> None:
+    for number, marks in enumerate(parts):
+        marks.add(shares == number)
 
 
 _Call = Callable[[Columns, int, int], NDArray[np.bool_]]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import BOOL, INT64, Column, Schema, Selection
+from mdsx.format import BOOL, INT64, Column, JoinedValues, Schema, Selection
 from mdsx.order import by_value
 from mdsx.shards.changes import Change
 from mdsx.shards.excerpt import DatasetSlice
@@ -52,7 +52,10 @@ class _Columns(NamedTuple):
                 values = values.decode() if isinstance(values, StoredValues) else values
                 if change.mask is not None:
                     found[change.mask] = change.masked(values)
-                values = change.apply(values, column.name, place_of)
+                if isinstance(values, JoinedValues):
+                    values = change.apply_joined(values, column.name, place_of)
+                else:
+                    values = change.apply(values, column.name, place_of)
             found[column.name] = values
         return found
 
@@ -281,9 +284,8 @@ class View:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
-        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues, and all
-        with the types that they are stored with. `stored`: variable-size columns as StoredValues, with the types of
-        `packed_schema`.
+        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues. `stored`:
+        as StoredValues, with the types of `packed_schema`.
         """
         parts = [self.part(shard) for shard, _ in found]
         batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored)
@@ -312,7 +314,7 @@ class View:
             (columns,) = self._columns
             sources = [(each, columns.stored[part]) for (_, each), part in zip(found, parts, strict=True)]
             raw = gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
-            if join or not any(columns.changes):
+            if not any(columns.changes):
                 return raw
             stops = np.cumsum(sizes) - sizes
             return (
@@ -357,9 +359,8 @@ class View:
         for number, (start, size) in enumerate(zip(edges.tolist(), sizes, strict=False)):
             whole = Columns()
             for columns, raw, cut in zip(self._columns, batches, wheres, strict=True):
-                batch, at = next(raw), cut[number]
-                if not join:
-                    batch = columns.changed(batch, partial(self._named_at, found, places, at), stored=stored)
+                at = cut[number]
+                batch = columns.changed(next(raw), partial(self._named_at, found, places, at), stored=stored)
                 if columns.everywhere:
                     whole.update(batch)
                 else:

@@ -331,3 +331,23 @@ def test_parts_are_components_of_a_mixture(data: mdsx.Dataset) -> None:
     (batch,) = StreamingDataLoader(StreamingDataset(mixture, seed=1), batch_size=80)
     scores = [row(number)["score"] for number in batch["id"].tolist()]
     assert abs(sum(score < 0.45 for score in scores) - 20) < 4
+
+
+def test_a_stratified_split_gives_each_part_its_share_of_every_value(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path, {"label": "str?", "n": "int64"}, shard_size=2000) as out:
+        for number in range(1000):
+            out.write({"label": [None, "cat", "dog", "owl"][number * number % 4], "n": number})
+    data = mdsx.Dataset(tmp_path)
+    parts = data.split(0.8, 0.15, 0.05, by="label", stratify=True, seed=3)
+    assert [len(part) for part in parts] == [800, 150, 50]
+    assert sorted(sample["n"] for part in parts for sample in part) == list(range(1000))
+    for label in (None, "cat"):
+        assert [sum(sample["label"] == label for sample in part) for part in parts] == [400, 75, 25]
+    again = mdsx.Dataset(tmp_path).split(0.8, 0.15, 0.05, by="label", stratify=True, seed=3)
+    assert [part.fingerprint for part in again] == [part.fingerprint for part in parts]
+    assert parts[0].fingerprint != data.split(0.8, by="label", stratify=True, seed=4)[0].fingerprint
+    few, rest = data.select(0, 100).split(0.5, 0.5, by="label", stratify=True)
+    assert (len(few), len(rest)) == (50, 50)
+    assert [len(part) for part in data.select(0, 0).split(0.5, 0.5, by="label", stratify=True)] == [0, 0]
+    with pytest.raises(mdsx.UsageError, match="stratify=True needs a column; give it as by="):
+        data.split(0.5, 0.5, stratify=True)

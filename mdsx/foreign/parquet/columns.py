@@ -6,6 +6,7 @@ group. Columns that no type of ours can hold are left out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,6 +38,8 @@ class FileColumn:
     """Whether its type is Arrow's null, which agrees with any other."""
     encoded: bool
     """Whether decoded values may be larger than the uncompressed bytes: they are in a dictionary, or become JSON."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes whose numbers it has, if Hugging Face's `datasets` has written them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +63,7 @@ class FileColumns:
         chunks = footer.metadata.chunks[list(footer.groups)]
         starts = chunks[:, :, START]
         extents = zip(starts.min(axis=1).tolist(), (starts + chunks[:, :, STORED]).max(axis=1).tolist(), strict=True)
-        columns, left_out = {}, {}
+        columns, left_out, classes = {}, {}, class_names(footer.schema.metadata)
         sizes: list[NDArray[np.int64]] = []  # [groups, 2], of each column
         for field in footer.schema:
             name = field.name
@@ -72,7 +75,7 @@ class FileColumns:
                 left_out[name] = found
                 continue
             encoded = found.encoded or bool(here[:, :, DICTIONARY].any())
-            columns[name] = replace(found, nulls=nulls, encoded=encoded)
+            columns[name] = replace(found, nulls=nulls, encoded=encoded, classes=classes.get(name, ()))
             sizes.append(here[:, :, [STORED, UNCOMPRESSED]].sum(axis=1))
         if not columns:
             raise UsageError("no type of mdsx can hold any of its columns", file=footer.file, found=_reasons(left_out))
@@ -160,9 +163,15 @@ class Columns:
                 how = f"it is {found.arrow} here, but {known.arrow} in {self._files[name]}"
                 way = "declare a type that fits both (--column NAME=TYPE), or " if found.units == known.units else ""
                 raise _different(name, how, file.file, way)
-            if found.nulls and not known.nulls:
-                self._columns[name] = replace(known, nulls=True)
+            classes = known.classes if found.classes == known.classes else ()  # other names in another file
+            if (found.nulls and not known.nulls) or classes != known.classes:
+                self._columns[name] = replace(known, nulls=known.nulls or found.nulls, classes=classes)
         return replace(file, columns=self._seen.setdefault(tuple(file.columns.items()), file.columns))
+
+    @property
+    def classes(self) -> dict[str, list[str]]:
+        """Return the names of classes, by column, where all files agree about them."""
+        return {name: list(column.classes) for name, column in self._columns.items() if column.classes}
 
     @property
     def schema(self) -> Schema:
@@ -218,10 +227,34 @@ class Columns:
                 )
             )
         columns = [
-            IndexedColumn(name, str(self._type(name)), column.arrow, stored[name], heap[name])
+            IndexedColumn(name, str(self._type(name)), column.arrow, stored[name], heap[name], column.classes)
             for name, column in self._columns.items()
         ]
         return columns, groups
+
+
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """Return the names of classes by column, from the metadata that Hugging Face's `datasets` writes into a schema."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        found = {name: _inner(feature) for name, feature in features.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # none, or written by something else
+        return {}
+    return {
+        name: tuple(feature["names"])
+        for name, feature in found.items()
+        if isinstance(feature, dict)
+        and feature.get("_type") == "ClassLabel"
+        and isinstance(feature.get("names"), list)
+        and all(isinstance(each, str) for each in feature["names"])
+    }
+
+
+def _inner(feature: Any) -> Any:
+    """Return what a feature has, or what the lists in it have."""
+    if isinstance(feature, list):
+        return feature[0]
+    return feature.get("feature", feature) if isinstance(feature, dict) else feature
 
 
 def _different(name: str, how: str, file: str, way: str = "") -> UsageError:

@@ -117,9 +117,9 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
     @property
     def metadata(self) -> dict[str, Any]:
         names = [column.name for column in self._parsed.schema.columns]
-        return {
-            "parquet": {"files": len(self._parsed.names), "types": dict(zip(names, self._parsed.types, strict=True))}
-        }
+        parquet = {"files": len(self._parsed.names), "types": dict(zip(names, self._parsed.types, strict=True))}
+        classes = self._parsed.classes
+        return {"parquet": parquet, **({"class_names": classes} if classes else {})}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -37,13 +37,15 @@ _Heap = Annotated[int, msgspec.Meta(ge=0, le=MAX_HEAP)]
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
     """A column's name and type, the text of its Arrow type in the first file, and its bytes in all files: as they are
-    `stored`, and estimated in the `heap` of decoded shards (0 for a fixed-size type)."""
+    `stored`, and estimated in the `heap` of decoded shards (0 for a fixed-size type). `classes`: the names of classes
+    whose numbers it has; absent in the text without any."""
 
     name: str
     type: str
     arrow: str
     stored: int
     heap: int
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,10 @@ def build_text(columns: Sequence[IndexedColumn], files: Sequence[IndexedFile]) -
     members = {
         "format": "mdsx-parquet",
         "version": VERSION,
-        "columns": [{name: getattr(each, name) for name in each.__slots__} for each in columns],
+        "columns": [
+            {name: getattr(each, name) for name in each.__slots__ if name != "classes" or each.classes}
+            for each in columns
+        ],
         "samples": sum(group.rows for group in groups),
         "files": {
             "name": [file.name for file in files],
@@ -101,6 +106,7 @@ class _Column(msgspec.Struct):
     arrow: str
     stored: _Number
     heap: _Number
+    classes: list[str] = []
 
 
 class _Files(msgspec.Struct):
@@ -139,6 +145,8 @@ class Parsed:
     """For each column, as the following two: see `IndexedColumn`."""
     stored: tuple[int, ...]
     heap: tuple[int, ...]
+    classes: dict[str, list[str]]
+    """Column -> the names of its classes, where it has any."""
     names: tuple[str, ...]
     etags: tuple[str, ...]
     sizes: NDArray[np.int64]
@@ -204,6 +212,7 @@ class _Parser(FileIndexParser):
             types=tuple(column.arrow for column in root.columns),
             stored=tuple(column.stored for column in root.columns),
             heap=tuple(column.heap for column in root.columns),
+            classes={column.name: column.classes for column in root.columns if column.classes},
             names=tuple(files.name),
             etags=tuple(files.etag),
             sizes=sizes,

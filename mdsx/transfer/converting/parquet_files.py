@@ -53,6 +53,7 @@ class ParquetFiles(SampleSource):
         self._names = naming.names([*names, *columns.left_out], file=first.file)
         self._left_out = {name: why for name, why in columns.left_out.items() if name in self._names}
         self._names = {name: new for name, new in self._names.items() if name not in self._left_out}
+        self._classes = columns.classes
         self._types = {name: str(column.type) for name, column in zip(names, columns.schema.columns, strict=True)}
         self.settings = naming.settings
         if not self._names:
@@ -70,7 +71,8 @@ class ParquetFiles(SampleSource):
         fields = [self._schema.field(old).with_name(new) for old, new in self._names.items()]
         same = [*self._names.items()] == [(name, name) for name in self._schema.names]
         kept = pa.schema(fields, metadata=self._schema.metadata if same else None)  # it may describe all columns
-        return {KEPT_SCHEMA: schema_text(kept)}
+        classes = {new: self._classes[old] for old, new in self._names.items() if old in self._classes}
+        return {KEPT_SCHEMA: schema_text(kept), **({"class_names": classes} if classes else {})}
 
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]

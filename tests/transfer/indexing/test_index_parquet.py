@@ -245,3 +245,43 @@ def test_pyarrow_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(mdsx.UsageError, match=r"pip install 'mdsx\[parquet\]'"):
         mdsx.index_parquet(tmp_path)
+
+
+def test_the_names_of_classes_are_kept(tmp_path: Path) -> None:
+    """`datasets` stores a ClassLabel as int64, and its names in the schema."""
+    import datasets
+
+    def write(name: str, names: list[str]) -> None:
+        features = datasets.Features(
+            {
+                "kind": datasets.ClassLabel(names=names),
+                "tags": datasets.List(datasets.ClassLabel(names=["a", "b"])),
+                "n": datasets.Value("int64"),
+            }
+        )
+        made = datasets.Dataset.from_dict({"kind": [0, 1], "tags": [[1], []], "n": [5, 6]}, features=features)
+        (tmp_path / "pets").mkdir(exist_ok=True)
+        made.to_parquet(tmp_path / "pets" / name)
+
+    write("0.parquet", ["cat", "dog"])
+    mdsx.index_parquet(tmp_path / "pets")
+    pets = mdsx.Dataset(tmp_path / "pets")
+    assert pets.metadata["class_names"] == {"kind": ["cat", "dog"], "tags": ["a", "b"]}
+    fingerprint = pets.fingerprint
+    mdsx.convert("parquet", tmp_path / "pets", tmp_path / "copy", rename={"label": "kind"}, drop="tags")
+    assert mdsx.Dataset(tmp_path / "copy").metadata["class_names"] == {"label": ["cat", "dog"]}
+    write("1.parquet", ["cat", "owl"])
+    mdsx.index_parquet(tmp_path / "pets")
+    assert mdsx.Dataset(tmp_path / "pets").metadata["class_names"] == {"tags": ["a", "b"]}
+    assert fingerprint != mdsx.Dataset(tmp_path / "pets").fingerprint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b'{"info":{"features":[]}}', b'{"info":{"features":{"n":{"_type":"ClassLabel","names":3}}}}'],
+)
+def test_strange_metadata_of_others_gives_no_names(tmp_path: Path, text: bytes) -> None:
+    table = pa.table({"n": pa.array([1, 2])}).replace_schema_metadata({b"huggingface": text})
+    pq.write_table(table, tmp_path / "a.parquet")
+    mdsx.index_parquet(tmp_path)
+    assert "class_names" not in mdsx.Dataset(tmp_path).metadata
