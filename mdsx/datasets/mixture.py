@@ -188,23 +188,27 @@ class Mixture:
         return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
     def _weights(
-        self, proportions: Sequence[Weight] | Mapping[str, Weight], place: str | None = None
+        self,
+        proportions: Sequence[Weight] | Mapping[str, Weight],
+        place: str | None = None,
+        now: Sequence[Weight] | None = None,
     ) -> tuple[Weight, ...]:
-        """Return proportions in the order of the components.
+        """Return proportions in the order of the components; `now`: those that a mapping need not have.
 
         Raise UsageError, with `place`, if one is missing, unknown or invalid.
         """
         if not self.weighted:
             raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         if isinstance(proportions, Mapping):
-            if set(proportions) != set(self.names):
+            known = {} if now is None else dict(zip(self.names, now, strict=True))
+            if not proportions or {*known, *proportions} != set(self.names):
                 raise UsageError(
                     "proportions need a number for each component",
                     place=place,
                     found=dict(proportions),
                     expected=", ".join(self.names),
                 )
-            proportions = [proportions[name] for name in self.names]
+            proportions = [proportions.get(name, known.get(name, 0)) for name in self.names]
         return self._checked(proportions)
 
     def _with_cache(self, cache: Cache) -> Mixture:
@@ -406,9 +410,12 @@ def _count(value: object, name: str, least: int) -> int:
 # --- for the other packages of mdsx
 
 
-def weights_of(mixture: Mixture, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
-    """Return a weight for each component. Raise UsageError for proportions that do not fit the mixture."""
-    return mixture._weights(proportions)
+def weights_of(
+    mixture: Mixture, proportions: Sequence[Weight] | Mapping[str, Weight], now: Sequence[Weight] | None = None
+) -> tuple[Weight, ...]:
+    """Return a weight for each component; `now`: those in force. Raise UsageError for proportions that do not fit the
+    mixture."""
+    return mixture._weights(proportions, now=now)
 
 
 def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:

@@ -14,9 +14,11 @@ from typing import Any
 from weakref import ref
 
 from mdsx.base.process import Owner
+from mdsx.datasets import Mixture
 from mdsx.errors import UsageError
 from mdsx.loader.agreement import agreed, asked, compare, digest
 from mdsx.loader.ahead import Ahead
+from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
 from mdsx.loader.reading import Reading
 from mdsx.loader.stats import Stats, stats_of
@@ -47,6 +49,7 @@ class BatchLoader:
         self._reading, self._run = reading, run
         self._ahead, self._finish, self._progress = ahead, finish, progress
         self._meter = Meter()
+        self._components = _components_of(reading)
         self._order_hash, self._compared, self._loads = "", False, 0
         self._checked_tail = False
         self._current: ref[Iteration] | None = None  # weak: an iteration ends when its user drops it
@@ -64,6 +67,7 @@ class BatchLoader:
             "_ahead": copy(self._ahead),
             "_current": None,
             "_meter": Meter(),
+            "_components": _components_of(self._reading),
             "_compared": False,
         }
 
@@ -103,7 +107,7 @@ class BatchLoader:
 
         Any thread may call it at any time, also while `next()` waits. A copy of a loader counts from 0.
         """
-        return stats_of(self._meter, self._ahead.totals, self._order_hash)
+        return stats_of(self._meter, self._ahead.totals, self._order_hash, self._components)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass `epoch` from its start; an iteration under way ends.
@@ -148,7 +152,8 @@ class BatchLoader:
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the next batch on.
 
-        Give a list in the order of the components, or a mapping from their names. Each component continues where it is.
+        Give a list in the order of the components, or a mapping from their names. A mapping may have only those that
+        change: the others keep the numbers that they have now. Each component continues where it is.
         The proportions hold up to the next entry of the mixture's schedule, if there is one. A mixture in runs (`run=`)
         changes with its next run; with `batching`, a mixture changes at the end of the window (see docs/batches.md).
         Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
@@ -219,3 +224,8 @@ class BatchLoader:
             samples = self._reading.course.epoch_samples
             self._reading.check_empty(Tick((coming.epoch + 1) * samples - size))
             self._checked_tail = True
+
+
+def _components_of(reading: Reading) -> ComponentCounts | None:
+    dataset = reading.spec.dataset
+    return ComponentCounts(dataset.names) if isinstance(dataset, Mixture) else None

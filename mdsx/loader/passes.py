@@ -15,6 +15,7 @@ from mdsx.base.progress import StatusLine
 from mdsx.errors import CorruptError
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.assembly import PartialBatch, failed_in_collate, failed_in_transform
+from mdsx.loader.components import ComponentCounts
 from mdsx.loader.reading import Reading
 from mdsx.loader.stats import Stats
 from mdsx.stream import Cursor, Iteration, Meter, Run, Steps, Task, check_skipped, failed_in_planning, first_task
@@ -34,6 +35,7 @@ class Host(Protocol):
     _meter: Meter
     _finish: Callable[[Any], Any] | None
     _progress: bool
+    _components: ComponentCounts | None
 
     def stats(self) -> Stats: ...
     def _replace_pass(self, iteration: Iteration, made: Pass) -> None: ...
@@ -66,6 +68,7 @@ class Pass:
     def _handed_out(self, made: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
         """Yield tasks and their batches as they are handed out; count them, and log the samples left out of them."""
         loader, steps, rank = self._loader, self.steps, self.part[0]
+        components = loader._components
         meter, finish, most = loader._meter, loader._finish, loader._reading.spec.max_skipped
         for task, batch in made:
             share = steps.share(task, rank)
@@ -78,6 +81,8 @@ class Pass:
                 meter.skipped += len(skipped)
             meter.samples += share - len(skipped)
             meter.batches += 1
+            if components is not None:
+                components.add(loader._reading, steps, rank, task, share)
             yield task, batch if finish is None else finish(batch)
 
     def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:

@@ -140,7 +140,8 @@ class Reading:
         if not isinstance(mixture, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(mixture).__name__)
         reached = self.reached(cursor)
-        return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions)))
+        now = next((weights for start, weights in reversed(self.phases) if start <= reached), None)
+        return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions, now)))
 
     def reached(self, cursor: Cursor) -> Tick:
         """Return the first tick whose order may still change in a run that is at `cursor`."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from mdsx.base.process import Counter
 from mdsx.base.sizes import format_size
+from mdsx.loader.components import ComponentCounts
 from mdsx.stream import Meter
 
+_SHOWN = 8  # components
 _LATEST = {"sample_bytes", "in_flight", "order_hash"}  # no totals: a difference has the later value
 
 
@@ -44,6 +46,8 @@ class Stats:
         order_hash: A hash of all that decides which samples come in which step: the dataset's fingerprint, seed, order,
             lengths and window of groups, batch size and world size. It must be equal on all ranks. Empty before the
             first batch.
+        components: Of a mixture, the samples of each component in the batches handed out, by name. They include
+            skipped ones.
     """
 
     seconds: float
@@ -61,6 +65,7 @@ class Stats:
     retries: int
     evictions: int
     order_hash: str = field(default="", kw_only=True)
+    components: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
     @property
     def samples_per_second(self) -> float:
@@ -90,11 +95,15 @@ class Stats:
 
     def __sub__(self, earlier: Stats) -> Stats:
         """Return what happened since `earlier`. `sample_bytes`, `in_flight` and `order_hash` stay."""
+        before = earlier.components
+        components = {name: count - before.get(name, 0) for name, count in self.components.items()}
         return Stats(
+            components=components,
             **{
                 name: getattr(self, name) if name in _LATEST else getattr(self, name) - getattr(earlier, name)
                 for name in (field.name for field in fields(self))
-            }
+                if name != "components"
+            },
         )
 
     def __str__(self) -> str:
@@ -116,13 +125,15 @@ class Stats:
         ):
             if number:
                 parts.append(f"{number:,} {name}")
+        total = sum(self.components.values())
+        parts += [f"{name} {count / total:.0%}" for name, count in self.components.items() if total][:_SHOWN]
         return ", ".join(parts)
 
     def _per_second(self, total: float) -> float:
         return total / self.seconds if self.seconds > 0 else 0.0
 
 
-def stats_of(meter: Meter, workers: Sequence[int], order_hash: str) -> Stats:
+def stats_of(meter: Meter, workers: Sequence[int], order_hash: str, components: ComponentCounts | None = None) -> Stats:
     """Return the statistics of a loader. `workers`: the totals of its worker processes, one for each Counter."""
     totals = [sum(pair) for pair in zip(meter.counters.totals, workers, strict=True)]
     return Stats(
@@ -141,4 +152,5 @@ def stats_of(meter: Meter, workers: Sequence[int], order_hash: str) -> Stats:
         retries=totals[Counter.RETRIES],
         evictions=totals[Counter.EVICTIONS],
         order_hash=order_hash,
+        components={} if components is None else components.totals,
     )

@@ -243,6 +243,7 @@ class StreamingDataset(IterableDataset[Any]):
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the current position on.
 
+        A mapping may have only those that change: the others keep the numbers that they have now.
         This is a new phase, which the state holds; each component continues where it is. It holds up to the next entry
         of the mixture's schedule, if there is one. In a mixture in runs, it begins with the next run. Call it on every
         rank at the same position. For the dataset of a `StreamingDataLoader`, call the loader's `reweight`.

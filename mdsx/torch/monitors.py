@@ -29,6 +29,7 @@ class TensorBoardStats:
 
     It writes samples and bytes per second, the part of the time in which the training waited for data, bytes downloaded
     per second and the hit rate of the cache; and the numbers of retries, evictions and skipped samples since the start.
+    Of a mixture, it also writes the share of each component in the samples, `component/<name>`.
 
     Args:
         loader: The loader.
@@ -63,6 +64,9 @@ class TensorBoardStats:
             "evictions": now.evictions,
             "skipped_samples": now.skipped,
         }
+        handed_out = sum(recent.components.values())
+        for name, count in recent.components.items():
+            values[f"component/{name}"] = count / handed_out if handed_out else None
         for name, value in values.items():
             if value is not None:
                 self._writer.add_scalar(self._prefix + name, value, step)
@@ -93,8 +97,9 @@ class PrometheusStats:
         start_http_server(9100 + local_rank)
 
     It needs `pip install 'mdsx[prometheus]'`. Each metric (`mdsx_samples_total`, `mdsx_wait_seconds_total`,
-    `mdsx_reads_in_flight`, ...) has the labels `loader`, the name given here, and `rank`. The part of the time in
-    which training waits is `rate(mdsx_wait_seconds_total[5m])`.
+    `mdsx_reads_in_flight`, ...) has the labels `loader`, the name given here, and `rank`; that of a mixture's
+    components, `mdsx_component_samples_total`, also `component`. The part of the time in which training waits is
+    `rate(mdsx_wait_seconds_total[5m])`.
 
     Args:
         loaders: The loaders, by name.
@@ -124,3 +129,12 @@ class PrometheusStats:
         for values, stats in found:
             gauge.add_metric(values, stats.in_flight)
         yield gauge
+        of_components = CounterMetricFamily(
+            "mdsx_component_samples",
+            "Samples handed out of each component of a mixture.",
+            labels=[*labels, "component"],
+        )
+        for values, stats in found:
+            for name, count in stats.components.items():
+                of_components.add_metric([*values, name], count)
+        yield of_components

@@ -181,3 +181,62 @@ def test_only_mixtures_with_proportions_can_be_reweighted(urls: dict[str, str]) 
         loaders(mixed(list(urls.values())), 1, 5)[0].reweight([1, 1, 1])
     with pytest.raises(mdsx.UsageError, match="shuffled"):
         StreamingDataset(weighted(urls), shuffle=False)
+
+
+def counted(batches: Any) -> dict[str, int]:
+    """Return how many samples of each component the batches have, from the column that says so."""
+    found: Counter[int] = Counter()
+    for batch in batches:
+        rows = batch["from"] if isinstance(batch["from"], list) else [batch["from"]]
+        found.update(number for row in rows for number in (row if isinstance(row, list) else row.tolist()))
+    return {name: found[number] for number, name in enumerate(SIZES)}
+
+
+@pytest.mark.parametrize("way", ["plain", "once", "workers", "packed", "bounded", "numpy", "ranks"])
+def test_statistics_count_the_samples_of_each_component(urls: dict[str, str], way: str) -> None:
+    mixture = mixed(urls) if way == "once" else weighted(urls)
+    data = StreamingDataset(mixture, seed=5, rank=int(way == "ranks"), world_size=1 + (way == "ranks"))
+    options: dict[str, Any] = {"batch_size": 50, "num_workers": 2 * (way == "workers"), "drop_last": False}
+    if way in ("packed", "bounded"):
+        kind = mdsx.Pack if way == "packed" else mdsx.MaxTokens
+        options |= {"batching": kind(200, length="text"), "batch_size": 4 if way == "packed" else None}
+    loader: Any = mdsx.Loader(mixture, 50, seed=5) if way == "numpy" else StreamingDataLoader(data, **options)
+    assert loader.stats().components == {"wiki": 0, "web": 0, "code": 0}
+    batches = iter(loader)
+    first = list(itertools.islice(batches, 7))
+    assert loader.stats().components == counted(first)  # not those that are prepared ahead
+    before = loader.stats()
+    rest = list(batches)
+    assert (loader.stats() - before).components == counted(rest)
+    assert loader.stats().components == counted(first + rest)
+    assert sum(loader.stats().components.values()) == loader.stats().samples
+    shares = ", ".join(f"{name} {count / loader.stats().samples:.0%}" for name, count in counted(first + rest).items())
+    assert str(loader.stats()).endswith(shares)
+
+
+def test_statistics_of_components_follow_a_change_of_proportions(urls: dict[str, str]) -> None:
+    (loader,) = loaders(weighted(urls), 1, 50)
+    iterator = iter(loader)
+    first = list(itertools.islice(iterator, 4))
+    loader.reweight({"code": 5})
+    rest = list(itertools.islice(iterator, 5))
+    assert loader.stats().components == counted(first + rest)
+    assert StreamingDataLoader(StreamingDataset(urls["wiki"]), 5).stats().components == {}
+
+
+def test_proportions_that_are_not_named_stay(urls: dict[str, str]) -> None:
+    (one,), (other,) = loaders(weighted(urls), 1, 50), loaders(weighted(urls), 1, 50)
+    for changes, whole in (({"code": 0.5}, [0.5, 0.4, 0.5]), ({"web": 0, "wiki": 1}, [1, 0, 0.5])):
+        global_batches([one], 4)
+        global_batches([other], 4)
+        one.resume()
+        other.resume()
+        one.reweight(changes)
+        other.reweight(whole)
+        assert one.state_dict() == other.state_dict()
+    with pytest.raises(mdsx.UsageError, match="proportions need a number for each component"):
+        one.reweight({"books": 1})
+    with pytest.raises(mdsx.UsageError, match="proportions need a number for each component"):
+        one.reweight({})
+    with pytest.raises(mdsx.UsageError, match="a component needs a proportion above 0"):
+        one.reweight({"wiki": 0, "code": 0})

@@ -118,3 +118,20 @@ def test_only_rank_0_shows_progress(local_url: str) -> None:
         for _ in StreamingDataLoader(data, BATCH, progress=True):
             pass
     assert not sent
+
+
+def test_monitors_show_the_components_of_a_mixture(local_url: str, tmp_path: Path) -> None:
+    mixture = mdsx.Mixture({"a": (local_url, 0.75), "b": (local_url, 0.25)})
+    batches = StreamingDataLoader(StreamingDataset(mixture), BATCH)
+    registry = CollectorRegistry()
+    registry.register(PrometheusStats(train=batches))
+    with SummaryWriter(str(tmp_path)) as writer:
+        log = TensorBoardStats(batches, writer, every=60)
+        for step, _ in enumerate(batches):
+            log(step)
+    values = {value.tag: value.simple_value for event in events(tmp_path) for value in event.summary.value}
+    assert values["data/component/a"] == pytest.approx(0.75, abs=0.01)
+    assert values["data/component/b"] == pytest.approx(0.25, abs=0.01)
+    for name, count in batches.stats().components.items():
+        labels = {"loader": "train", "rank": "0", "component": name}
+        assert registry.get_sample_value("mdsx_component_samples_total", labels) == count > 0
