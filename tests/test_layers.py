@@ -175,8 +175,8 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
 
 
 ABOUT_THE_WHOLE = {
-    "consumer", "examples", "exports", "fuzz", "guides", "layers", "public_page", "readme", "workflows", "security",
-    "tools", "walks",
+    "consumer", "examples", "exports", "fuzz", "guides", "layers", "mistakes", "public_page", "readme", "security",
+    "tools", "walks", "workflows",
 }  # fmt: skip
 """Tests that belong to no single package."""
 

@@ -201,6 +201,9 @@ class Mixture:
             raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         if isinstance(proportions, Mapping):
             known = {} if now is None else dict(zip(self.names, now, strict=True))
+            if unknown := [name for name in proportions if name not in self.names]:
+                there = ", ".join(self.names)
+                raise UsageError("there is no such component", place=place, found=shown(unknown[0]), expected=there)
             if not proportions or {*known, *proportions} != set(self.names):
                 raise UsageError(
                     "proportions need a number for each component",

@@ -145,9 +145,15 @@ class _Parser:
         )
 
     def _error(
-        self, message: str, place: str | None = None, *, found: object = None, expected: object = None
+        self,
+        message: str,
+        place: str | None = None,
+        *,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
     ) -> CorruptError:
-        return CorruptError(message, file=self._file, place=place, found=found, expected=expected)
+        return CorruptError(message, file=self._file, place=place, found=found, expected=expected, hint=hint)
 
     def _check_bytes(self, data: bytes) -> None:
         """Check the beginning, the end and the checksum."""
@@ -168,7 +174,8 @@ class _Parser:
             )
             raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
         if computed != stored:
-            raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
+            hint = "copy it from where the dataset is whole; an index cannot be edited by hand"
+            raise self._error("the index is damaged", "checksum", found=computed, expected=stored, hint=hint)
 
     def _check_requires(self, features: list[str]) -> None:
         """Raise UnsupportedError for a feature that the index requires: this version knows none."""
@@ -311,7 +318,8 @@ class MdsxFormat:
     name = Index.format
     index_key = INDEX
     files: ClassVar[dict[str, str]] = {
-        r"mdsx(?:\.\w+)?": "if their writer died, finish it with resume=True, or see `mdsx repair {url}`"
+        r"mdsx(?:\.\w+)?": "the index is written last: if their writer died, finish it with resume=True, or see "
+        "`mdsx repair {url}`"
     }
 
     def recognizes(self, data: bytes) -> bool:

@@ -28,6 +28,9 @@ class ComponentCounts:
         self._samples = 0
         self._of: tuple[Reading, Steps, int] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return ComponentCounts, (self.names,)  # a copy counts from 0
+
     def add(self, reading: Reading, steps: Steps, rank: int, task: Task, samples: int) -> None:
         """Count the `samples` of a rank's batch."""
         of = self._of

@@ -58,7 +58,8 @@ class Identity:
 def map_in_place(path: Path) -> mmap.mmap:
     """Map a shard of a local dataset. Raise MissingError, or CorruptError if it is empty."""
     if not os.path.lexists(path):
-        raise MissingError("the index names this shard, which was not found", file=str(path))
+        hint = "copy it from where the dataset is whole; `mdsx verify` lists all that is missing or damaged"
+        raise MissingError("the index names this shard, which was not found", file=str(path), hint=hint)
     try:
         return map_whole(path)
     except ValueError as error:  # an empty file cannot be mapped

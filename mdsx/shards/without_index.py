@@ -37,6 +37,10 @@ def advice(storage: Storage, formats: Sequence[StoredFormat]) -> str:
                 return f"here are parts of a dataset: join them with `mdsx merge {url}`"
             return f"give the URL of one dataset: {url}/{below}"
     known = _CONVERTED | {end: hint for form in formats for end, hint in form.files.items()}
+    if storage.path("x") is not None and "$" in url:
+        return "variables are not expanded in a path: give os.path.expandvars(path)"
+    if any(name.startswith(filenames.WRITER_FOLDER) for name in names) and not any(map(filenames.is_shard, names)):
+        return "a writer has begun here: the dataset has an index when its `with` block ends, or after resume=True"
     return _files(url, names, known) or "check the URL; a dataset that is still being written has no index yet"
 
 

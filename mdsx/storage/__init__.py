@@ -50,6 +50,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ONE_SLASH = re.compile(r"(\w+):/(?!/)")
 
 
+_PAGES = re.compile(
+    r"(?P<aws>(?:[\w-]+\.)*console\.aws\.amazon\.com)|(?P<google>console\.cloud\.google\.com)"
+    r"|(?P<azure>portal\.azure\.com)|(?P<hub>huggingface\.co/datasets/(?![^?#]*/resolve/))"
+)
+_PAGE_HINTS = {
+    "aws": "write s3://bucket/prefix",
+    "google": "write gs://bucket/prefix",
+    "azure": "write az://container@ACCOUNT.blob.core.windows.net/prefix",
+    "hub": "write hf://datasets/owner/name",
+}
+
+
 def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
     """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`. Access nothing yet.
 
@@ -89,6 +101,9 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
             raise UsageError("file:// has no path", found=text, hint="write file:///path")
         parsed(BaseOptions, options, text)
         return LocalStorage("/" + unquote(path))  # "?" and "#" are part of the name
+    if scheme in ("http", "https") and (page := _PAGES.match(rest)):
+        hint = next(hint for name, hint in _PAGE_HINTS.items() if page[name])
+        raise UsageError("this is a page for people, not a storage", found=shown(text.partition("?")[0]), hint=hint)
     if scheme not in SCHEMES:
         raise UsageError(f"there is no storage for {scheme[:30]}://", expected=_KNOWN)
     module, name = SCHEMES[scheme]

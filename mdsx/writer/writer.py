@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from mdsx.base.mosaicml import WRITER, explain
 from mdsx.base.process import Owner
@@ -206,6 +206,14 @@ class Writer:
             self._uploads.close()
             if self._overwriting is not None:
                 self._overwriting.abort()  # unless it is complete
+
+    if not TYPE_CHECKING:  # type checkers say that there is no such method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = (
+                ": the end of `with mdsx.Writer(...) as out:` writes the index" if name in ("close", "finish") else ""
+            )
+            raise AttributeError(f"'Writer' object has no attribute {name!r}{hint}")
 
     def _refuse(self) -> NoReturn:
         if not self._entered or self._left:

@@ -41,8 +41,9 @@ _ALLOWED = {
     ("__init__.py", "globals"),
     ("transfer/converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
     ("foreign/mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
-    ("base/process/limits.py", "ctypes"),  # limits the arenas of the C library
-    ("base/system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
+    ("base/system.py", "ctypes"),  # maps a file over its own memory, and limits the arenas of the C library
+    ("quickstart/lives.py", "subprocess"),  # the training, which is killed
+    ("quickstart/program.py", "np.load"),  # its own checkpoint, without pickles
     ("cli/app.py", "importlib.import_module"),  # the modules of `mdsx/cli`
     ("transfer/converting/conversion.py", "importlib.import_module"),  # the converter of a kind, from a table
     ("storage/__init__.py", "importlib.import_module"),  # the storage of a scheme, from a table

@@ -234,7 +234,7 @@ def test_proportions_that_are_not_named_stay(urls: dict[str, str]) -> None:
         one.reweight(changes)
         other.reweight(whole)
         assert one.state_dict() == other.state_dict()
-    with pytest.raises(mdsx.UsageError, match="proportions need a number for each component"):
+    with pytest.raises(mdsx.UsageError, match=r"no such component \(expected wiki, web, code, found 'books'\)"):
         one.reweight({"books": 1})
     with pytest.raises(mdsx.UsageError, match="proportions need a number for each component"):
         one.reweight({})

@@ -16,7 +16,10 @@ def _encode(value: object) -> bytes:
     try:
         view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # checked by trying
     except (TypeError, ValueError):  # a dtype without a buffer format, or released memory
-        raise Refused("bytes", describe(value)) from None
+        hint = (
+            "encode it: text.encode(), or the bytes of a file; of a PIL image, what image.save(buffer, format) writes"
+        )
+        raise Refused("bytes", describe(value), hint=hint) from None
     if view.format not in ("B", "c") or view.ndim != 1:
         raise Refused("bytes, or a one-dimensional uint8 array", describe(value))
     return view.tobytes()
