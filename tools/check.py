@@ -71,6 +71,7 @@ def steps_of(*, everything: bool = False, install_browser: bool = False) -> Step
         *STEPS,
         ("headless Chromium for tests of pages", ("tools.browser", *["--install"] * install_browser)),
         ("slow tests (pytest -m slow)", (*_TESTS, "-m", "slow")),
+        ("packages (package --all)", ("tools", "package", "--all")),
         ("tests with engines (pytest -m engines)", ("pytest", "-m", "engines", "--durations=20")),
     )
 

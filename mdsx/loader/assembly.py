@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mdsx.datasets import Sample
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.format import BOOL, INT64, ColumnType, Schema
 from mdsx.loader.collation import Listed, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
@@ -239,6 +239,9 @@ def _again(value: Any) -> Any:
 
 def _from_samples(backend: ArrayBackend, batch: Batch, samples: list[Any], collate: Collate | None, fill: int) -> Any:
     """Return a batch of `samples`, made from those of `batch`."""
+    if collate is None and samples and all(sample is None for sample in samples):
+        hint = "does it lack a return? to leave out a sample, let it raise with on_error='skip', or give a collate_fn"
+        raise UsageError("transform returned None", hint=hint)
     filled = _filled(samples, fill - len(samples))
     made = _collated(batch, filled, collate or backend.collate, empty=batch.stand_in and not fill)
     return _masked(backend, made, batch, len(samples), fill)

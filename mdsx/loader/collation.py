@@ -41,11 +41,6 @@ def join_samples(
     Raises:
         UsageError: The samples have different keys.
     """
-    if any(sample is None for sample in samples):
-        hint = (
-            "does it lack a return? for samples to leave out, let it raise, with on_error='skip', or give a collate_fn"
-        )
-        raise UsageError("transform returned None", hint=hint)
     mappings = [sample for sample in samples if isinstance(sample, Mapping)]
     other = next((sample for sample in mappings if set(sample) != set(mappings[0])), None)
     if other is not None:

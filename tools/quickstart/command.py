@@ -39,16 +39,27 @@ _FOREIGN = {"site-packages", "dist-packages", "__pycache__"}
 _SHARD_SIZE = "256KiB"
 _CACHE_PART = 3  # the cache may hold a third of the dataset
 _BLOCK_SHARDS = 8
+_LEADING = """\
+Documents become a dataset in object storage, a training reads it, dies, and resumes on other ranks.
+At the end, what was read is compared with what the order predicts: a function of the seed alone.
+"""
+_NEXT = """
+What next?
+  the same in your own program     README.md, "Write a dataset" and "Train, and resume"
+  your tars, Parquet or MDS files  docs/converting.md, docs/tars.md, docs/parquet.md, docs/mds.md
+  your trainer                     docs/loaders.md, and complete programs in examples/
+  another cloud                    python3 -m tools quickstart --storage gs"""
 _DONE_AGAIN = 2  # steps between the last checkpoint and the kill
 
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if a promise was broken. Everything it started has ended then."""
     console = Console()
+    console.print(_LEADING)
     try:
         with ExitStack() as stack:
             work = Path(stack.enter_context(TemporaryDirectory(prefix="mdsx-")))
-            with console.step("1. Pack documents into WebDataset tars") as step:
+            with console.step("1. Pack documents into WebDataset tars, as you may have them") as step:
                 tars, number, text = pack(work, given.documents)
                 step.result = f"{number:,} source files of Python's library, {format_size(text)} of text"
             url, local, link = _convert(console, stack, given.storage, tars, work)
@@ -60,7 +71,9 @@ def run(given: argparse.Namespace) -> int:
             steps = index.samples // (first.ranks * first.batch_size)
             kill_at = steps // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
+            console.print("   Each rank reads its part of every global batch through a cache of a third of the data.")
             _train(console, first, "3. Train", kill_at)
+            console.print("   A checkpoint has loader.state_dict(): it fits any number of ranks, workers and batch size.")
             _train(console, second, "   Resume")
             found = _compare(console, (first, second), local)
             received = link.counts().received
@@ -79,6 +92,7 @@ def run(given: argparse.Namespace) -> int:
         console.print(f"   {name:<11}{result}")
     good = found.exact and watch.highest <= limit
     console.print("Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.")
+    console.print(_NEXT)
     return int(not good)
 
 
@@ -116,14 +130,14 @@ def _documents() -> Iterator[tuple[str, bytes]]:
 def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: Path) -> tuple[str, mdsx.Dataset, Link]:
     """Return the converted dataset's URL, a local copy of it, and the link through which it will be read."""
     kind = _SERVERS[storage]
-    with console.step(f"2. Start a local server of {storage}://") as step:
+    with console.step(f"2. Start a local server of {storage}://, in place of your bucket") as step:
         server = stack.enter_context(kind(work / "server"))
         url = f"{server.make_bucket('quickstart')}/stdlib"
         step.result = server.endpoint
     os.environ.update(server.env())
     command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--num-workers", "2"]
     console.print(f"   $ {' '.join(command)}")
-    if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
+    if console.run("   Convert the tars onto it: shards first, the index last", [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
     stored, copy = open_storage(url), open_storage(work / "copy")
     for entry in stored.list():
