@@ -73,7 +73,7 @@ def run(given: argparse.Namespace) -> int:
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
             console.print("   Each rank reads its part of every global batch through a cache of a third of the data.")
             _train(console, first, "3. Train", kill_at)
-            console.print("   A checkpoint has loader.state_dict(): it fits any number of ranks, workers and batch size.")
+            console.print("   A checkpoint has loader.state_dict(), which fits any ranks, workers and batch size.")
             _train(console, second, "   Resume")
             found = _compare(console, (first, second), local)
             received = link.counts().received
@@ -137,7 +137,8 @@ def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: 
     os.environ.update(server.env())
     command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--num-workers", "2"]
     console.print(f"   $ {' '.join(command)}")
-    if console.run("   Convert the tars onto it: shards first, the index last", [sys.executable, "-m", *command], directory=ROOT):
+    title = "   Convert the tars onto it: shards first, the index last"
+    if console.run(title, [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
     stored, copy = open_storage(url), open_storage(work / "copy")
     for entry in stored.list():
