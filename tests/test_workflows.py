@@ -55,5 +55,7 @@ def test_the_organisation_is_stated_once() -> None:
     folders = (".github", "docs", "mdsx", "tools", "examples")
     files = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*.*"))]
     texts = [path for path in files if path.suffix in (".md", ".py", ".toml", ".yml", ".cff", ".txt", ".html", ".js")]
+    if (ROOT / "PKG-INFO").exists():  # the README of a source distribution has the links of PyPI's page
+        texts.remove(ROOT / "README.md")
     naming = [path for path in texts if f"{url[1]}/" in path.read_text(encoding="utf-8")]
     assert naming == [ROOT / "pyproject.toml"]

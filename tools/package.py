@@ -71,10 +71,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def build(work: Path) -> tuple[Path, Path]:
-    """Build both from the tracked files. The README's links then lead to the repository: it is PyPI's page, too."""
+    """Build both from the project's files. The README's links then lead to the repository: it is PyPI's page, too."""
     staged = work / "staged"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, listed.split("\0")):
+    for name in _files():
         (staged / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, staged / name)
     readme = staged / "README.md"
@@ -85,6 +84,15 @@ def build(work: Path) -> tuple[Path, Path]:
     _run([sys.executable, "-c", backend, "wheel", str(work)], unpacked(sdist, work / "for-wheel"))
     (wheel,) = work.glob("*.whl")
     return sdist, wheel
+
+
+def _files() -> list[str]:
+    """Return the tracked files; outside of git, as in a source distribution, those that it lists."""
+    sources = ROOT / "mdsx.egg-info" / "SOURCES.txt"
+    if not (ROOT / ".git").exists() and sources.exists():
+        return [name for name in sources.read_text(encoding="utf-8").splitlines() if (ROOT / name).is_file()]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.split("\0") if name]
 
 
 def absolute_links(text: str) -> str:
@@ -190,6 +198,7 @@ def find_python(version: str) -> str | None:
 def _run(command: Sequence[str], directory: Path, timeout: float = 900) -> str:
     """Return the output of a command. Raise Failed with it if the command fails."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    kept["MDSX_CACHE"] = str(directory / "cache")  # a stranger's is empty
     done = subprocess.run(
         command,
         cwd=directory,

@@ -160,7 +160,8 @@ class _Parser:
         start = _START.match(data)
         if start is None:
             found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
-            raise self._error("this is no mdsx index", "its first bytes", found=found, expected=expected)
+            hint = "a web page has answered: check the URL" if data.lstrip()[:1] == b"<" else None
+            raise self._error("this is no mdsx index", "its first bytes", found=found, expected=expected, hint=hint)
         if start[1] == b"0":
             raise self._error("there is no such version", "version", found=0, expected=1)
         if start[1] != VERSION:

@@ -53,6 +53,12 @@ def test_a_trailing_slash_changes_nothing(url: str) -> None:
     assert mdsx.Dataset(f"{url}/").fingerprint == mdsx.Dataset(url).fingerprint
 
 
+def test_a_page_in_place_of_an_index(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text("<html>Sign in</html>")
+    with pytest.raises(mdsx.CorruptError, match=r"this is no mdsx index .*a web page has answered: check the URL"):
+        mdsx.Dataset(tmp_path)
+
+
 def test_a_list_of_urls(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match=r"several datasets are read as one by mdsx\.Mixture"):
         StreamingDataset([url, url])  # type: ignore[arg-type]

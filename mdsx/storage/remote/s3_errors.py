@@ -63,6 +63,8 @@ def translated(error: Exception, file: str) -> Exception:
     broken = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError)
     if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
         hint = "check AWS_ENDPOINT_URL; the option connect_timeout retries a first contact for longer"
+        if "amazonaws.com" in str(error):
+            hint = f"check the network, and AWS_REGION: the region of the bucket; or {hint}"
         if isinstance(error, boto.ProxyConnectionError):
             hint = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without it"
         return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
