@@ -67,19 +67,20 @@ class Reading:
             seeds = spec.random_transform is not None
             info = SampleInfo(view, course.epoch_samples, int(spec.seed), column=spec.info_column, seeds=seeds)
         batcher = spec.batching.batcher(view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle))
-        packing = None
+        packing, transform = None, spec.transform or spec.random_transform
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
+            schema = None if transform else view.schema
+            packing = spec.batching.packing(schema, view.packed_schema, spec.info_column)
         if (
             spec.uneven == "repeat"
-            and not (spec.transform or spec.random_transform or spec.collate_fn)
+            and not (transform or spec.collate_fn)
             and any(column.name == VALID for column in view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         maker = BatchMaker(
             spec.backend,
             view.schema,
-            spec.transform or spec.random_transform,
+            transform,
             spec.collate_fn,
             spec.uneven,
             spec.on_error,

@@ -39,8 +39,9 @@ class Batching(Protocol):
         """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
         ...
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
-        """Return what packs or pads values; None if batches are columns of samples. `stored`: `View.packed_schema`."""
+    def packing(self, schema: Schema | None, stored: Schema, info: str | None) -> Packing | None:
+        """Return what packs or pads values; None if batches are columns of samples. `schema`: None if a transform makes
+        the columns. `stored`: `View.packed_schema`."""
         ...
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:

@@ -111,7 +111,7 @@ class MaxTokens:
     def grouped(self) -> bool:
         return True
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
+    def packing(self, schema: Schema | None, stored: Schema, info: str | None) -> Packing:
         return Packing(schema, self, stored=stored, info=info)
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:

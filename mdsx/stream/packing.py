@@ -24,13 +24,15 @@ from mdsx.stream.steps import RankGroups
 from mdsx.stream.value_lengths import check_lengths, check_own_lengths
 
 _IDS = 8  # bytes of a value's segment id and position id
+_UNKNOWN = 16  # bytes of a value in the columns that a transform makes, about
 
 PlaceOf = Callable[[int], str]
 """The name, for messages, of one of the given samples, by its number among them."""
 
 
 class Packing:
-    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader.
+    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader. Without a schema, a
+    transform makes the columns: then `packed_samples` makes the batches, and checks what the layout says of columns.
 
     In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their
     types. Other columns are as `View.gather` yields them, or with a nested layout, one list of values per row.
@@ -45,28 +47,25 @@ class Packing:
     """The type of each packed column in a batch."""
 
     def __init__(
-        self, schema: Schema, layout: Layout, *, stored: Schema | None = None, info: str | None = None
+        self, schema: Schema | None, layout: Layout, *, stored: Schema | None = None, info: str | None = None
     ) -> None:
         """`stored`: the types of the columns that are given, if they differ (see `View.packed_schema`). `info`: the
         column that says where each sample is from (see sample_info.py)."""
-        self.kinds = {column.name: column.type for column in schema.columns}
-        self._stored = {column.name: column.type for column in (stored or schema).columns}
-        self._hows = hows_of(
-            {
-                name: (self._stored[name].base, kind.base) if _is_packed(kind, layout) else None
-                for name, kind in self.kinds.items()
-            },
-            layout,
-        )
-        self.types = _types(self._hows)
         self.layout, self._info = layout, info
+        self.kinds, self._stored = _kinds(schema), _kinds(stored or schema)
+        bases = {
+            name: (self._stored[name].base, kind.base) if _is_packed(kind, layout) else None
+            for name, kind in self.kinds.items()
+        }
+        self._hows = hows_of(bases, layout) if schema is not None else {}
+        self.types = _types(self._hows)
 
     @property
     def row_bytes(self) -> int | None:
         """Return the most bytes that a row takes, or a length-bounded batch. None if that is not known."""
         if self.layout.capacity is None or not self.layout.grouped:
             return None
-        return self.layout.capacity * (sum(kind.nbytes for kind in self.types.values()) + _IDS)
+        return self.layout.capacity * ((sum(kind.nbytes for kind in self.types.values()) or _UNKNOWN) + _IDS)
 
     def batches(
         self, columns: Columns, steps: Sequence[RankGroups], place_of: PlaceOf = "sample {}".format
@@ -155,6 +154,10 @@ def packed_samples(
         sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
     (batch,) = _batches(sources, hows, [groups], layout, place_of, transformed=True)
     return batch, _types(hows)
+
+
+def _kinds(schema: Schema | None) -> dict[str, ColumnType]:
+    return {} if schema is None else {column.name: column.type for column in schema.columns}
 
 
 def _is_packed(kind: ColumnType, layout: Layout) -> bool:

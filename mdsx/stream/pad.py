@@ -86,7 +86,7 @@ class Pad(Samples):
         refuse_repeat(uneven)
         return super().rows(batch_size, epoch_steps=epoch_steps, collate=collate, uneven=uneven)
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
+    def packing(self, schema: Schema | None, stored: Schema, info: str | None) -> Packing:
         return Packing(schema, self, stored=stored, info=info)
 
     def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:

@@ -34,11 +34,11 @@ class Samples:
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
         if epoch_steps is not None:
-            hint = "for batches of samples, give the dataset epoch_samples="
-            raise UsageError("epoch_steps needs batching=", hint=hint)
+            hint = "for batches of samples, padded or not, give the dataset epoch_samples="
+            raise UsageError("epoch_steps needs batching=mdsx.Pack(...) or mdsx.MaxTokens(...)", hint=hint)
         return given_rows(batch_size, "samples")
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
+    def packing(self, schema: Schema | None, stored: Schema, info: str | None) -> Packing | None:
         return None
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
@@ -112,7 +112,8 @@ class SampleSteps:
         return size if self.drop_last else (self.samples - cursor.position - 1) % size + 1
 
     def plan(self, epoch: int) -> PlannedEpoch:
-        raise UsageError("only a loader with batching= has a plan", hint="len(loader) is its number of batches")
+        message = "only a loader with batching=mdsx.Pack(...) or mdsx.MaxTokens(...) has a plan"
+        raise UsageError(message, hint="len(loader) is its number of batches")
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         epoch, end, size, first = cursor.epoch, cursor.position, self.global_batch_size, cursor.epoch * self.samples
