@@ -65,7 +65,8 @@ class Dataset:
             also types.
         fill: What comes in place of null in columns of numbers, and in arrays of them without a star:
             `{"score": math.nan}`. With the name of a mask, `{"score": (0, "has_score")}`, there is one more column, a
-            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays.
+            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays. A
+            mask is a column like any other, which can be chosen, filtered and split by.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...

@@ -13,7 +13,6 @@ import xxhash
 
 from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
 from mdsx.errors import UsageError, shown
-from mdsx.format import BOOL
 from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, DatasetSlice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions, sealed
@@ -397,11 +396,7 @@ def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
 
 
 def _types(member: _Member) -> dict[str, str]:
-    excerpt = member.excerpt
-    return {
-        **{column.name: str(column.type) for column in excerpt.schema.columns},
-        **dict.fromkeys(excerpt.masks, BOOL.name),
-    }
+    return {column.name: str(column.type) for column in member.excerpt.schema.columns}
 
 
 def _count(value: object, name: str, least: int) -> int:

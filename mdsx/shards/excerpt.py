@@ -11,7 +11,7 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Column, Decoder, Schema
 from mdsx.order import AllSamples, Subset
-from mdsx.shards.changes import Change, DTypes, Fill, changes_of
+from mdsx.shards.changes import Change, DTypes, Fill, changes_of, mask_of, taken
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
@@ -70,12 +70,33 @@ class DatasetSlice:
         """Return the same, with columns read as `dtypes` and `fill` say. Raise UsageError for those that cannot be."""
         if not dtypes and not fill:
             return self
-        changes = changes_of(self.stored_schema, self.changes, dtypes, fill)
+        stored = self.stored_schema
+        changes, masks = changes_of(stored, self.changes, dtypes, fill)
         columns = [
             column if change is None else Column(column.name, change.target)
-            for column, change in zip(self.stored_schema.columns, changes, strict=True)
+            for column, change in zip(stored.columns, changes, strict=True)
         ]
-        return replace(self, schema=Schema.of(columns), changes=changes)
+        changed = replace(self, schema=Schema.of(columns), changes=changes)
+        for name, number in masks.items():
+            changed = changed._masked(name, number)
+        return changed
+
+    def _masked(self, name: str, number: int) -> DatasetSlice:
+        """Return the same with one more column, the mask of column `number`; unless there is that one already."""
+        mask = mask_of(self.stored_schema.columns[number].type)
+        for column, *of in zip(self.schema.columns, self.columns, self.homes, self.changes, strict=True):
+            if column.name == name:
+                if of == [self.columns[number], self.homes[number], mask]:
+                    return self
+                raise taken(name)
+        (added,) = Schema.from_columns({name: str(mask.target)}).columns
+        return replace(
+            self,
+            schema=Schema.of((*self.schema.columns, added)),
+            columns=(*self.columns, self.columns[number]),
+            homes=(*self.homes, self.homes[number]),
+            changes=(*self.changes, mask),
+        )
 
     @property
     def stored_schema(self) -> Schema:
@@ -85,11 +106,6 @@ class DatasetSlice:
             for column, change in zip(self.schema.columns, self.changes, strict=True)
         ]
         return Schema.of(columns)
-
-    @property
-    def masks(self) -> tuple[str, ...]:
-        """The names of masks, which are further columns."""
-        return tuple(change.mask for change in self.changes if change is not None and change.mask is not None)
 
     def join(self, other: DatasetSlice) -> DatasetSlice:
         """Return an excerpt with the columns of both, of the same samples."""

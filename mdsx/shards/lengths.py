@@ -173,7 +173,10 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
     ]
     named = Schema(
-        tuple(Column(column.name, own.type) for column, own in zip(excerpt.schema.columns, stored, strict=True))
+        tuple(
+            column if change is not None and change.is_mask else Column(column.name, own.type)
+            for column, own, change in zip(excerpt.schema.columns, stored, excerpt.changes, strict=True)
+        )
     )
     place, rule = column_of(named, name, url=excerpt.shards.storage.url)
     number, home = excerpt.columns[place], excerpt.homes[place]

@@ -121,7 +121,8 @@ class Planner:
         lengths = self._lengths.of(shards, samples)
         bad = self.rule.first_oversize(lengths)
         if bad is not None:
-            split = ', or oversize="split" to cut it into pieces' if self.rule.kind == "pack" else ""
+            pieces = self.rule.kind == "pack" and "longest" not in self._lengths.identity  # of several columns
+            split = ', or oversize="split" to cut it into pieces' if pieces else ""
             raise SampleError(
                 "a sample is longer than a group",
                 file=self._view.file(int(shards[bad])),
