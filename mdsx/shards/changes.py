@@ -39,7 +39,7 @@ _MASK = ColumnType(BOOL.name)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask, False for null."""
+    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls."""
 
     source: ColumnType
     target: ColumnType

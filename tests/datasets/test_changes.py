@@ -201,7 +201,7 @@ def test_a_mask_mixes_with_a_stored_column(url: str, tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "stored", {"has_box": "bool", "id": "int16"}) as out:
         out.write_batch({"has_box": [True, False], "id": [1001, 1002]})
     changed = mdsx.Dataset(url, **CHANGES).select_columns(["has_box", "id"])
-    found = {}
+    found: dict[int, bool] = {}
     for batch in mdsx.Loader(mdsx.Mixture([changed, tmp_path / "stored"]), 8, drop_last=False):
         found |= dict(zip(batch["id"].tolist(), batch["has_box"].tolist(), strict=True))
     assert found == {number: number % 4 > 0 for number in range(40)} | {1001: True, 1002: False}
