@@ -29,6 +29,7 @@ from tests.vectors import (
     phases,
     runs,
     states,
+    strata,
 )
 from tests.vectors.vector import Bad, Either, Good
 
@@ -138,6 +139,7 @@ def main() -> None:
     (HERE / "windows-v1.json").write_text(lengths.windows_text(), encoding="utf-8")
     (HERE / "more-v1.json").write_text(more.text(), encoding="utf-8")
     (HERE / "states-v1.json").write_text(states.text(), encoding="utf-8")
+    (HERE / "strata-v1.json").write_text(strata.text(), encoding="utf-8")
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
