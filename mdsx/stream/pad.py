@@ -31,7 +31,8 @@ class Pad(Samples):
     The samples, their order and the states are those of batches without `batching`. Every one-dimensional column of
     numbers or bools whose values differ in size is padded to its own longest value in the rank's batch: [n, longest].
     `lengths` is a dict that has, for each such column, how many values of each row are a sample's. All other columns
-    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded.
+    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded;
+    `pad_value` and `dtypes` are then of the keys that it returns.
 
     Args:
         capacity: The most values of a sample in one column; None for no limit.
