@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import xxhash
 
+from mdsx import __version__
 from mdsx.errors import UsageError, shown
 from mdsx.loader.reading import Reading
 from mdsx.order import MAX_SAMPLES, Tick
@@ -85,6 +86,21 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: i
                 expected=f"{shown(other.get(place))}, as the first rank found",
                 hint=_HINTS.get(place, "give all ranks the same data"),
             )
+
+
+def compare_versions(store: Store) -> None:
+    """Raise UsageError if the first rank runs another version of mdsx: what versions compare may differ."""
+    try:
+        first = store.compare_set("mdsx/version", "", __version__).decode()
+    except RuntimeError:  # not every store can do this
+        return
+    if first != __version__:
+        raise UsageError(
+            "the ranks run different versions of mdsx, which cannot check that they read the same order",
+            found=__version__,
+            expected=f"{first}, as the first rank has",
+            hint=f"install the same version on all ranks, for example with `pip install mdsx=={first}`",
+        )
 
 
 def _text(values: Mapping[str, Any]) -> str:
