@@ -6,11 +6,13 @@ Rules:
 - Only loaders that were made alike are compared, the nth of a rank with the nth of the others, when each begins, and
   begins after a state was loaded. What they found may differ if the dataset was replaced, or if parts were appended,
   while the job started; where they begin, if they loaded different states.
+- Ranks with different versions of mdsx may not compare the same things, so versions are compared first.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -85,6 +87,22 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: i
                 expected=f"{shown(other.get(place))}, as the first rank found",
                 hint=_HINTS.get(place, "give all ranks the same data"),
             )
+
+
+def compare_versions(store: Store) -> None:
+    """Raise UsageError if the first rank runs another version of mdsx: what versions compare may differ."""
+    version: str = sys.modules["mdsx"].__version__
+    try:
+        first = store.compare_set("mdsx/version", "", version).decode()
+    except RuntimeError:  # not every store can do this
+        return
+    if first != version:
+        raise UsageError(
+            "the ranks run different versions of mdsx, which cannot check that they read the same order",
+            found=version,
+            expected=f"{first}, as the first rank has",
+            hint=f"install the same version on all ranks, for example with `pip install mdsx=={first}`",
+        )
 
 
 def _text(values: Mapping[str, Any]) -> str:

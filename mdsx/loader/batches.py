@@ -16,7 +16,7 @@ from weakref import ref
 from mdsx.base.process import Owner
 from mdsx.datasets import Mixture
 from mdsx.errors import UsageError
-from mdsx.loader.agreement import agreed, asked, compare, digest
+from mdsx.loader.agreement import agreed, asked, compare, compare_versions, digest
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
@@ -212,6 +212,7 @@ class BatchLoader:
             rank, ranks = reading.spec.ranks.part
             _log.info("rank %d of %d: order hash %s of %s", rank, ranks, hashed, found)
         if not self._compared and (store := reading.spec.ranks.store) is not None:
+            compare_versions(store)
             compare(store, asked(reading), found, loads=self._loads, begin=list(cursor))
         self._compared = True
 

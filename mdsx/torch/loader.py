@@ -107,6 +107,11 @@ class StreamingDataLoader(BatchLoader):
         if not isinstance(dataset, StreamingDataset):
             hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__, hint=hint)
+        if not hasattr(dataset, "_reading"):
+            raise UsageError(
+                f"{type(dataset).__name__}.__init__ has not called StreamingDataset's",
+                hint="call super().__init__(url) first",
+            )
         if type(dataset).__iter__ is not StreamingDataset.__iter__:
             raise UsageError(
                 f"{type(dataset).__name__} overrides __iter__, which StreamingDataLoader does not call: it reads "

@@ -66,10 +66,10 @@ def find_ranks(environ: Environment) -> tuple[int, int] | None:
         UsageError: A variable is invalid or missing, or the launchers contradict each other.
     """
     halves: list[_Said] = []
+    nodes: list[_Said] = []  # these only name the node's ranks
     for said in _all(environ):
         if said.rank is None or said.world_size is None:
-            if (said.rank, said.world_size) != (None, None):
-                halves.append(said)
+            (nodes if (said.rank, said.world_size) == (None, None) else halves).append(said)
             continue
         for half in halves:
             if half.rank not in (None, said.rank) or half.world_size not in (None, said.world_size):
@@ -83,6 +83,12 @@ def find_ranks(environ: Environment) -> tuple[int, int] | None:
     for half in halves:
         if half.world_size != 1:
             raise _half(environ, half, "a guess would read samples twice")
+    for said in () if halves else nodes:
+        if said.local_rank or (said.local_world_size or 1) > 1:  # there are other processes
+            name = said.names.local_rank if said.local_rank else said.names.local_world_size
+            missing = f"{said.names.rank} and {said.names.world_size}"
+            message = f"{name} is {environ[name]}, but {missing} are not set: a guess would read samples twice"
+            raise UsageError(message, hint=_way_out(missing))
     return (0, 1) if halves else None
 
 
@@ -164,5 +170,9 @@ def _half(environ: Environment, half: _Said, reason: str) -> UsageError:
     missing = half.names.world_size if half.rank is not None else half.names.rank
     return UsageError(
         f"{given} is {environ.get(given)}, but {missing} is not set: {reason}",
-        hint=f"set {missing}, or initialise torch.distributed before the first batch, or give rank= and world_size=",
+        hint=_way_out(missing),
     )
+
+
+def _way_out(missing: str) -> str:
+    return f"set {missing}, or initialise torch.distributed before the first batch, or give rank= and world_size="

@@ -85,7 +85,7 @@ CASES = {
     "a batch script's WORLD_SIZE, then srun": Case({**SRUN, "WORLD_SIZE": "7"}, (4, 7), (1, 3)),
     "a world of one": Case({"WORLD_SIZE": "1"}, (0, 1)),
     "empty variables": Case({"RANK": "", "WORLD_SIZE": ""}, None),
-    "the node's ranks alone": Case({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, None, (2, 4)),
+    "the only rank of a node": Case({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None, (0, 1)),
 }
 
 
@@ -105,6 +105,11 @@ def test_the_innermost_launcher_decides(name: str) -> None:
         ({**INDEXED_JOB, "WORLD_SIZE": "16", "LOCAL_RANK": "0"}, "WORLD_SIZE is 16, but RANK is not set"),
         ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is 1, but OMPI_COMM_WORLD_SIZE is not set"),
         ({**SRUN_EACH_NODE, "WORLD_SIZE": "16"}, "RANK is not set: SLURM_PROCID and SLURM_STEP_NUM_TASKS differ"),
+        (
+            {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"},
+            "LOCAL_RANK is 2, but RANK and WORLD_SIZE are not set.*; set RANK",
+        ),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is 4, but RANK and WORLD_SIZE are not set"),
         ({"RANK": "4", "WORLD_SIZE": "4"}, r"RANK must be below WORLD_SIZE \(found 4 of 4\)"),
         ({**SRUN, "SLURM_PROCID": "many"}, r"SLURM_PROCID: .*is not a number \(found 'many'\)"),
         ({"RANK": "-1", "WORLD_SIZE": "4"}, "RANK: .*is not a number"),
