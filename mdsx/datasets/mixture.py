@@ -263,12 +263,6 @@ class Mixture:
         return tuple(proportions)
 
 
-def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
-    """Return `phases` with one that starts at `position`, up to the next one of them."""
-    before = [phase for phase in phases if phase[0] < position]
-    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
-
-
 def _component(given: Any) -> Component:
     if isinstance(given, Component):
         chosen = [given.proportion, given.repeat, given.samples]

@@ -43,7 +43,10 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
     """Return what decides which samples come in which step: as JSON, equal on all ranks."""
     order = reading.identity.state(0, 0, reached=Tick(MAX_SAMPLES))
     spec = reading.spec
-    cut = {"batch_size": spec.rows, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    sizes = {"batch_size": spec.rows}
+    if spec.global_batch_size is not None:
+        sizes = {"global_batch_size": spec.global_batch_size, "micro_batch": spec.micro_batch}
+    cut = {**sizes, "world_size": steps.world_size, "drop_last": spec.drop_last}
     given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
     return {**given, **reading.batcher.fields, **cut}
 

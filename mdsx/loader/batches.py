@@ -23,7 +23,7 @@ from mdsx.loader.passes import Pass
 from mdsx.loader.reading import Reading
 from mdsx.loader.stats import Stats, stats_of
 from mdsx.order import Tick, Weight
-from mdsx.stream import Cursor, Iteration, Meter, PlannedEpoch, Run, SampleSteps, Steps
+from mdsx.stream import Consumed, Cursor, Iteration, Ledger, Meter, PlannedEpoch, Run, Steps
 
 _log = logging.getLogger("mdsx")
 
@@ -42,11 +42,10 @@ class BatchLoader:
     ) -> None:
         """`ahead` makes the batches; `finish` is called with each one that is handed out."""
         spec = reading.spec
-        self.batch_size = spec.rows
         self.drop_last = spec.drop_last
         self.collate_fn = spec.collate_fn
-        SampleSteps(reading.course.epoch_samples, self.batch_size, 1, self.drop_last)  # check it now, not in next()
         self._reading, self._run = reading, run
+        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped)
         self._ahead, self._finish, self._progress = ahead, finish, progress
         self._meter = Meter()
         self._components = _components_of(reading)
@@ -73,6 +72,18 @@ class BatchLoader:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._reading.spec!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
+    @property
+    def batch_size(self) -> int:
+        """Return the most samples, or packed rows, that a batch of this rank has."""
+        rows = self._reading.spec.rows
+        return rows if rows is not None else self._reading.spec.cut(*self._reading.spec.ranks.part).rows
+
+    @property
+    def consumed(self) -> Consumed:
+        """Return what the run has consumed since it began, over all ranks: samples and tokens of each component, steps,
+        rows, and what was dropped and skipped. It is the same on every rank, also after a resume or a change."""
+        return self._settled().consumed(self._reading.names)
 
     @property
     def epoch(self) -> int:
@@ -126,7 +137,7 @@ class BatchLoader:
 
         Loading it gives the rest of the epoch, also if the epoch was left.
         """
-        return self._reading.state(self._run.cursor)
+        return {**self._reading.state(self._run.cursor), "consumed": self._settled().state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
@@ -140,8 +151,17 @@ class BatchLoader:
         Raises:
             StateError: The state is of another dataset or order. The error names the field.
         """
-        reading, cursor = self._reading.resumed(state)
+        own = (
+            {name: value for name, value in state.items() if name != "consumed"}
+            if isinstance(state, Mapping)
+            else state
+        )
+        reading, cursor = self._reading.resumed(own)
+        ledger = self._settled().loaded(state)
+        if reading.spec.epoch_steps is None:
+            cursor = cursor._replace(step=ledger.steps)
         self._run.load(cursor)
+        self._run.ledger = ledger
         self._compared, self._loads = False, self._loads + 1
         self._close_if_left()
         if reading.view is not self._reading.view:
@@ -168,6 +188,15 @@ class BatchLoader:
         self._check_tail(made.steps)
         made.steps.check(self._run.coming_epoch)
         return Iteration(self._run, made, "loader", warns=self._reading.warns, owner=Owner())
+
+    def _settled(self) -> Ledger:
+        """Return the run's accounts, with all that was handed out."""
+        ledger = self._run.ledger
+        assert ledger is not None, "a loader's run has accounts"
+        settled = ledger.settled(self._reading.drawn)
+        if self._run.ledger is ledger:
+            self._run.ledger = settled
+        return settled
 
     @property
     def _steps(self) -> Steps:

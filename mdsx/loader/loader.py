@@ -90,6 +90,7 @@ class Loader(BatchLoader):
             means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
             those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
 
+        global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
@@ -143,6 +144,8 @@ class Loader(BatchLoader):
         rank: int | None = None,
         world_size: int | None = None,
         replication: int | tuple[Mesh, str | Sequence[str]] = 1,
+        global_batch_size: int | None = None,
+        micro_batch: int | None = None,
         batching: Batching | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
@@ -187,6 +190,8 @@ class Loader(BatchLoader):
             ranks=Ranks(rank, world_size, replication),
             batching=checked_batching(batching),
             batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            micro_batch=micro_batch,
             epoch_steps=epoch_steps,
             drop_last=drop_last,
             uneven=uneven,

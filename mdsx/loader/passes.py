@@ -18,7 +18,18 @@ from mdsx.loader.assembly import PartialBatch, failed_in_collate, failed_in_tran
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.reading import Reading
 from mdsx.loader.stats import Stats
-from mdsx.stream import Cursor, Iteration, Meter, Run, Steps, Task, check_skipped, failed_in_planning, first_task
+from mdsx.stream import (
+    NOTHING,
+    Cursor,
+    Iteration,
+    Meter,
+    Run,
+    Steps,
+    Task,
+    check_skipped,
+    failed_in_planning,
+    first_task,
+)
 
 _log = logging.getLogger("mdsx")
 
@@ -71,6 +82,9 @@ class Pass:
         components = loader._components
         meter, finish, most = loader._meter, loader._finish, loader._reading.spec.max_skipped
         for task, batch in made:
+            if task.skip:
+                yield task, NOTHING
+                continue
             share = steps.share(task, rank)
             skipped: tuple[str, ...] = ()
             if type(batch) is PartialBatch:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.warn import warn
-from mdsx.datasets import Dataset, Mixture, add_phase, excerpt_of, view_of, weights_of, with_excerpt
+from mdsx.datasets import Dataset, Mixture, excerpt_of, view_of, weights_of, with_excerpt
 from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
@@ -28,16 +29,18 @@ from mdsx.order import (
     Phases,
     Tick,
     Weight,
+    add_phase,
     shared_lanes,
     small_cache,
 )
 from mdsx.shards import View
-from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, Cut, OrderIdentity, Pace, RankReader, SampleInfo, Steps
+from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, OrderIdentity, Pace, RankReader, SampleInfo, Steps
 
 _log = logging.getLogger("mdsx")
 
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
+_COUNTED = 2**18  # ticks looked up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class Reading:
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
         rank, ranks = self.spec.ranks.part if part is None else part
-        return self.batcher.steps(self.course, Cut(self.spec.rows, rank, ranks, self.spec.drop_last), counters)
+        return self.batcher.steps(self.course, self.spec.cut(rank, ranks), counters)
 
     # --- states
 
@@ -185,6 +188,34 @@ class Reading:
                 whole.course.samples,
             )
 
+    # --- accounts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the components; of a dataset alone, ""."""
+        return self.spec.dataset.names if isinstance(self.spec.dataset, Mixture) else ("",)
+
+    def drawn(self, start: Tick, stop: Tick) -> NDArray[np.int64]:
+        """Return how many samples of each component there are from a tick up to another one."""
+        if isinstance(self.course, MixtureCourse):
+            return self.course.order.drawn(start, stop)
+        firsts, found = self.view.firsts, np.zeros(len(self.view.firsts) - 1, np.int64)
+        if len(found) == 1:
+            return found + (stop - start)
+        whole = np.diff(np.append(0, np.cumsum(self.view.counts))[firsts])
+        samples = max(self.course.samples, 1)
+        while start < stop:
+            if start % samples == 0 and start + samples <= stop:
+                epochs = (stop - start) // samples
+                found += epochs * whole
+                start = Tick(start + epochs * samples)
+                continue
+            end = Tick(min(stop, start + _COUNTED, (start // samples + 1) * samples))
+            shards, _ = self.course.locate(np.arange(start, end))
+            found += np.bincount(np.searchsorted(firsts, shards, side="right") - 1, minlength=len(found))
+            start = end
+        return found
+
     # --- reading
 
     def reader(
@@ -258,7 +289,7 @@ class Reading:
         """Return the average bytes of a batch, at least 1; of packed ones, the most."""
         packing = self.maker.packing
         if packing is not None and packing.row_bytes is not None:
-            return self.spec.rows * packing.row_bytes
+            return self.spec.cut(0, steps.world_size).rows * packing.row_bytes
         return max(self.view.sample_bytes * steps.step_samples // steps.world_size, 1)
 
     def together(self, steps: Steps) -> int:

@@ -14,11 +14,11 @@ from mdsx.errors import UsageError, shown
 from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
 from mdsx.loader.collation import Uneven
 from mdsx.loader.ranks import Ranks
-from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle
+from mdsx.order import MAX_BATCH, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, integer
 from mdsx.shards import ColumnChoice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import SAMPLES, Batching, checked_share
+from mdsx.stream import SAMPLES, Batching, Cut, checked_share
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
 
@@ -45,6 +45,8 @@ class RunSpec:
     backend: ArrayBackend
     batching: Batching = SAMPLES
     batch_size: int | None = None
+    global_batch_size: int | None = None
+    micro_batch: int | None = None
     epoch_steps: int | None = None
     drop_last: bool = True
     collate_fn: Collate | None = None
@@ -73,11 +75,41 @@ class RunSpec:
         _ = self.rows  # which checks what belongs together
 
     @property
-    def rows(self) -> int:
-        """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
-        return self.batching.rows(
-            self.batch_size, epoch_steps=self.epoch_steps, collate=self.collate_fn, uneven=self.uneven
-        )
+    def rows(self) -> int | None:
+        """Return the samples or rows of a rank's batch; None if they depend on the number of ranks.
+
+        Raise UsageError for arguments that do not fit each other.
+        """
+        if self.global_batch_size is None and self.micro_batch is None:
+            return self._rows_of(self.batch_size)
+        if self.batch_size is not None or self.global_batch_size is None:
+            raise UsageError(
+                "give batch_size, for each rank, or global_batch_size, over all ranks, with or without micro_batch",
+                found=f"batch_size={shown(self.batch_size)}, global_batch_size={shown(self.global_batch_size)}, "
+                f"micro_batch={shown(self.micro_batch)}",
+            )
+        integer(self.global_batch_size, "global_batch_size", 1, MAX_BATCH)
+        if self.micro_batch is not None:
+            integer(self.micro_batch, "micro_batch", 1, MAX_BATCH)
+        if not self.batching.one_group:
+            self._rows_of(self.global_batch_size)
+        elif self.micro_batch != 1:
+            raise UsageError(
+                f"a batch of mdsx.{type(self.batching).__name__} is one group of samples",
+                found=f"micro_batch={shown(self.micro_batch)}",
+                hint="with global_batch_size= groups over all ranks, give micro_batch=1: each is a batch of its own",
+            )
+        return self.micro_batch
+
+    def _rows_of(self, batch_size: int | None) -> int:
+        return self.batching.rows(batch_size, epoch_steps=self.epoch_steps, collate=self.collate_fn, uneven=self.uneven)
+
+    def cut(self, rank: int, ranks: int) -> Cut:
+        """Return a rank's part of the steps."""
+        size = self.global_batch_size
+        if size is None:
+            size = (self.rows or 1) * ranks
+        return Cut(size, rank, ranks, self.drop_last, self.micro_batch)
 
     def __repr__(self) -> str:
         """Return what a loader or dataset shows of it."""

@@ -1,5 +1,6 @@
 """Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
+from mdsx.stream.accounts import Consumed, Ledger
 from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.groups import failed_in_planning
@@ -42,11 +43,13 @@ __all__ = [
     "Batcher",
     "Batches",
     "Batching",
+    "Consumed",
     "Cursor",
     "Cut",
     "Failure",
     "Info",
     "Iteration",
+    "Ledger",
     "MaxTokens",
     "Meter",
     "OrderIdentity",

@@ -84,6 +84,10 @@ class MaxTokens:
         return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)
 
     @property
+    def one_group(self) -> bool:
+        return True
+
+    @property
     def nested(self) -> bool:
         return False
 

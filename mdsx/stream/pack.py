@@ -88,6 +88,10 @@ class Pack:
         return Grouping("pack", self.capacity, self.window or default_window(self.capacity, mean), self.oversize)
 
     @property
+    def one_group(self) -> bool:
+        return False
+
+    @property
     def nested(self) -> bool:
         return self.layout == "rows"
 

@@ -44,6 +44,11 @@ class StreamingDataLoader(BatchLoader):
         dataset: What to read.
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
             with `mdsx.MaxTokens`.
+        global_batch_size: Samples or rows of a step over all ranks, instead of `batch_size`. It need not be a multiple
+            of the world size: the steps are the same on 56 ranks as on 64.
+        micro_batch: With `global_batch_size` n: the samples or rows of a micro-batch. Of each step, every rank gets
+            `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows are filled up with empty
+            ones. A state names the step's beginning until its last one was handed out.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
@@ -87,6 +92,8 @@ class StreamingDataLoader(BatchLoader):
         dataset: StreamingDataset,
         batch_size: int | None = None,
         *,
+        global_batch_size: int | None = None,
+        micro_batch: int | None = None,
         batching: Batching | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
@@ -117,6 +124,8 @@ class StreamingDataLoader(BatchLoader):
             dataset._reading.spec,
             batching=checked_batching(batching),
             batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            micro_batch=micro_batch,
             epoch_steps=epoch_steps,
             drop_last=drop_last,
             uneven=uneven,
@@ -124,7 +133,7 @@ class StreamingDataLoader(BatchLoader):
             on_error=on_error,
             max_skipped=max_skipped,
         )
-        if dataset._batch_size is not None and dataset._batch_size != spec.rows:
+        if dataset._batch_size not in (None, spec.rows):
             raise UsageError("batch_size differs from the dataset's", found=spec.rows, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
