@@ -52,6 +52,21 @@ class Batching(Protocol):
         ...
 
     @property
+    def grouped(self) -> bool:
+        """Return whether samples are grouped by their lengths."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, Any] | None:
+        """Return what the groups depend on, as JSON; None without groups."""
+        ...
+
+    def with_groups(self, groups: Any) -> Batching:
+        """Return the same with the groups of another one. Raise ValueError, TypeError or UsageError if they do not fit
+        it."""
+        ...
+
+    @property
     def one_group(self) -> bool:
         """Return whether a rank's batch is one group, so that nobody gives its size."""
         ...
@@ -103,6 +118,10 @@ class Batcher(Protocol):
 
     def progress(self, course: Course, cursor: Cursor) -> int:
         """Return what the thresholds of a plan count: ticks, or in groups the values planned before the window."""
+        ...
+
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        """Return the same for a state; None if it does not say so."""
         ...
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Batcher:

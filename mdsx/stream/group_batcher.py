@@ -83,6 +83,12 @@ class GroupBatcher:
     def progress(self, course: Course, cursor: Cursor) -> int:
         return cursor.planned
 
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        found = state.get("groups", {})
+        if isinstance(found, Mapping) and "planned" in found:
+            return number_of(found, "planned", "groups.")
+        return None if any(state.get(name) for name in ("epoch", "position", "groups")) else 0
+
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
 

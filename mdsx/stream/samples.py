@@ -21,7 +21,7 @@ from mdsx.stream.batching import Cut, Resumed
 from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
 from mdsx.stream.stages import Stages
-from mdsx.stream.state import OrderIdentity
+from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import START, Cursor, PlannedEpoch, RankShare, Task, check_epoch, no_batch
 
 
@@ -35,6 +35,15 @@ class Samples:
     @property
     def grouped(self) -> bool:
         return False
+
+    @property
+    def groups(self) -> Mapping[str, Any] | None:
+        return None
+
+    def with_groups(self, groups: Any) -> Samples:
+        if groups is not None:
+            raise ValueError("batches of samples")
+        return self
 
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
@@ -66,6 +75,9 @@ class Samples:
 
     def progress(self, course: Course, cursor: Cursor) -> int:
         return self.reached(course, cursor)
+
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        return number_of(state, "epoch") * course.epoch_samples + number_of(state, "position")
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Samples:
         return self
@@ -166,7 +178,7 @@ class SampleSteps:
         if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= self.count(start):
             raise UsageError("the epoch has fewer batches left", found=batches, expected=f"0 to {self.count(start)}")
         stop = min(start.position + batches * self.global_batch_size, self.samples)
-        return self.after(start.epoch, Position(stop)) if batches else start
+        return self.after(start.epoch, Position(stop))._replace(step=start.step + batches) if batches else start
 
     def after(self, epoch: int, stop: Position) -> Cursor:
         """Return where a run is after a batch that ended at `stop`: after an epoch's last one, at the next epoch."""

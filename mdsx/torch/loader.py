@@ -13,8 +13,8 @@ import torch
 
 from mdsx.base.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.errors import UsageError
-from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching
-from mdsx.stream import Batching
+from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching, first_batching
+from mdsx.stream import Batching, Plan
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.dividing import gathers_tensors, uneven_shares
 from mdsx.torch.pinning import pinned
@@ -51,6 +51,8 @@ class StreamingDataLoader(BatchLoader):
             ones. A state names the step's beginning until its last one was handed out.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
+        plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
+            arguments do. See docs/pretraining.md.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -95,6 +97,7 @@ class StreamingDataLoader(BatchLoader):
         global_batch_size: int | None = None,
         micro_batch: int | None = None,
         batching: Batching | None = None,
+        plan: Plan | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
         uneven: Uneven = "empty",
@@ -123,6 +126,7 @@ class StreamingDataLoader(BatchLoader):
         spec = replace(
             dataset._reading.spec,
             batching=checked_batching(batching),
+            plan=plan,
             batch_size=batch_size,
             global_batch_size=global_batch_size,
             micro_batch=micro_batch,
@@ -158,7 +162,7 @@ class StreamingDataLoader(BatchLoader):
         )
         super().__init__(
             dataset._reading.respecified(spec),
-            spec.batching.run(dataset._run, epoch_steps),
+            first_batching(spec).run(dataset._run, epoch_steps),
             Ahead(workforce),
             progress=progress,
             finish=_pinned if pin_memory else None,
