@@ -126,7 +126,8 @@ class Reading:
         phase = plan.phases[stage]
         if phase is self.phase:
             return self
-        course = stages.course(self.course, stage, Tick(cursor.epoch * self.course.epoch_samples + cursor.position))
+        start, earlier = Tick(cursor.epoch * self.course.epoch_samples + cursor.position), plan.number(self.phase)
+        course = stages.course(self.course, range(earlier + 1, stage + 1), start)
         if phase.batching.groups == self.phase.batching.groups:
             return Reading._of(self.spec, self.view, course, plan, phase, self.batcher)
         reading = Reading._of(self.spec, self.view, course, plan, phase)

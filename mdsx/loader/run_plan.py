@@ -110,6 +110,10 @@ class RunPlan:
             grids.append(grids[-1] + (key != keys[number - 1]) if number else 0)
         return Stages(tuple(phase.at for phase in self.phases), tuple(grids), tuple(p.weights for p in self.phases))
 
+    def number(self, phase: RunPhase) -> int:
+        """Return the number of a phase; -1 if another one has replaced it."""
+        return next((number for number, each in enumerate(self.phases) if each is phase), -1)
+
     def end(self, phase: RunPhase) -> int | None:
         """Return the threshold at which a phase ends; None for the last one."""
         return next((each.at for each in self.phases if each.at > phase.at), None)

@@ -151,7 +151,8 @@ class Planner:
                 if (following := stages.at(planned)) != stage:
                     if stages.grids[following] != stages.grids[stage]:
                         return
-                    course = stages.course(course, following, Tick(every[number][1]))
+                    stages.begun[stages.starts[following]] = Tick(every[number][1])
+                    course = stages.course(course, range(following, following + 1), Tick(every[number][1]))
                     stage = following
             yield None
             if not endless:
