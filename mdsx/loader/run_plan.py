@@ -84,21 +84,21 @@ class RunPlan:
     @classmethod
     def of(cls, spec: RunSpec) -> RunPlan:
         """Return the plan of a run with `spec`. Raise UsageError where the two do not fit."""
-        plan = spec.plan
+        plan, dataset = spec.plan, spec.dataset
+        weights = dataset.phases[0][1] if isinstance(dataset, Mixture) and dataset.phases else None
+        sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
+        before = RunPhase(0, weights, spec.batching, *sizes)
         if plan is None:
-            weights = spec.dataset.phases[0][1] if isinstance(spec.dataset, Mixture) and spec.dataset.phases else None
-            sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
-            return cls((RunPhase(0, weights, spec.batching, *sizes),), given=False)
+            return cls((before,), given=False)
         batching = None if spec.batching is SAMPLES else spec.batching
         base = Phase(batching=batching, global_batch_size=spec.global_batch_size, micro_batch=spec.micro_batch)
         for name in ("batching", "global_batch_size", "micro_batch"):
             if getattr(plan.phases[0], name) is not None and (found := getattr(base, name)) is not None:
                 hint = "give it to the plan's first phase or to the loader"
                 raise UsageError(f"{name} is given twice", place="plan", found=shown(found), hint=hint)
-        phases, before = list[RunPhase](), cls.of(replace(spec, plan=None, batch_size=spec.batch_size or 1)).phases[0]
-        before = replace(before, batch_size=spec.batch_size)
+        phases = list[RunPhase]()
         for at, phase in plan.complete:
-            before = followed(before, at, phase.after(base), spec.dataset, plan.proportions_of)
+            before = followed(before, at, phase.after(base), dataset, plan.proportions_of)
             phases.append(before)
         return cls(tuple(phases), tuple(plan.skip))
 

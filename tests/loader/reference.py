@@ -1,9 +1,10 @@
-"""What a run with a plan hands out, computed from the order alone: one window after the other, without any cleverness."""
+"""What a run with a plan hands out, computed from the order alone, one window after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def planned_run(
             )
         ]
         edges = sequence.edges.tolist()
-        return [tuple(items[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [tuple(items[a:b]) for a, b in pairwise(edges)]
 
     def take(some: Sequence[Row]) -> None:
         skips = any(start <= accounts.steps < stop for start, stop in skip)
