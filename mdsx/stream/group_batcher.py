@@ -87,7 +87,8 @@ class GroupBatcher:
         found = state.get("groups", {})
         if isinstance(found, Mapping) and "planned" in found:
             return number_of(found, "planned", "groups.")
-        return None if any(state.get(name) for name in ("epoch", "position", "groups")) else 0
+        begun = isinstance(found, Mapping) and any(found.get(name) for name in ("epoch", "step"))
+        return None if "plan" not in state and (begun or state.get("epoch") or state.get("position")) else 0
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
