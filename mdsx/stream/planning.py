@@ -73,7 +73,7 @@ class Stretch(NamedTuple):
 class Components(NamedTuple):
     """How many components there are, and the number of each shard's."""
 
-    count: int
+    total: int
     of_shards: NDArray[np.int64]
 
 
