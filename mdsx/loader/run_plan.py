@@ -105,10 +105,9 @@ class RunPlan:
     @cached_property
     def stages(self) -> Stages:
         """Return what steps need of the phases."""
-        grids, keys = list[int](), [phase.batching.groups for phase in self.phases]
-        for number, key in enumerate(keys):
-            grids.append(grids[-1] + (key != keys[number - 1]) if number else 0)
-        return Stages(tuple(phase.at for phase in self.phases), tuple(grids), tuple(p.weights for p in self.phases))
+        keys = [phase.batching.groups for phase in self.phases]
+        grids = tuple(map(keys.index, keys))
+        return Stages(tuple(phase.at for phase in self.phases), grids, tuple(phase.weights for phase in self.phases))
 
     def number(self, phase: RunPhase) -> int:
         """Return the number of a phase; -1 if another one has replaced it."""

@@ -19,7 +19,7 @@ class Stages:
 
     starts: tuple[int, ...]
     grids: tuple[int, ...]
-    """The number of each phase's grid: successive phases with equal groups share one."""
+    """The same number for phases with equal groups."""
     weights: tuple[tuple[Weight, ...] | None, ...]
     """The proportions of each phase; None: those before it."""
     begun: dict[int, Tick] = field(default_factory=dict, compare=False)
