@@ -20,6 +20,7 @@ from mdsx.order.grouping import (
     Windows,
     default_window,
     group_window,
+    joined,
     step_order,
     windows,
 )
@@ -32,13 +33,14 @@ MAX_LENGTH = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupSequence:
-    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position.
+    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position. A row of
+    kind "concat" may have items of several lanes: lane by lane, and in each ascending by position.
 
     Attributes:
         lanes: int64 [G], the lane of each group.
         edges: int64 [G + 1].
         positions: int64 [items], the position of each item's sample, counted over all epochs.
-        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is split.
+        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is cut.
         sizes: int64 [items], how many values the group has of it.
     """
 
@@ -70,9 +72,7 @@ class GroupSequence:
 
 def items_of(groups: GroupSequence, taken: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the edges of the groups with the indices `taken`, and the indices of their items."""
-    counts = np.diff(groups.edges)[taken]
-    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return edges, np.arange(edges[-1]) + np.repeat(groups.edges[taken] - edges[:-1], counts)
+    return joined(groups.edges, taken)
 
 
 def group_positions(
@@ -101,8 +101,8 @@ def group_positions(
 
 
 class Groups(Sequence[GroupSequence]):
-    """The groups of one epoch, window by window: packed rows or length-bounded batches. It does no I/O; format-spec.md
-    specifies it.
+    """The groups of one epoch, window by window: packed or concatenated rows, or length-bounded batches. It does no
+    I/O; format-spec.md specifies it.
 
         groups = mdsx.Groups(mdsx.Order(counts, seed=7, epoch=3), lengths, capacity=4096)
         first_window = groups[0]
@@ -117,11 +117,12 @@ class Groups(Sequence[GroupSequence]):
         lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. Those of a
             mixture's datasets follow one another.
         capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included.
-        kind: "pack" for rows, "max_tokens" for length-bounded batches.
-        window: How many positions of each lane are grouped together. The default follows from the mean length; the
-            state of a run has its number.
-        oversize: What to do with a sample that is longer than `capacity`: "error", "truncate" or, of kind "pack",
-            "split".
+        kind: "pack" for rows of whole samples, "concat" for rows of exactly `capacity` values, cut from successive
+            samples, "max_tokens" for length-bounded batches.
+        window: How many positions of each lane are grouped together. The default follows from the mean length, of kind
+            "concat" also from the number of lanes; the state of a run has its number.
+        oversize: What to do with a sample that is longer than `capacity`: "error" (the default), "truncate" or, of kind
+            "pack", "split". It is not for kind "concat".
         max_samples: The most samples in a batch of kind "max_tokens".
         epoch: The run's epoch. The default is the order's, or 0 of a mixture.
         epoch_samples: The positions in each of the run's epochs. The default is all samples.
@@ -138,7 +139,7 @@ class Groups(Sequence[GroupSequence]):
         capacity: int,
         kind: Kind = "pack",
         window: int | None = None,
-        oversize: Oversize = "error",
+        oversize: Oversize | None = None,
         max_samples: int | None = None,
         epoch: int | None = None,
         epoch_samples: int | None = None,
@@ -152,7 +153,8 @@ class Groups(Sequence[GroupSequence]):
         self._lengths = _checked(lengths, int(counts.sum()))
         if window is None:
             mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
-            window = default_window(integer(capacity, "capacity", 1, MAX_CAPACITY), mean)
+            capacity = integer(capacity, "capacity", 1, MAX_CAPACITY)
+            window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
         self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
         self._course: Course
         if isinstance(order, MixtureOrder):

@@ -40,7 +40,7 @@ class GroupSteps:
         self._lanes, self._samples, self._cut_at = course.lanes, course.epoch_samples, course.cut
         self.period = planner.rule.window * course.lanes
         self.step_samples = max(round(self.size * group_samples), 1)
-        self._splits = planner.rule.oversize == "split"
+        self._splits = planner.rule.splits
         self._planner: Planner | None = planner
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
