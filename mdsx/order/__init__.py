@@ -3,8 +3,8 @@
 format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
 `needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
 over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
-samples of a window are handed out together, and which groups of a step a rank has; `groups` computes a whole epoch of
-them (vectors: groups-v1.json).
+samples of a window are handed out together, and which groups of a step a rank has, `dealing` how a node's ranks divide
+rows by cost; `groups` computes a whole epoch of them (vectors: groups-v1.json, groups-concat-v1.json).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mdsx.order.advice import (
 )
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
+from mdsx.order.dealing import Balance, Dealing, Over, checked_node
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
@@ -54,9 +55,11 @@ __all__ = [
     "NEVER",
     "ORDER_VERSION",
     "AllSamples",
+    "Balance",
     "Chosen",
     "Course",
     "DatasetCourse",
+    "Dealing",
     "G",
     "GroupSequence",
     "Grouping",
@@ -66,6 +69,7 @@ __all__ = [
     "MixtureCourse",
     "MixtureOrder",
     "Order",
+    "Over",
     "Oversize",
     "Phases",
     "Position",
@@ -82,6 +86,7 @@ __all__ = [
     "bounds_of",
     "by_value",
     "check_whole_runs",
+    "checked_node",
     "chosen_of",
     "default_window",
     "exact_weight",

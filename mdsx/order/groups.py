@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order.course import MAX_WORLD_SIZE, Course, DatasetCourse, MixtureCourse
+from mdsx.order.dealing import Balance, Dealing, Over
 from mdsx.order.grouping import (
     MAX_CAPACITY,
     Grouping,
@@ -110,7 +111,8 @@ class Groups(Sequence[GroupSequence]):
             rows = groups.share(step, rank=0, world_size=8)
 
     `groups[k]` computes the groups of window k, and iterating computes one window after the other. `groups.windows[k]`
-    is the window's first and last position (exclusive). Nothing depends on ranks but `share`.
+    is the window's first and last position (exclusive). Nothing depends on ranks but `share`. A `balance` only changes
+    which rank of a node has which of the node's rows, and in which order.
 
     Args:
         order: The order of a dataset, or of a mixture.
@@ -124,6 +126,11 @@ class Groups(Sequence[GroupSequence]):
         oversize: What to do with a sample that is longer than `capacity`: "error" (the default), "truncate" or, of kind
             "pack", "split". It is not for kind "concat".
         max_samples: The most samples in a batch of kind "max_tokens".
+        balance: Deal the rows of each node to its ranks by cost: `(linear, quadratic)`, two integers. An item of n
+            values costs `linear * n + quadratic * n * n`, a row the sum. For attention beside layers of width d, it is
+            `(12 * d, 1)`. It is not for kind "max_tokens".
+        ranks_per_node: How many successive ranks are a node, if there is a `balance`; it divides the world size.
+        balance_over: "node", or "job": rows are dealt to all ranks, whatever their nodes.
         epoch: The run's epoch. The default is the order's, or 0 of a mixture.
         epoch_samples: The positions in each of the run's epochs. The default is all samples.
 
@@ -141,6 +148,9 @@ class Groups(Sequence[GroupSequence]):
         window: int | None = None,
         oversize: Oversize | None = None,
         max_samples: int | None = None,
+        balance: tuple[int, int] | None = None,
+        ranks_per_node: int | None = None,
+        balance_over: Over = "node",
         epoch: int | None = None,
         epoch_samples: int | None = None,
     ) -> None:
@@ -156,6 +166,15 @@ class Groups(Sequence[GroupSequence]):
             capacity = integer(capacity, "capacity", 1, MAX_CAPACITY)
             window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
         self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
+        self.balance = Balance.of(balance, balance_over, self.grouping.capacity)
+        if self.balance is not None and kind == "max_tokens":
+            raise UsageError("balance deals rows, of kind 'pack' or 'concat'", found="kind 'max_tokens'")
+        if self.balance is not None and balance_over == "node" and ranks_per_node is None:
+            raise UsageError(
+                "rows are dealt to the ranks of a node, and how many it has is not known",
+                hint="give ranks_per_node=, or balance_over='job'",
+            )
+        self._ranks_per_node = ranks_per_node
         self._course: Course
         if isinstance(order, MixtureOrder):
             components = np.cumsum([0, *map(len, order.counts)])
@@ -226,12 +245,16 @@ class Groups(Sequence[GroupSequence]):
             yield left
 
     def share(self, step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
-        """Return the groups of a step that `rank` has, in its order."""
+        """Return the groups of a step that `rank` has, in its order. Raise UsageError for a number of ranks that
+        `ranks_per_node` does not divide, if there is a balance."""
         world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
         rank = integer(rank, "rank", 0, world_size - 1)
         n = len(step)
-        order = step_order(step.lanes[None], self.lanes)[0]
-        return step.take(order[rank * n // world_size : (rank + 1) * n // world_size])
+        order = step_order(step.lanes[None], self.lanes)
+        if self.balance is not None:
+            dealing = Dealing(self.balance, self.balance.node(self._ranks_per_node, world_size))
+            order = dealing.reorder(order, step.sizes, step.edges, rank, world_size)
+        return step.take(order[0, rank * n // world_size : (rank + 1) * n // world_size])
 
 
 def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:

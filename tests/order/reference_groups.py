@@ -187,3 +187,19 @@ def places(step: Sequence[Group], lanes: int) -> list[Group]:
             else:
                 surplus.append(group)
     return [group if group is not None else surplus.pop(0) for group in result]
+
+
+def dealt(placed: Sequence[Group], balance: tuple[int, int], world: int, node: int) -> list[list[int]]:
+    """Return the places of the rows that each rank has, from a step's rows by place: those of a node dealt by cost."""
+    n = len(placed)
+    costs = [sum(balance[0] * size + balance[1] * size**2 for _, _, size in items) for _, items in placed]
+    rooms = [(rank + 1) * n // world - rank * n // world for rank in range(world)]
+    shares: list[list[int]] = [[] for _ in range(world)]
+    for first in range(0, world, node):
+        ranks = range(first, first + node)
+        places = range(first * n // world, (first + node) * n // world)
+        for place in sorted(places, key=lambda place: (-costs[place], place)):
+            free = [rank for rank in ranks if len(shares[rank]) < rooms[rank]]
+            rank = min(free, key=lambda rank: (sum(costs[p] for p in shares[rank]), rank))
+            shares[rank].append(place)
+    return shares
