@@ -69,7 +69,8 @@ class Reading:
         batcher = spec.batching.batcher(view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle))
         packing = None
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
+            transformed = spec.transform is not None or spec.random_transform is not None
+            packing = spec.batching.packing(view, spec.info_column, rows=spec.rows, transformed=transformed)
         if (
             spec.uneven == "repeat"
             and not (spec.transform or spec.random_transform or spec.collate_fn)

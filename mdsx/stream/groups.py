@@ -174,7 +174,7 @@ class GroupSteps:
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
         located = [_of(task).located for task in tasks]
-        ticks, shards, samples = np.concatenate(located, axis=1)
+        ticks, shards, samples, _ = np.concatenate(located, axis=1)
         return RankShare(ticks, np.array([each.shape[1] for each in located], np.int64), (shards, samples))
 
     def window_end(self, tick: Tick) -> Tick:

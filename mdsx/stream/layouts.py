@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.format import MAX_LENGTH, given_item, number_type
 from mdsx.order import Course, Grouping, integer, integers
-from mdsx.shards import View, lengths_of
+from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.casts import pad_of
+from mdsx.stream.extras import AddedLengths
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.rows import Layout
 from mdsx.stream.run import Run
@@ -32,8 +33,8 @@ class Grouped(Layout, Protocol):
     def length(self) -> Length: ...
     @property
     def window(self) -> int | None: ...
-    def grouping(self, mean: Any) -> Grouping:
-        """Return how samples of `mean` length (None: unknown) are grouped."""
+    def grouping(self, mean: Any, lanes: int) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped, in an order of so many lanes."""
         ...
 
 
@@ -44,8 +45,10 @@ def group_batcher(
     if course.run is not None:
         hint = "leave out run= of the mixture, or batching= of the loader"
         raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
-    lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
-    rule, given = batching.grouping(lengths.mean), batching.window is not None
+    lengths: Lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
+    if batching.extras.added:
+        lengths = AddedLengths(lengths, batching.extras.added)
+    rule, given = batching.grouping(lengths.mean, course.lanes), batching.window is not None
     return GroupBatcher(view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle)
 
 
@@ -86,7 +89,7 @@ def refuse_repeat(uneven: str) -> None:
         raise UsageError("uneven='repeat' is for batches of samples without batching=", hint=hint)
 
 
-def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
+def check_grouped(batching: Grouped, oversize: tuple[str | None, ...]) -> None:
     """Check what all batchings of groups have, and make it plain: ints, read-only arrays, names of types."""
     set_field(batching, "capacity", integer(batching.capacity, "capacity", 1, MAX_CAPACITY))
     if batching.window is not None:
@@ -96,8 +99,8 @@ def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
         raise UsageError("oversize is unknown", found=shown(batching.oversize), expected=expected)
     if not isinstance(batching.length, str):
         set_field(batching, "length", _kept(batching.length))
-    if isinstance(batching.length, tuple) and batching.oversize == "split":
-        hint = 'give oversize="truncate", or join the columns by a transform'
+    if isinstance(batching.length, tuple) and batching.oversize in ("split", None):
+        hint = 'give kind="pack" and oversize="truncate", or join the columns by a transform'
         raise UsageError("samples whose columns have lengths of their own cannot be split", hint=hint)
     check_layout(batching)
 

@@ -43,7 +43,7 @@ class Block(NamedTuple):
     """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
 
     groups: GroupSequence
-    located: NDArray[np.int64]  # [3, items], see RankGroups
+    located: NDArray[np.int64]  # [4, items], see RankGroups
     stretches: tuple[Stretch, ...]
 
     def followed_by(self, later: Block) -> Block:
@@ -114,7 +114,7 @@ class Planner:
         if window == len(every) - 1:
             after = Cursor(epoch + 1)
         stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), after)
-        located = np.stack((ticks, shards, samples))[:, groups.positions - start]
+        located = np.stack((ticks, shards, samples, lengths))[:, groups.positions - start]
         return Block(groups, located, (stretch,)).after(taken)
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
 from mdsx.order import Course, Position, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Cut, Resumed
@@ -38,7 +37,7 @@ class Samples:
             raise UsageError("epoch_steps needs batching=", hint=hint)
         return given_rows(batch_size, "samples")
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
         return None
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:

@@ -49,20 +49,27 @@ class RankGroups(NamedTuple):
     """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
-    located: NDArray[np.int64] = np.zeros((3, 0), np.int64)
-    """[3, samples]: the tick of each, its shard, and its number there as stored."""
+    located: NDArray[np.int64] = np.zeros((4, 0), np.int64)
+    """[4, samples]: the tick of each, its shard, its number there as stored, and the length by which it was grouped."""
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
         """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
         none = np.zeros(count, np.int64)
-        return cls(np.arange(count + 1), none, none, 0, 0)
+        return cls(np.arange(count + 1), none, none, 0, 0, np.zeros((4, count), np.int64))
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
         return self._replace(
-            edges=np.searchsorted(places, self.edges), firsts=self.firsts[places], sizes=self.sizes[places]
+            edges=np.searchsorted(places, self.edges),
+            firsts=self.firsts[places],
+            sizes=self.sizes[places],
+            located=self.located[:, places],
         )
+
+    def filled(self, rows: int) -> RankGroups:
+        """Return the groups with so many empty ones after them that there are `rows`."""
+        return self._replace(edges=np.pad(self.edges, (0, max(rows + 1 - len(self.edges), 0)), mode="edge"))
 
 
 class Task(NamedTuple):

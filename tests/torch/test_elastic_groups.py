@@ -21,6 +21,7 @@ import mdsx
 from mdsx.order import GroupSequence, MixtureCourse
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
+BEGIN, END = 1_000_000, 2_000_000
 LENGTHS = {"a": [number * 37 % 61 for number in range(150)], "b": [number * 29 % 90 for number in range(60)]}
 FIRST_OF_B = 1000  # the number of b's first sample
 Data = dict[str, tuple[Any, list[mdsx.Dataset]]]
@@ -62,6 +63,14 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 def one(data: mdsx.Dataset) -> tuple[mdsx.Dataset, list[mdsx.Dataset]]:
     return data, [data]
+
+
+def values_of(number: int, batching: mdsx.Pack | mdsx.MaxTokens) -> list[int]:
+    """Return the values of a sample, with the tokens that are added to it."""
+    found = list(range(100 * number, 100 * number + length_of(number)))
+    if not found or isinstance(batching, mdsx.MaxTokens):
+        return found
+    return [BEGIN] * (batching.begin is not None) + found + [END] * (batching.end is not None)
 
 
 @dataclass
@@ -111,7 +120,7 @@ class Expected:
         self.course, view = loader._reading.course, loader._reading.view
         self._firsts = np.cumsum(view.counts) - view.counts
         self._numbers = np.array([sample["id"] for part in setup.parts for sample in part], np.int64)
-        self._lengths = [length_of(number) for number in self._numbers.tolist()]
+        self._lengths = [len(values_of(number, setup.batching)) for number in self._numbers.tolist()]
         self._setup, self._counts = setup, view.counts
         self._window = json.loads(json.dumps(loader.state_dict()))["groups"]["positions"]
 
@@ -125,7 +134,7 @@ class Expected:
             lanes=course.lanes,
             shuffle_block=course.shuffle_block,
         )
-        kind: Any = "pack" if isinstance(rule, mdsx.Pack) else "max_tokens"
+        kind: Any = rule.kind if isinstance(rule, mdsx.Pack) else "max_tokens"
         return mdsx.Groups(
             order,
             np.array(self._lengths, np.int64),
@@ -168,20 +177,31 @@ class Expected:
         ]
 
 
-def rows_of(batch: dict[str, Any]) -> list[list[Item]]:
-    """Return the samples of each group of a batch, from its values."""
+def rows_of(batch: dict[str, Any], batching: mdsx.Pack | mdsx.MaxTokens) -> list[list[Item]]:
+    """Return the samples of each group of a batch, from its values; check its labels, if it has them."""
     if "lengths" in batch:
         found = zip(batch["id"], batch["tokens"].tolist(), batch["lengths"].tolist(), strict=True)
-        return [[item(number, values[:length]) for number, values, length in found]]
+        return [[item(number, values[:length], batching) for number, values, length in found]]
     rows = []
-    for numbers, values, segments in zip(batch["id"], batch["tokens"], batch["segment_ids"], strict=True):
-        rows.append([item(number, values[segments == place].tolist()) for place, number in enumerate(numbers, 1)])
+    labels = batch.get("labels", batch["tokens"])
+    for numbers, values, segments, following in zip(
+        batch["id"], batch["tokens"], batch["segment_ids"], labels, strict=True
+    ):
+        rows.append(
+            [item(number, values[segments == place].tolist(), batching) for place, number in enumerate(numbers, 1)]
+        )
+        if "labels" in batch:
+            expected = list[int]()
+            for number, first, size in rows[-1]:
+                expected += [*values_of(number, batching)[first + 1 :], -100][:size]
+            assert following.tolist() == expected + [-100] * (len(values) - len(expected))
     return rows
 
 
-def item(number: int, values: list[int]) -> Item:
-    first = values[0] - 100 * number if values else 0
-    assert values == list(range(100 * number + first, 100 * number + first + len(values)))
+def item(number: int, values: list[int], batching: mdsx.Pack | mdsx.MaxTokens) -> Item:
+    every = values_of(number, batching)
+    first = every.index(values[0]) if values else 0
+    assert values == every[first : first + len(values)]
     return number, first, len(values)
 
 
@@ -191,8 +211,14 @@ def setups(draw: Any, datasets: Data) -> Setup:
     window = draw(st.sampled_from([None, 1, 4, 16]))
     oversize = draw(st.sampled_from(["error", "truncate", "split"]))
     capacity = 100 if oversize == "error" else draw(st.sampled_from([8, 33, 64]))
-    batching: mdsx.Pack | mdsx.MaxTokens = mdsx.Pack(capacity, length="tokens", window=window, oversize=oversize)
-    if oversize != "split" and draw(st.booleans()):
+    kind: Any = draw(st.sampled_from(["pack", "concat"]))
+    added: dict[str, Any] = {"begin": BEGIN, "end": END, "labels": True}
+    added = {name: value for name, value in added.items() if draw(st.booleans())}
+    batching: mdsx.Pack | mdsx.MaxTokens
+    batching = mdsx.Pack(
+        capacity, length="tokens", kind=kind, window=window, oversize=oversize if kind == "pack" else None, **added
+    )
+    if kind == "pack" and oversize != "split" and draw(st.booleans()):
         most = draw(st.sampled_from([None, 1, 3]))
         batching = mdsx.MaxTokens(capacity, length="tokens", window=window, oversize=oversize, max_samples=most)
     shuffles = [True, mdsx.Shuffle(3, 20), *([] if "mixture" in data else [False])]
@@ -232,7 +258,7 @@ def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> No
             for rank, iterator in enumerate(iterators):
                 batch, share = next(iterator), groups.share(step, rank, world)
                 wanted = expected.rows(share)
-                assert rows_of(batch) == (wanted or [[]] * isinstance(setup.batching, mdsx.MaxTokens))
+                assert rows_of(batch, setup.batching) == (wanted or [[]] * isinstance(setup.batching, mdsx.MaxTokens))
                 assert batch["global_tokens"] == int(step.sizes.sum())
             states = [each.state_dict() for each in loaders]
             assert all(each == states[0] for each in states)
