@@ -187,8 +187,9 @@ def plain(case: Case) -> Iterator[Columns]:
             """Return a sample's values with the added tokens."""
             if not sample[name]:
                 return []
-            begin, end = (extras.begin, extras.end) if name == "a" else (pads[name], pads[name])
-            return [begin] * (extras.begin is not None) + sample[name] + [end] * (extras.end is not None)
+            begin, end = (extras.begin or 0, extras.end or 0) if name == "a" else (pads[name], pads[name])
+            found: list[int] = sample[name]
+            return [begin] * (extras.begin is not None) + found + [end] * (extras.end is not None)
 
         for name in names:
             cut = [[values_of(name, each)[at : at + size] for each, at, size, _ in row] for row in rows]
