@@ -20,7 +20,16 @@ from mdsx.order.advice import (
     small_cache,
 )
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
+from mdsx.order.course import (
+    MAX_WORLD_SIZE,
+    Course,
+    DatasetCourse,
+    MixtureCourse,
+    Position,
+    Tick,
+    lane_spread,
+    lanes_read,
+)
 from mdsx.order.dealing import Balance, Dealing, Over, checked_node
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
@@ -52,6 +61,7 @@ __all__ = [
     "MAX_PHASES",
     "MAX_SAMPLES",
     "MAX_WINDOW",
+    "MAX_WORLD_SIZE",
     "NEVER",
     "ORDER_VERSION",
     "AllSamples",

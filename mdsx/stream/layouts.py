@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import MAX_LENGTH, given_item, number_type
-from mdsx.order import Course, Grouping, integer, integers
+from mdsx.order import Balance, Course, Grouping, integer, integers
 from mdsx.shards import View, lengths_of
 from mdsx.stream.casts import pad_of
 from mdsx.stream.group_batcher import GroupBatcher
@@ -38,15 +38,24 @@ class Grouped(Layout, Protocol):
 
 
 def group_batcher(
-    batching: Grouped, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool
+    batching: Grouped,
+    view: View,
+    course: Course,
+    epoch_steps: int | None,
+    *,
+    seed: int,
+    shuffle: bool,
+    balance: Balance | None = None,
 ) -> GroupBatcher:
-    """Return how `batching` groups the samples of `view`."""
+    """Return how `batching` groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
     if course.run is not None:
         hint = "leave out run= of the mixture, or batching= of the loader"
         raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
     lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
     rule, given = batching.grouping(lengths.mean), batching.window is not None
-    return GroupBatcher(view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle)
+    return GroupBatcher(
+        view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle, balance=balance
+    )
 
 
 def group_run(before: Run, epoch_steps: int | None) -> Run:

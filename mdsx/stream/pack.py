@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import Schema
-from mdsx.order import Course, Grouping, default_window
+from mdsx.order import Balance, Course, Grouping, default_window
 from mdsx.shards import Columns, View
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
@@ -64,6 +64,12 @@ class Pack:
             others). Labels usually need -100. Each must fit the type that its column has in the batch.
         dtypes: The types of packed columns in the batch, if they differ from the stored ones: column -> "int64",
             "float32", "bfloat16" or another type of numbers. Integers must fit; floats are rounded.
+        balance: Deal the rows of each node to its ranks by cost, so that they have equally much work: `(linear,
+            quadratic)`, two integers. n values of a sample in a row cost `linear * n + quadratic * n * n`, a row the
+            sum. For attention beside layers of width d, it is `(12 * d, 1)`. Global batches, states and the shards that
+            a node reads stay the same. The loader needs to know how many ranks a node has: see its `ranks_per_node`.
+        balance_over: "node", or "job": rows are dealt to all ranks. They differ less then, but every node reads all
+            shards.
 
     Raises:
         UsageError: An argument is invalid.
@@ -77,11 +83,19 @@ class Pack:
     layout: Literal["rows", "flat"] = "rows"
     pad_value: Number | Mapping[str, Number] = 0
     dtypes: Mapping[str, str] | None = None
+    balance: tuple[int, int] | None = None
+    balance_over: Literal["node", "job"] = "node"
 
     def __post_init__(self) -> None:
         check_grouped(self, ("error", "truncate", "split"))
         if self.layout not in ("rows", "flat"):
             raise UsageError("layout must be 'rows' or 'flat'", found=shown(self.layout))
+        _ = self.dealing  # which checks it
+
+    @property
+    def dealing(self) -> Balance | None:
+        """Return how the rows of a node are dealt to its ranks, None if they are not."""
+        return Balance.of(self.balance, self.balance_over, self.capacity)
 
     def grouping(self, mean: Fraction | float | None) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped."""
@@ -117,7 +131,8 @@ class Pack:
         return group_run(before, epoch_steps)
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
-        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle)
+        balance = self.dealing
+        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle, balance=balance)
 
     def of_first(self, samples: int) -> Pack:
         return replace(self, length=first_lengths(self, samples))

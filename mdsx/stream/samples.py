@@ -88,6 +88,10 @@ class SampleSteps:
         return self.batch_size * self.world_size
 
     @property
+    def node(self) -> int:
+        return 1
+
+    @property
     def step_samples(self) -> int:
         return self.global_batch_size
 

@@ -112,6 +112,12 @@ class Steps(Protocol):
         ...
 
     @property
+    def node(self) -> int:
+        """Return how many successive ranks divide what they read by its cost, and so read the same shards; 1 if none
+        do."""
+        ...
+
+    @property
     def step_samples(self) -> int:
         """Return about how many samples a step has over all ranks."""
         ...
