@@ -19,6 +19,7 @@ from mdsx.order.advice import (
     shared_lanes,
     small_cache,
 )
+from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
 from mdsx.order.course import (
     MAX_WORLD_SIZE,
@@ -66,6 +67,8 @@ __all__ = [
     "ORDER_VERSION",
     "AllSamples",
     "Balance",
+    "Busiest",
+    "BusiestRank",
     "Chosen",
     "Course",
     "DatasetCourse",
@@ -94,10 +97,12 @@ __all__ = [
     "better_lanes",
     "block_bytes",
     "bounds_of",
+    "busiest",
     "by_value",
     "check_whole_runs",
     "checked_node",
     "chosen_of",
+    "dealt_costs",
     "default_window",
     "exact_weight",
     "fitting_lanes",
