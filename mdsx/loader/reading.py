@@ -95,7 +95,11 @@ class Reading:
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
         rank, ranks = self.spec.ranks.part if part is None else part
-        return self.batcher.steps(self.course, Cut(self.spec.rows, rank, ranks, self.spec.drop_last), counters)
+        return self.batcher.steps(self.course, self._cut(rank, ranks), counters)
+
+    def _cut(self, rank: int, ranks: int) -> Cut:
+        spec = self.spec
+        return Cut(spec.rows, rank, ranks, spec.drop_last, spec.ranks.node)
 
     # --- states
 

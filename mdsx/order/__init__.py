@@ -19,8 +19,18 @@ from mdsx.order.advice import (
     shared_lanes,
     small_cache,
 )
+from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
+from mdsx.order.course import (
+    MAX_WORLD_SIZE,
+    Course,
+    DatasetCourse,
+    MixtureCourse,
+    Position,
+    Tick,
+    lane_spread,
+    lanes_read,
+)
 from mdsx.order.dealing import Balance, Dealing, Over, checked_node
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
@@ -52,10 +62,13 @@ __all__ = [
     "MAX_PHASES",
     "MAX_SAMPLES",
     "MAX_WINDOW",
+    "MAX_WORLD_SIZE",
     "NEVER",
     "ORDER_VERSION",
     "AllSamples",
     "Balance",
+    "Busiest",
+    "BusiestRank",
     "Chosen",
     "Course",
     "DatasetCourse",
@@ -84,10 +97,12 @@ __all__ = [
     "better_lanes",
     "block_bytes",
     "bounds_of",
+    "busiest",
     "by_value",
     "check_whole_runs",
     "checked_node",
     "chosen_of",
+    "dealt_costs",
     "default_window",
     "exact_weight",
     "fitting_lanes",

@@ -45,7 +45,10 @@ class SimulatedData:
 
         @cache
         def of_rank(rank: int) -> Steps:
-            return self.batcher.steps(self.course, Cut(loading.batch_size, rank, cluster.world_size, loading.drop_last))
+            cut = Cut(
+                loading.batch_size, rank, cluster.world_size, loading.drop_last, ranks_per_node=cluster.ranks_per_node
+            )
+            return self.batcher.steps(self.course, cut)
 
         return of_rank
 

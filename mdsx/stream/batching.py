@@ -21,6 +21,8 @@ class Cut(NamedTuple):
     rank: int
     world_size: int
     drop_last: bool
+    ranks_per_node: int | None = None
+    """How many successive ranks a node has; None: not known, or its nodes are not alike."""
 
 
 @runtime_checkable

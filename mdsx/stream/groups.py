@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.work import iterate_ahead
-from mdsx.order import Course, GroupSequence, Tick
+from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, GroupSequence, Tick
 from mdsx.stream.batching import Cut
 from mdsx.stream.planning import Block, Planner, cut_steps, further
 from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task, check_epoch, no_batch
@@ -32,7 +32,14 @@ class GroupSteps:
     """
 
     def __init__(
-        self, planner: Planner, course: Course, cut: Cut, *, epoch_steps: int | None, group_samples: float
+        self,
+        planner: Planner,
+        course: Course,
+        cut: Cut,
+        *,
+        epoch_steps: int | None,
+        group_samples: float,
+        balance: Balance | None = None,
     ) -> None:
         self.cut, self.world_size, self.epoch_steps = cut, cut.world_size, epoch_steps
         self.size = cut.rows * cut.world_size
@@ -42,6 +49,8 @@ class GroupSteps:
         self.step_samples = max(round(self.size * group_samples), 1)
         self._splits = planner.rule.splits
         self._planner: Planner | None = planner
+        self.node = 1 if balance is None else balance.node(cut.ranks_per_node, cut.world_size)
+        self._dealing = None if balance is None else Dealing(balance, self.node)
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
         """epoch -> int64 [windows]: the groups of each window, of epochs that were planned whole."""
@@ -74,16 +83,37 @@ class GroupSteps:
 
     def plan(self, epoch: int) -> PlannedEpoch:
         samples = values = places = 0
-        counts, rule = [], self.planner.rule
+        counts, rule, busiest = [], self.planner.rule, self._busiest()
         for window in range(len(self.planner.windows(epoch))):
             block = self.planner.block(epoch, window)
             counts.append(len(block.groups))
             samples += int((block.groups.firsts == 0).sum())
             values += int(block.groups.sizes.sum())
             places += _places(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            if busiest is not None:
+                busiest.add(block.groups.lanes, block.groups.sizes, block.groups.edges)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
-        return PlannedEpoch(epoch, self._steps_of(groups), groups, samples, values, values / max(places, 1))
+        found = (busiest and busiest.found()) or (None, None)
+        return PlannedEpoch(epoch, self._steps_of(groups), groups, samples, values, values / max(places, 1), *found)
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        found = self._busiest(micro_batch)
+        if found is None:
+            return None
+        for window in range(len(self.planner.windows(0))):
+            groups = self.planner.block(0, window).groups
+            found.add(groups.lanes, groups.sizes, groups.edges)
+            if found.steps >= steps:
+                break
+        return found.found()
+
+    def _busiest(self, micro_batch: int | None = None) -> BusiestRank | None:
+        if self._dealing is None:
+            return None
+        return BusiestRank(
+            self._dealing, lanes=self._lanes, size=self.size, world_size=self.world_size, micro_batch=micro_batch
+        )
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         """Yield the tasks from there to the end of the run's epoch, planned ahead in a thread."""
@@ -149,7 +179,7 @@ class GroupSteps:
         """Return the steps of `size` groups that the block has whole, as if the run's epoch had more; and the groups
         that are left."""
         size = size or self.size
-        planned = cut_steps(block, size, self._lanes, self.cut.rank, self.world_size)
+        planned = cut_steps(block, size, self._lanes, self.cut.rank, self.world_size, self._dealing)
         found, stretches = [], iter(block.stretches)
         stretch, passed = next(stretches), 0  # groups of it in earlier steps
         for groups in planned:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import MAX_LENGTH, given_item, number_type
-from mdsx.order import Course, Grouping, integer, integers
+from mdsx.order import Balance, Course, Grouping, integer, integers
 from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.casts import pad_of
 from mdsx.stream.extras import AddedLengths
@@ -39,9 +39,16 @@ class Grouped(Layout, Protocol):
 
 
 def group_batcher(
-    batching: Grouped, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool
+    batching: Grouped,
+    view: View,
+    course: Course,
+    epoch_steps: int | None,
+    *,
+    seed: int,
+    shuffle: bool,
+    balance: Balance | None = None,
 ) -> GroupBatcher:
-    """Return how `batching` groups the samples of `view`."""
+    """Return how `batching` groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
     if course.run is not None:
         hint = "leave out run= of the mixture, or batching= of the loader"
         raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
@@ -49,7 +56,9 @@ def group_batcher(
     if batching.extras.added:
         lengths = AddedLengths(lengths, batching.extras.added)
     rule, given = batching.grouping(lengths.mean, course.lanes), batching.window is not None
-    return GroupBatcher(view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle)
+    return GroupBatcher(
+        view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle, balance=balance
+    )
 
 
 def group_run(before: Run, epoch_steps: int | None) -> Run:

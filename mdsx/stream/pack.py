@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Grouping, default_window, integer
+from mdsx.order import Balance, Course, Grouping, default_window, integer
 from mdsx.shards import Columns, View
 from mdsx.stream.extras import Extras
 from mdsx.stream.flat import Flat
@@ -93,6 +93,12 @@ class Pack:
             for each row, or `L / 64` if that is more.
         max_seqlen: With layout "flat", what `max_seqlen` is: "longest", that of the batch, or "capacity", always L. The
             default is "capacity" with `static`.
+        balance: Deal the rows of each node to its ranks by cost, so that they have equally much work: `(linear,
+            quadratic)`, two integers. n values of a sample in a row cost `linear * n + quadratic * n * n`, a row the
+            sum. For attention beside layers of width d, it is `(12 * d, 1)`. Global batches, states and the shards that
+            a node reads stay the same. The loader needs to know how many ranks a node has: see its `ranks_per_node`.
+        balance_over: "node", or "job": rows are dealt to all ranks. They differ less then, but every node reads all
+            shards.
 
     Raises:
         UsageError: An argument is invalid.
@@ -115,6 +121,8 @@ class Pack:
     static: bool = False
     max_segments: int | None = None
     max_seqlen: Literal["longest", "capacity"] | None = None
+    balance: tuple[int, int] | None = None
+    balance_over: Literal["node", "job"] = "node"
     _rows: int | None = field(default=None, init=False, repr=False)
     """The rows of a rank's batch, once a loader says it."""
     _components: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64), init=False, repr=False)
@@ -145,6 +153,12 @@ class Pack:
             raise UsageError("max_seqlen must be 'longest' or 'capacity'", found=shown(self.max_seqlen))
         if self.max_seqlen is not None and self.layout != "flat":
             raise UsageError("max_seqlen needs layout='flat'", found=shown(self.max_seqlen))
+        _ = self.dealing  # which checks it
+
+    @property
+    def dealing(self) -> Balance | None:
+        """Return how the rows of a node are dealt to its ranks, None if they are not."""
+        return Balance.of(self.balance, self.balance_over, self.capacity)
 
     def grouping(self, mean: Fraction | float | None, lanes: int = 1) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped, in an order of so many lanes."""
@@ -188,7 +202,8 @@ class Pack:
         return group_run(before, epoch_steps)
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
-        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle)
+        balance = self.dealing
+        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle, balance=balance)
 
     def of_first(self, samples: int) -> Pack:
         return replace(self, length=first_lengths(self, samples))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mdsx.errors import SampleError, StateError
 from mdsx.order import (
     Course,
+    Dealing,
     Grouping,
     GroupSequence,
     Position,
@@ -134,12 +135,17 @@ class Planner:
         return lengths
 
 
-def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -> list[RankGroups]:
-    """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block."""
+def cut_steps(
+    block: Block, size: int, lanes: int, rank: int, world_size: int, dealing: Dealing | None = None
+) -> list[RankGroups]:
+    """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `dealing`: how
+    a node's rows are dealt to its ranks by cost."""
     groups, count = block.groups, len(block.groups) // size
     if not count:
         return []
     order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
+    if dealing is not None:
+        order = dealing.reorder(order, groups.sizes, groups.edges, rank, world_size)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
     edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())

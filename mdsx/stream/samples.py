@@ -87,6 +87,10 @@ class SampleSteps:
         return self.batch_size * self.world_size
 
     @property
+    def node(self) -> int:
+        return 1
+
+    @property
     def step_samples(self) -> int:
         return self.global_batch_size
 
@@ -112,6 +116,9 @@ class SampleSteps:
 
     def plan(self, epoch: int) -> PlannedEpoch:
         raise UsageError("only a loader with batching= has a plan", hint="len(loader) is its number of batches")
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> None:
+        return None
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         epoch, end, size, first = cursor.epoch, cursor.position, self.global_batch_size, cursor.epoch * self.samples

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.sizes import format_count
 from mdsx.errors import UsageError
-from mdsx.order import MAX_SAMPLES, Course, Position, Tick
+from mdsx.order import MAX_SAMPLES, Busiest, Course, Position, Tick
 
 T = TypeVar("T")
 
@@ -108,6 +108,10 @@ class PlannedEpoch(NamedTuple):
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
     """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
+    busiest: Busiest | None = None
+    """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
+    unbalanced: Busiest | None = None
+    """What it would be without `balance`."""
 
 
 class Steps(Protocol):
@@ -116,6 +120,12 @@ class Steps(Protocol):
     @property
     def world_size(self) -> int:
         """Return the number of ranks."""
+        ...
+
+    @property
+    def node(self) -> int:
+        """Return how many successive ranks divide what they read by its cost, and so read the same shards; 1 if none
+        do."""
         ...
 
     @property
@@ -142,6 +152,11 @@ class Steps(Protocol):
 
     def plan(self, epoch: int) -> PlannedEpoch:
         """Return what a whole epoch has, from a pass over the lengths. Raise UsageError if it has no groups."""
+        ...
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        """Return the cost of the busiest rank over the mean, with balance and without, of about the first `steps` steps
+        and their micro-batches of that many rows. None without balance."""
         ...
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:

@@ -46,6 +46,9 @@ class StreamingDataLoader(BatchLoader):
             with `mdsx.MaxTokens`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
+            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
+            are alike.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -88,6 +91,7 @@ class StreamingDataLoader(BatchLoader):
         batch_size: int | None = None,
         *,
         batching: Batching | None = None,
+        ranks_per_node: int | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
         uneven: Uneven = "empty",
@@ -115,6 +119,7 @@ class StreamingDataLoader(BatchLoader):
             )
         spec = replace(
             dataset._reading.spec,
+            ranks=dataset._reading.spec.ranks.with_node(ranks_per_node),
             batching=checked_batching(batching),
             batch_size=batch_size,
             epoch_steps=epoch_steps,

@@ -85,7 +85,7 @@ class Setup:
     epoch_steps: int | None
     fails: bool  # the transform, for each seventh sample, which is skipped
 
-    def loaders(self, world: int, rows: int, state: Any) -> list[StreamingDataLoader]:
+    def loaders(self, world: int, rows: int, state: Any, node: int = 1) -> list[StreamingDataLoader]:
         found = []
         for rank in range(world):
             transform = failing if self.fails else None
@@ -97,6 +97,7 @@ class Setup:
                     dataset,
                     rows if isinstance(self.batching, mdsx.Pack) else None,
                     batching=self.batching,
+                    ranks_per_node=node,
                     drop_last=self.drop_last,
                     epoch_steps=self.epoch_steps,
                     on_error="skip" if self.fails else "raise",
@@ -124,7 +125,7 @@ class Expected:
         self._setup, self._counts = setup, view.counts
         self._window = json.loads(json.dumps(loader.state_dict()))["groups"]["positions"]
 
-    def groups(self, epoch: int) -> mdsx.Groups:
+    def groups(self, epoch: int, node: int = 1) -> mdsx.Groups:
         rule, course = self._setup.batching, self.course
         order: Any = course.order if isinstance(course, MixtureCourse) else None
         order = order or mdsx.Order(
@@ -143,13 +144,16 @@ class Expected:
             window=self._window,
             oversize=rule.oversize,
             max_samples=getattr(rule, "max_samples", None),
+            balance=getattr(rule, "balance", None),
+            balance_over=getattr(rule, "balance_over", "node"),
+            ranks_per_node=node,
             epoch=epoch,
             epoch_samples=course.epoch_samples,
         )
 
-    def steps(self, epoch: int, size: int, taken: int) -> Iterator[tuple[mdsx.Groups, GroupSequence]]:
+    def steps(self, epoch: int, size: int, taken: int, node: int = 1) -> Iterator[tuple[mdsx.Groups, GroupSequence]]:
         """Yield the steps from group `taken` of an epoch, or of all epochs if their number of steps is fixed."""
-        groups, left = self.groups(epoch), None
+        groups, left = self.groups(epoch, node), None
         for number in itertools.count(epoch):
             for window in self.groups(number):
                 left = window if left is None else left + window
@@ -216,7 +220,14 @@ def setups(draw: Any, datasets: Data) -> Setup:
     added = {name: value for name, value in added.items() if draw(st.booleans())}
     batching: mdsx.Pack | mdsx.MaxTokens
     batching = mdsx.Pack(
-        capacity, length="tokens", kind=kind, window=window, oversize=oversize if kind == "pack" else None, **added
+        capacity,
+        length="tokens",
+        kind=kind,
+        window=window,
+        oversize=oversize if kind == "pack" else None,
+        balance=draw(st.sampled_from([None, (0, 1), (50, 1), (1, 0)])),
+        balance_over=draw(st.sampled_from(["node", "job"])),
+        **added,
     )
     if kind == "pack" and oversize != "split" and draw(st.booleans()):
         most = draw(st.sampled_from([None, 1, 3]))
@@ -245,12 +256,13 @@ def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> No
             st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9), st.booleans()), min_size=2, max_size=4
         )
     ):
-        loaders = setup.loaders(world, rows, state)
+        node = draws.draw(st.sampled_from([number for number in (1, 2, 3, 4) if world % number == 0]))
+        loaders = setup.loaders(world, rows, state, node)
         if copied:
             loaders = [pickle.loads(pickle.dumps(each)) for each in loaders]
         expected = Expected(setup, loaders[0])
         size = world * (rows if isinstance(setup.batching, mdsx.Pack) else 1)
-        iterators, predicted = [iter(each) for each in loaders], expected.steps(epoch, size, taken)
+        iterators, predicted = [iter(each) for each in loaders], expected.steps(epoch, size, taken, node)
         for _ in range(steps):
             groups, step = next(predicted, (None, None))
             if step is None or groups is None:  # dropped, or less than a step: no rank has another batch
