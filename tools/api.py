@@ -53,7 +53,7 @@ CHAPTERS = {
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
-_GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
+_GROUPED = {"extras", "grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
 _BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "packing", "rows", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},

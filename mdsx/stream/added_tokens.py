@@ -40,7 +40,7 @@ class AddedTokens:
         )
 
     def pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many values each piece has of which batches are joined, and which pieces are stored values.
+        """Return how many values each piece of the batches has, and which pieces are stored values.
 
         A batch of n items has 2n + 1 pieces: each item's stored values, and what is before, between and after them.
         """

@@ -43,7 +43,7 @@ class Flat(NamedTuple):
         return found
 
     def keys(self, rows: Rows, part: Part) -> Columns:
-        """Return the keys of a batch that say which value is of which sample."""
+        """Return the keys of a batch that say which sample each value is of."""
         if part.shape[0] > _MAX_VALUES:
             hint = "give fewer rows by batch_size="
             raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{_MAX_VALUES}", hint=hint)

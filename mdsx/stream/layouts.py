@@ -34,7 +34,7 @@ class Grouped(Layout, Protocol):
     @property
     def window(self) -> int | None: ...
     def grouping(self, mean: Any, lanes: int) -> Grouping:
-        """Return how samples of `mean` length (None: unknown) are grouped, in an order of so many lanes."""
+        """Return how samples of `mean` length (None: unknown) are grouped, in an order with `lanes`."""
         ...
 
 

@@ -161,7 +161,7 @@ class Pack:
         return Balance.of(self.balance, self.balance_over, self.capacity)
 
     def grouping(self, mean: Fraction | float | None, lanes: int = 1) -> Grouping:
-        """Return how samples of `mean` length (None: unknown) are grouped, in an order of so many lanes."""
+        """Return how samples of `mean` length (None: unknown) are grouped, in an order with `lanes`."""
         window = self.window or default_window(self.capacity, mean, kind=self.kind, lanes=lanes)
         return Grouping(self.kind, self.capacity, window, self.oversize)
 

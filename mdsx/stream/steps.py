@@ -68,7 +68,7 @@ class RankGroups(NamedTuple):
         )
 
     def filled(self, rows: int) -> RankGroups:
-        """Return the groups with so many empty ones after them that there are `rows`."""
+        """Return the groups with empty ones after them, up to `rows`."""
         return self._replace(edges=np.pad(self.edges, (0, max(rows + 1 - len(self.edges), 0)), mode="edge"))
 
 

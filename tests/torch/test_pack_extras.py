@@ -81,7 +81,7 @@ def test_concatenated_rows_have_exactly_as_many_values(url: str) -> None:
 
 
 def test_pieces_are_as_those_of_split_samples(url: str) -> None:
-    """Segments and positions begin anew in each row."""
+    """In each row, segments begin at 1 and positions at 0."""
     for batch in loader(url, CONCAT):
         for segments, positions, tokens in zip(
             batch["segment_ids"], batch["position_ids"], batch["tokens"], strict=True
