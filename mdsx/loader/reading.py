@@ -93,7 +93,9 @@ class Reading:
             ).in_plan(plan.stages, None)
         packing = None
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
+            transformed = spec.transform is not None or spec.random_transform is not None
+            rows = spec.rows if spec.rows is not None else spec.cut(*spec.ranks.part).rows
+            packing = spec.batching.packing(view, spec.info_column, rows=rows, transformed=transformed)
         if (
             spec.uneven == "repeat"
             and not (spec.transform or spec.random_transform or spec.collate_fn)

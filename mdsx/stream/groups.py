@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.work import iterate_ahead
-from mdsx.order import Course, GroupSequence, Tick
+from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, GroupSequence, Tick
 from mdsx.stream.accounts import AMOUNTS, DROPPED, ROWS, SKIPPED, STEPS
 from mdsx.stream.batching import Cut
 from mdsx.stream.planning import Block, Planner, amounts_of, cut_steps, further, in_parts
@@ -46,15 +46,24 @@ class GroupSteps:
     """
 
     def __init__(
-        self, planner: Planner, course: Course, cut: Cut, *, epoch_steps: int | None, group_samples: float
+        self,
+        planner: Planner,
+        course: Course,
+        cut: Cut,
+        *,
+        epoch_steps: int | None,
+        group_samples: float,
+        balance: Balance | None = None,
     ) -> None:
         self.cut, self.world_size, self.epoch_steps = cut, cut.world_size, epoch_steps
         self.batch_samples = cut.micro
         self._lanes, self._samples, self._cut_at = course.lanes, course.epoch_samples, course.cut
         self.period = planner.rule.window * course.lanes
         self.step_samples = max(round(cut.size * group_samples), 1)
-        self._splits = planner.rule.oversize == "split"
+        self._splits = planner.rule.splits
         self._planner: Planner | None = planner
+        self.node = 1 if balance is None else balance.node(cut.ranks_per_node, cut.world_size)
+        self._dealing = None if balance is None else Dealing(balance, self.node)
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
         """epoch -> int64 [windows]: the groups of each window, of epochs that were planned whole."""
@@ -90,7 +99,7 @@ class GroupSteps:
 
     def plan(self, epoch: int) -> PlannedEpoch:
         samples = values = places = 0
-        counts, rule = [], self.planner.rule
+        counts, rule, busiest = [], self.planner.rule, self._busiest(self.cut.micro)
         every = self.planner.windows(epoch)
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
@@ -98,9 +107,31 @@ class GroupSteps:
             samples += int((block.groups.firsts == 0).sum())
             values += int(block.groups.sizes.sum())
             places += _places(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            if busiest is not None:
+                busiest.add(block.groups.lanes, block.groups.sizes, block.groups.edges)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
-        return PlannedEpoch(epoch, self._batches_of(groups), groups, samples, values, values / max(places, 1))
+        found = (busiest and busiest.found()) or (None, None)
+        return PlannedEpoch(epoch, self._batches_of(groups), groups, samples, values, values / max(places, 1), *found)
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        found = self._busiest(micro_batch)
+        if found is None:
+            return None
+        every = self.planner.windows(0)
+        for window in range(every.first, every.end):
+            groups = self.planner.block(0, window)[0].groups
+            found.add(groups.lanes, groups.sizes, groups.edges)
+            if found.steps >= steps:
+                break
+        return found.found()
+
+    def _busiest(self, micro_batch: int | None) -> BusiestRank | None:
+        if self._dealing is None:
+            return None
+        return BusiestRank(
+            self._dealing, lanes=self._lanes, size=self.cut.size, world_size=self.world_size, micro_batch=micro_batch
+        )
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         """Yield the tasks from there to the end of the run's epoch, or of the plan's stage, planned ahead in a thread.
@@ -211,7 +242,9 @@ class GroupSteps:
         size = size or self.cut.size
         stage, number = self.planner.stages.at(cursor.planned), cursor.step
         amounts = self._with_totals(amounts_of(block, size, self.planner.components), size)
-        planned = cut_steps(block, size, self._lanes, self.cut.rank, self.world_size, amounts[:, :-AMOUNTS])
+        planned = cut_steps(
+            block, size, self._lanes, self.cut.rank, self.world_size, amounts[:, :-AMOUNTS], self._dealing
+        )
         found, stretches = list[_Step](), iter(block.stretches)
         stretch, passed = next(stretches), 0  # groups of it in earlier steps
         for groups, amount in zip(planned, amounts, strict=True):
@@ -252,7 +285,7 @@ class GroupSteps:
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
         located = [_of(task).located for task in tasks]
-        ticks, shards, samples = np.concatenate(located, axis=1)
+        ticks, shards, samples, _ = np.concatenate(located, axis=1)
         return RankShare(ticks, np.array([each.shape[1] for each in located], np.int64), (shards, samples))
 
     def window_end(self, tick: Tick) -> Tick:

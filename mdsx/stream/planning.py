@@ -17,6 +17,7 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import SampleError, StateError
 from mdsx.order import (
     Course,
+    Dealing,
     Grouping,
     GroupSequence,
     Position,
@@ -81,7 +82,7 @@ class Block(NamedTuple):
     """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
 
     groups: GroupSequence
-    located: NDArray[np.int64]  # [3, items], see RankGroups
+    located: NDArray[np.int64]  # [4, items], see RankGroups
     stretches: tuple[Stretch, ...]
 
     def followed_by(self, later: Block) -> Block:
@@ -192,7 +193,7 @@ class Planner:
         if window == every.end - 1:
             following = Cursor(epoch + 1, planned=after)
         stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), following, self.stages.at(planned))
-        located = np.stack((ticks, shards, samples))[:, groups.positions - start]
+        located = np.stack((ticks, shards, samples, lengths))[:, groups.positions - start]
         return Block(groups, located, (stretch,)).after(taken), after
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -213,14 +214,22 @@ class Planner:
 
 
 def cut_steps(
-    block: Block, size: int, lanes: int, rank: int, world_size: int, amounts: NDArray[np.int64]
+    block: Block,
+    size: int,
+    lanes: int,
+    rank: int,
+    world_size: int,
+    amounts: NDArray[np.int64],
+    dealing: Dealing | None = None,
 ) -> list[RankGroups]:
     """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
-    `amounts_of`."""
+    `amounts_of`; `dealing`: how a node's rows are dealt to its ranks by cost."""
     groups, count = block.groups, len(block.groups) // size
     if not count:
         return []
     order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
+    if dealing is not None:
+        order = dealing.reorder(order, groups.sizes, groups.edges, rank, world_size)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
     edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())
@@ -257,10 +266,9 @@ def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.in
 
 def in_parts(groups: RankGroups, parts: int, rows: int) -> list[RankGroups]:
     """Return the micro-batches of a rank's groups of a step, `rows` each, filled up with empty ones at the end."""
-    edges = np.append(groups.edges, np.repeat(groups.edges[-1:], parts * rows + 1 - len(groups.edges)))
-    found = []
+    found, groups = [], groups.filled(parts * rows)
     for part in range(parts):
-        own = edges[part * rows : (part + 1) * rows + 1]
+        own = groups.edges[part * rows : (part + 1) * rows + 1]
         items = slice(int(own[0]), int(own[-1]))
         found.append(
             groups._replace(
