@@ -79,8 +79,13 @@ class MixtureOrder:
         self.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
         bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
         self.bounds = bounds[0][1]
-        options = {"seed": self.seed, "lanes": self.lanes}
-        self._draws = Draws(bounds, **options) if self.run is None else RunDraws(bounds, run=self.run, **options)
+        seed, lanes, known = self.seed, self.lanes, getattr(self, "_draws", None)
+        self._draws: Draws | RunDraws
+        if self.run is None:
+            self._draws = Draws(bounds, seed=seed, lanes=lanes, before=known if isinstance(known, Draws) else None)
+        else:
+            before = known if isinstance(known, RunDraws) else None
+            self._draws = RunDraws(bounds, seed=seed, lanes=lanes, run=self.run, before=before)
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
