@@ -121,8 +121,10 @@ class StartCounts:
 
 
 class Draws:
-    """The draws of a mixture. Each of its `phases` is (first position, bounds). `before`: draws of phases that may begin
-    with the same ones."""
+    """The draws of a mixture. Each of its `phases` is (first position, bounds).
+
+    `before`: draws of phases that may begin with the same ones.
+    """
 
     def __init__(
         self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int, before: Draws | None = None
@@ -136,7 +138,7 @@ class Draws:
         self._by_point: NDArray[np.int64] = np.argsort(-lane_points)
         self._lane_points = lane_points[self._by_point]
         shape = (lanes, len(phases[0][1]))
-        self._starts = StartCounts(self._phases, self._between, shape, before and before._starts)
+        self._starts = StartCounts(self._phases, self._between, shape, None if before is None else before._starts)
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_round`
 
     def __getstate__(self) -> dict[str, object]:

@@ -60,7 +60,7 @@ def _at_top(count: int, step: int, sizes: NDArray[np.uint64]) -> NDArray[np.int6
             rest -= work
         if not count and not extra.any():
             break
-        # Take whole multiples of the step out of modulus and rest. Sums are mod 2^64, which their differences are below.
+        # Take whole multiples of the step out of modulus and rest. Sums are mod 2^64; their differences are below it.
         np.floor_divide(rest, np.uint64(step), out=quotient)
         np.multiply(quotient, np.uint64(step), out=work)
         rest -= work

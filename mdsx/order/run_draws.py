@@ -32,7 +32,8 @@ class RunDraws:
         begun = {-(-start // run): bounds for start, bounds in phases}  # a phase without a run has no effect
         self._phases = PhaseBounds(list(begun.items()))
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_run`
-        self._starts = StartCounts(self._phases, self._between, (len(phases[0][1]),), before and before._starts)
+        counted = None if before is None else before._starts
+        self._starts = StartCounts(self._phases, self._between, (len(phases[0][1]),), counted)
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
         """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
@@ -107,7 +108,8 @@ class RunDraws:
     def _between(self, phase: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return [components]: how many of the runs from `start` up to `stop` draw each, all of a phase."""
         begin = np.array([(start * G + self._offset) % MODULUS], np.uint64)
-        return drawn_in(stop - start, G, begin, self._phases.bounds[phase])[0]
+        counts: NDArray[np.int64] = drawn_in(stop - start, G, begin, self._phases.bounds[phase])[0]
+        return counts
 
 
 def first_within(step: int, modulus: int, low: int, high: int) -> int:
