@@ -32,9 +32,13 @@ from mdsx.order import Groups as Groups
 from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle
 from mdsx.storage.cache import Cache as Cache
+from mdsx.stream import Consumed as Consumed
 from mdsx.stream import MaxTokens as MaxTokens
 from mdsx.stream import Pack as Pack
 from mdsx.stream import Pad as Pad
+from mdsx.stream import Phase as Phase
+from mdsx.stream import Plan as Plan
+from mdsx.stream import Tokens as Tokens
 from mdsx.transfer.converting import Conversion as Conversion
 from mdsx.transfer.converting import build as build
 from mdsx.transfer.converting import convert as convert

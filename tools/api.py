@@ -45,6 +45,7 @@ CHAPTERS = {
         "Loader",
     ),
     "Pack": ("Pack", "MaxTokens", "Pad"),
+    "Plan": ("Plan", "Phase", "Tokens", "Consumed"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order", "Groups"),
@@ -54,14 +55,16 @@ CHAPTERS = {
 }
 """The names of each chapter, in order."""
 _GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
-_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "packing", "rows", "run"}
+_BATCHING = _GROUPED | {"batcher", "grouping", "groups", "of_first", "one_group", "packing", "rows", "run", "with_groups"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
-    "Pad": _BATCHING | {"fields", "reached", "resumed", "state", "steps", "window"},
+    "Pad": _BATCHING | {"fields", "in_plan", "progress", "progress_of", "reached", "resumed", "state", "steps", "window"},
+    "Phase": {"after"},
+    "Plan": {"complete"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "Pack": _BATCHING,
     "ShardRepair": {"kept"},

@@ -197,8 +197,6 @@ class Mixture:
 
         Raise UsageError, with `place`, if one is missing, unknown or invalid.
         """
-        if not self.weighted:
-            raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         if isinstance(proportions, Mapping):
             known = {} if now is None else dict(zip(self.names, now, strict=True))
             if unknown := [name for name in proportions if name not in self.names]:
@@ -261,12 +259,6 @@ class Mixture:
                     f"component {member.name} has no samples but a proportion", file=member.excerpt.shards.storage.url
                 )
         return tuple(proportions)
-
-
-def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
-    """Return `phases` with one that starts at `position`, up to the next one of them."""
-    before = [phase for phase in phases if phase[0] < position]
-    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
 
 
 def _component(given: Any) -> Component:
@@ -414,10 +406,17 @@ def _count(value: object, name: str, least: int) -> int:
 
 
 def weights_of(
-    mixture: Mixture, proportions: Sequence[Weight] | Mapping[str, Weight], now: Sequence[Weight] | None = None
+    mixture: Mixture,
+    proportions: Sequence[Weight] | Mapping[str, Weight],
+    now: Sequence[Weight] | None = None,
+    proportions_of: str | None = None,
 ) -> tuple[Weight, ...]:
-    """Return a weight for each component; `now`: those in force. Raise UsageError for proportions that do not fit the
-    mixture."""
+    """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `proportions_of`: the
+    column of lengths whose sums the proportions are of.
+
+    Raise UsageError for proportions that do not fit the mixture.
+    """
+    assert proportions_of is None, "TO MERGE"
     return mixture._weights(proportions, now=now)
 
 

@@ -19,7 +19,7 @@ from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
 from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading, batches_together
-from mdsx.loader.spec import RunSpec, checked_batching, course_of, opened
+from mdsx.loader.spec import RunSpec, checked_batching, course_of, first_batching, opened
 from mdsx.loader.stats import Stats
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "batches_together",
     "checked_batching",
     "course_of",
+    "first_batching",
     "join_samples",
     "opened",
     "presented",

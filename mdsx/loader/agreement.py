@@ -43,9 +43,15 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
     """Return what decides which samples come in which step: as JSON, equal on all ranks."""
     order = reading.identity.state(0, 0, reached=Tick(MAX_SAMPLES))
     spec = reading.spec
-    cut = {"batch_size": spec.rows, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    sizes = {"batch_size": spec.rows}
+    if spec.global_batch_size is not None:
+        sizes = {"global_batch_size": spec.global_batch_size, "micro_batch": spec.micro_batch}
+    cut = {**sizes, "world_size": steps.world_size, "drop_last": spec.drop_last}
     given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
-    return {**given, **reading.batcher.fields, **cut}
+    plan = reading.plan
+    phases = [[phase.at, phase.fields] for phase in plan.phases] if plan.given or len(plan.phases) > 1 else []
+    planned = {"plan": phases, "skip": plan.skip} if phases else {}
+    return {**given, **reading.batcher.fields, **cut, **planned}
 
 
 def asked(reading: Reading) -> object:
@@ -85,6 +91,23 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: i
                 expected=f"{shown(other.get(place))}, as the first rank found",
                 hint=_HINTS.get(place, "give all ranks the same data"),
             )
+
+
+def compare_change(store: Store, asked: object) -> None:
+    """Raise UsageError if another rank asked for another change of its run, as the nth of this program."""
+    text = _text({"asked": asked})
+    _begun["change"] += 1
+    try:
+        other = store.compare_set(f"mdsx/change/{_begun['change']}", "", text).decode()
+    except RuntimeError:  # not every store can do this
+        return
+    if other != text:
+        raise UsageError(
+            "the ranks ask for different changes of the run: they would lose and repeat samples",
+            found=text,
+            expected=f"{other}, as the first rank asked",
+            hint="call loader.change() on every rank at the same position, with the same phase",
+        )
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from mdsx.order.advice import (
     small_cache,
 )
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
+from mdsx.order.course import MAX_BATCH, Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
@@ -38,7 +38,7 @@ from mdsx.order.grouping import (
 from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
 from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
-from mdsx.order.mixture import MixtureOrder
+from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
@@ -47,6 +47,7 @@ from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, 
 
 __all__ = [
     "GROUPS_VERSION",
+    "MAX_BATCH",
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
@@ -77,6 +78,7 @@ __all__ = [
     "WindowGroups",
     "Windows",
     "active_shards",
+    "add_phase",
     "better_lanes",
     "block_bytes",
     "bounds_of",

@@ -100,6 +100,11 @@ class MixtureOrder:
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
 
+    def drawn(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return how often the positions from `start` up to `stop` draw each component: int64 [components]."""
+        found: NDArray[np.int64] = (self._draws.before(stop) - self._draws.before(start)).sum(axis=0)
+        return found
+
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position, from `position` on, that draws on each of these shards of a component, as expected
         from the weights and the phases. It is NEVER for a component that no phase draws any more, except for shards
@@ -182,6 +187,12 @@ class _Stream:
     def active_shards(self, lanes: int) -> int:
         """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
+
+
+def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
+    """Return `phases` with one that starts at `position`, up to the next one of them."""
+    before = [phase for phase in phases if phase[0] < position]
+    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
 
 
 def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:

@@ -45,7 +45,8 @@ class SimulatedData:
 
         @cache
         def of_rank(rank: int) -> Steps:
-            return self.batcher.steps(self.course, Cut(loading.batch_size, rank, cluster.world_size, loading.drop_last))
+            size = loading.batch_size * cluster.world_size
+            return self.batcher.steps(self.course, Cut(size, rank, cluster.world_size, loading.drop_last))
 
         return of_rank
 

@@ -1,5 +1,6 @@
 """Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
+from mdsx.stream.accounts import Consumed, Ledger
 from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.groups import failed_in_planning
@@ -9,6 +10,8 @@ from mdsx.stream.meter import Meter, check_skipped, checked_share
 from mdsx.stream.pack import Pack
 from mdsx.stream.packing import Packing, packed_samples
 from mdsx.stream.pad import Pad
+from mdsx.stream.phase_state import in_json, listed, weight_of
+from mdsx.stream.plan import Phase, Plan, Tokens
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
 from mdsx.stream.run import NOTHING, Batches, Iteration, Run
 from mdsx.stream.sample_info import (
@@ -21,6 +24,7 @@ from mdsx.stream.sample_info import (
     info_records,
 )
 from mdsx.stream.samples import SAMPLES, SampleSteps
+from mdsx.stream.stages import Stages
 from mdsx.stream.state import OrderIdentity
 from mdsx.stream.steps import (
     Cursor,
@@ -42,11 +46,13 @@ __all__ = [
     "Batcher",
     "Batches",
     "Batching",
+    "Consumed",
     "Cursor",
     "Cut",
     "Failure",
     "Info",
     "Iteration",
+    "Ledger",
     "MaxTokens",
     "Meter",
     "OrderIdentity",
@@ -54,6 +60,8 @@ __all__ = [
     "Pack",
     "Packing",
     "Pad",
+    "Phase",
+    "Plan",
     "PlannedEpoch",
     "RankGroups",
     "RankReader",
@@ -61,16 +69,21 @@ __all__ = [
     "Run",
     "SampleInfo",
     "SampleSteps",
+    "Stages",
     "Steps",
     "Task",
+    "Tokens",
     "WorkerShare",
     "check_skipped",
     "checked_share",
     "failed_in_planning",
     "first_task",
     "generator",
+    "in_json",
     "info_columns",
     "info_records",
+    "listed",
     "packed_samples",
     "place_of",
+    "weight_of",
 ]

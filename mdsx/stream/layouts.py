@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
@@ -57,6 +59,28 @@ def group_run(before: Run, epoch_steps: int | None) -> Run:
     run = Run(shuffled=before.shuffled, epoch_steps=epoch_steps)
     run.set_epoch(before.epoch)
     return run
+
+
+def groups_of(batching: Grouped) -> dict[str, Any]:
+    """Return what the groups of `batching` depend on, as JSON."""
+    rule, length = batching.grouping(None), batching.length
+    given: Any = length if isinstance(length, str) else list(length)
+    if isinstance(length, np.ndarray):
+        given = {"hash": xxhash.xxh3_128_hexdigest(length.astype("<u4").data)}
+    found = {"kind": rule.kind, "capacity": rule.capacity, "window": batching.window, "oversize": rule.oversize}
+    return {**found, "max_samples": rule.max_samples, "length": given}
+
+
+def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
+    """Return the fields of a batching like this one with other groups, as JSON has them. Raise ValueError."""
+    own = groups_of(batching)
+    if not isinstance(groups, Mapping) or set(groups) != set(own):
+        raise ValueError("groups by length")
+    for name in ("kind", "length"):
+        if groups[name] != own[name]:
+            raise ValueError(f"groups with {name}={own[name]!r}")
+    names = {field.name for field in fields(batching)}  # type: ignore[arg-type]  # a dataclass
+    return {name: groups[name] for name in ("capacity", "window", "oversize", "max_samples") if name in names}
 
 
 def length_columns(batching: Grouped) -> tuple[str, ...]:

@@ -18,9 +18,11 @@ from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
     check_grouped,
+    checked_groups,
     first_lengths,
     group_batcher,
     group_run,
+    groups_of,
     length_columns,
     refuse_repeat,
     set_field,
@@ -82,6 +84,17 @@ class MaxTokens:
         """Return how samples of `mean` length (None: unknown) are grouped."""
         window = self.window or default_window(self.capacity, mean)
         return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)
+
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        return groups_of(self)
+
+    def with_groups(self, groups: Any) -> MaxTokens:
+        return replace(self, **checked_groups(self, groups))
+
+    @property
+    def one_group(self) -> bool:
+        return True
 
     @property
     def nested(self) -> bool:

@@ -18,9 +18,11 @@ from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
     check_grouped,
+    checked_groups,
     first_lengths,
     group_batcher,
     group_run,
+    groups_of,
     length_columns,
     refuse_collate,
     refuse_repeat,
@@ -86,6 +88,17 @@ class Pack:
     def grouping(self, mean: Fraction | float | None) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped."""
         return Grouping("pack", self.capacity, self.window or default_window(self.capacity, mean), self.oversize)
+
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        return groups_of(self)
+
+    def with_groups(self, groups: Any) -> Pack:
+        return replace(self, **checked_groups(self, groups))
+
+    @property
+    def one_group(self) -> bool:
+        return False
 
     @property
     def nested(self) -> bool:

@@ -14,6 +14,7 @@ from mdsx.stream.steps import last_epoch
 from mdsx.stream.worker_share import WorkerShare
 
 _OF_MIXTURES = ("run", "components", "phases", "proportions")
+_OF_LOADERS = ("consumed", "plan")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
 _SNAPSHOT = (
     "if parts were appended to a dataset since, open it as it was then, with mdsx.Dataset(url, snapshot={}): "
@@ -74,7 +75,7 @@ class OrderIdentity:
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
         if "groups" in state:
             state = _of_samples(state)
-        known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES}
+        known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES, *_OF_LOADERS}
         if unknown := [name for name in state if name not in known]:
             raise StateError(
                 "the state has an unknown field",

@@ -27,7 +27,19 @@ class Cursor(NamedTuple):
     taken: int = 0
     """In groups: how many groups of it were taken."""
     step: int = 0
-    """If epochs have a fixed number of steps: how many of them came before, in all epochs."""
+    """The steps of the run before it, skipped ones included."""
+    part: int = 0
+    """How many micro-batches of the step were handed out. A state names the step's beginning."""
+    planned: int = 0
+    """In groups: the values of all windows of the run before this one, over all ranks."""
+
+    def next_epoch(self) -> Cursor:
+        """Return the start of the next epoch of the order, if all of this one is planned."""
+        return Cursor(self.epoch + 1, step=self.step, planned=self.planned)
+
+    def at_step(self) -> Cursor:
+        """Return where the step begins."""
+        return self._replace(part=0)
 
 
 START = Cursor()
@@ -78,6 +90,19 @@ class Task(NamedTuple):
     """Where the run is once the step was handed out."""
     groups: RankGroups | None = None
     """This rank's, in a run of groups."""
+    part: int = 0
+    """Which micro-batch of the step it is."""
+    skip: bool = False
+    """Nothing of it is read: the plan skips the step."""
+    dropped: int = 0
+    """In batches of samples: how many samples the epoch has after it, which are dropped."""
+    amounts: NDArray[np.int64] | None = None
+    """In groups: what the run has consumed with it (see accounts.py); None but for the last micro-batch of a step."""
+
+    @property
+    def ends_step(self) -> bool:
+        """Return whether it is the last micro-batch of its step."""
+        return not self.after.part
 
 
 class RankShare(NamedTuple):
@@ -119,6 +144,11 @@ class Steps(Protocol):
     @property
     def period(self) -> int:
         """Return the number of ticks after which the assignment of lanes to ranks repeats."""
+        ...
+
+    @property
+    def batch_samples(self) -> int | None:
+        """Return how many samples or rows a rank's micro-batch has, if a step has several; else None."""
         ...
 
     def check(self, epoch: int) -> None:
@@ -163,10 +193,11 @@ def first_task(steps: Steps, cursor: Cursor) -> Task:
         tasks.close()
 
 
-def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageError:
-    """Return the error that an epoch of `count` samples or groups has no batch of `of` samples on each rank."""
-    each = f" on each of {ranks} ranks" if ranks > 1 else ""
-    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{each}", hint=hint)
+def no_batch(count: int, noun: str, *, size: int, ranks: int, hint: str) -> UsageError:
+    """Return the error that an epoch of `count` samples or groups has no step of `size` of them over all ranks."""
+    of = f"{size // ranks} on each of {ranks} ranks" if ranks > 1 and not size % ranks else f"{size}"
+    over = f" over {ranks} ranks" if size % ranks else ""
+    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{over}", hint=hint)
 
 
 def last_epoch(samples: int) -> int:
