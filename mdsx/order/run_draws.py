@@ -33,7 +33,7 @@ class RunDraws:
         self._phases = PhaseBounds(list(begun.items()))
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_run`
         counted = None if before is None else before._starts
-        self._starts = StartCounts(self._phases, self._between, (len(phases[0][1]),), counted)
+        self._starts: StartCounts = StartCounts(self._phases, self._between, (len(phases[0][1]),), counted)
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
         """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
