@@ -15,7 +15,7 @@ from typing import Any
 from weakref import ref
 
 from mdsx.base.process import Owner
-from mdsx.datasets import Mixture, weights_of
+from mdsx.datasets import Mixture, proportions_in, weights_of
 from mdsx.errors import UsageError, shown
 from mdsx.loader.agreement import agreed, asked, compare, compare_change, digest
 from mdsx.loader.ahead import Ahead
@@ -191,7 +191,7 @@ class BatchLoader:
         if len(self._reading.plan.phases) > 1 or self._reading.plan.given:
             dataset, now = self._reading.spec.dataset, self._reading.phase.weights
             if isinstance(dataset, Mixture):
-                proportions = weights_of(dataset, proportions, now)
+                proportions = proportions_in(dataset, weights_of(dataset, proportions, now))
             self.change(Phase(proportions))
             return
         self._use(self._reading.reweighted(proportions, self._run.cursor))

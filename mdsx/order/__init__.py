@@ -22,6 +22,7 @@ from mdsx.order.advice import (
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
 from mdsx.order.course import MAX_BATCH, Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
+from mdsx.order.excluded import Excluded, LeftOut
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     MAX_WINDOW,
@@ -58,11 +59,13 @@ __all__ = [
     "Chosen",
     "Course",
     "DatasetCourse",
+    "Excluded",
     "G",
     "GroupSequence",
     "Grouping",
     "Groups",
     "Kind",
+    "LeftOut",
     "Marks",
     "MixtureCourse",
     "MixtureOrder",

@@ -138,7 +138,9 @@ class Draws:
         self._by_point: NDArray[np.int64] = np.argsort(-lane_points)
         self._lane_points = lane_points[self._by_point]
         shape = (lanes, len(phases[0][1]))
-        self._starts: StartCounts = StartCounts(self._phases, self._between, shape, None if before is None else before._starts)
+        self._starts: StartCounts = StartCounts(
+            self._phases, self._between, shape, None if before is None else before._starts
+        )
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_round`
 
     def __getstate__(self) -> dict[str, object]:
