@@ -196,6 +196,32 @@ class Mixture:
                 for member in self._members
             )
 
+    @classmethod
+    def from_json(
+        cls,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        cache: CacheLike = None,
+        storage_options: StorageOptions | None = None,
+    ) -> Mixture:
+        """Return the mixture that a JSON file, or its content, describes: what `mdsx change --mixture` reads.
+
+            {"components": {"web": {"url": "s3://bucket/web", "proportion": 0.7},
+                            "code": {"url": "s3://bucket/code", "proportion": "3/10", "snapshot": "1f0c..."}},
+             "proportions_of": "tokens", "exclude": {"web": [17, 4]}}
+
+        A component has `url`, `proportion` (a number, or text such as "1/3"), `repeat` or `samples`, `columns`,
+        `snapshot`, and `start` and `stop` for some of its samples. All other keys are arguments of Mixture; positions
+        of a schedule are text. What is excluded may be the name of a JSON file with the numbers, beside the file.
+
+        Raises:
+            UsageError: The file cannot be read, or is not such a description.
+        """
+        from mdsx.datasets.mixture_json import described
+
+        components, options = described(source, cache, storage_options)
+        return cls(components, **options, cache=cache, storage_options=storage_options)
+
     def __repr__(self) -> str:
         excerpts = ", ".join(f"{member.name}: {member.excerpt.shards.storage.url}" for member in self._members)
         return f"Mixture({excerpts}; epoch_samples={self.epoch_samples})"

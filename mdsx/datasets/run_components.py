@@ -50,8 +50,8 @@ def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
         return found
     held = held_of(state.get("exclude", []), len(found.components))
     for number, name in enumerate(found.names):
-        if (numbers := numbers_left_out(found, number)) is not None:
-            check_given(held, number, name, numbers)
+        if (own := numbers_left_out(found, number)) is not None:
+            check_given(held, number, name, own)
     return holding(found, held)
 
 

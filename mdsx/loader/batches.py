@@ -164,7 +164,7 @@ class BatchLoader:
             else state
         )
         reading, cursor = self._reading.resumed(own)
-        ledger = self._settled().loaded(state)
+        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped).loaded(state)
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
         self._run.load(cursor)
@@ -262,6 +262,8 @@ class BatchLoader:
     def _use(self, reading: Reading) -> None:
         """Continue with what is read now; drop what was prepared in another order."""
         before, self._reading = self._reading, reading
+        if reading.names != before.names:
+            self._components = _components_of(reading)
         if reading.course is not before.course or reading.plan is not before.plan:
             self._close()
             self._ahead.forget()

@@ -209,6 +209,15 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
     return lengths if home == 0 else _SideLengths(lengths, Join(excerpt.shards.index.counts, shards.index.counts))
 
 
+def name_of_stored(excerpt: DatasetSlice, stored: str) -> str | None:
+    """Return the name that a stored column has in an excerpt; None if it is not there."""
+    names = [
+        excerpt.datasets[home].schema.columns[number].name
+        for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
+    ]
+    return excerpt.schema.columns[names.index(stored)].name if stored in names else None
+
+
 class _SideLengths:
     """The lengths of a joined dataset, by the numbers of the samples in the dataset that it is joined to."""
 

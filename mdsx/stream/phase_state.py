@@ -76,6 +76,16 @@ def in_json(weights: Sequence[Weight]) -> list[Any]:
     return list(map(_plain, weights))
 
 
+def phases_of(state: Mapping[str, Any], components: int, now: int) -> Phases:
+    """Return the phases of a state, all started by the tick `now`. Raise StateError."""
+    return _parsed(state.get("phases"), components, now)
+
+
+def same_shares(one: Sequence[Weight], other: Sequence[Weight]) -> bool:
+    """Return whether proportions are in the same relation to each other."""
+    return _shares(one) == _shares(other)
+
+
 def _parsed(found: Any, components: int, now: int) -> Phases:
     """Return the phases of a state, all started by position `now`. Raise StateError."""
     try:

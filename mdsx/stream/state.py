@@ -177,9 +177,10 @@ class OrderIdentity:
             )
         for name in (*was, *now):
             if was.get(name) != now.get(name):
-                hint = "resume with the components that the run had, or change them: see mdsx.change"
+                hint = "resume with the components that the run had"
                 if name in was and name in now:
                     hint += "; " + _SNAPSHOT.format(f'"{was[name]}"')
+                hint += "; to change them in the run, see mdsx.change"
                 raise StateError(
                     f"the component {shown(name)} of the mixture is not that of the state",
                     place="components",
