@@ -25,9 +25,7 @@ def change(
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE", help="A component, and a JSON file with the numbers of samples to leave out."
-        ),
+        typer.Option(metavar="NAME=FILE", help="A component, and a JSON file with the numbers to leave out."),
     ] = None,
     storage_option: StorageOption = None,
     as_json: Json = False,

@@ -76,7 +76,7 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
     dataset: str | Dataset = given["url"]
     if any(name in given for name in ("snapshot", "start", "stop")):
         opened = Dataset(
-            dataset, cache=Cache.of(cache), storage_options=storage_options, snapshot=given.get("snapshot")
+            given["url"], cache=Cache.of(cache), storage_options=storage_options, snapshot=given.get("snapshot")
         )
         dataset = opened.select(range(len(opened))[given.get("start") : given.get("stop")])
     return Component(
