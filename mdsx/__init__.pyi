@@ -28,6 +28,7 @@ from mdsx.errors import UsageError as UsageError
 from mdsx.foreign.arrow import arrow_columns as arrow_columns
 from mdsx.loader import Loader as Loader
 from mdsx.loader import Stats as Stats
+from mdsx.loader import change as change
 from mdsx.order import Groups as Groups
 from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle

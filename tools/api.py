@@ -47,7 +47,7 @@ CHAPTERS = {
     "Pack": ("Pack", "MaxTokens", "Pad"),
     "Plan": ("Plan", "Phase", "Tokens", "Consumed"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
-    "Mix": ("Mixture", "Component"),
+    "Mix": ("Mixture", "Component", "change"),
     "Order": ("Shuffle", "Order", "Groups"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
     "Clean": ("clean", "Cleaned", "Leftover"),

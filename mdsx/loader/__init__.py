@@ -14,6 +14,7 @@ from mdsx.loader.assembly import (
     transformed,
 )
 from mdsx.loader.batches import BatchLoader
+from mdsx.loader.change import Changed, change, changed
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
@@ -27,6 +28,7 @@ __all__ = [
     "ArrayBackend",
     "BatchLoader",
     "BatchMaker",
+    "Changed",
     "Collate",
     "Loader",
     "Mesh",
@@ -42,6 +44,8 @@ __all__ = [
     "Workforce",
     "batches_ready",
     "batches_together",
+    "change",
+    "changed",
     "checked_batching",
     "course_of",
     "first_batching",

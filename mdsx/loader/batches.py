@@ -15,7 +15,7 @@ from typing import Any
 from weakref import ref
 
 from mdsx.base.process import Owner
-from mdsx.datasets import Mixture, weights_of
+from mdsx.datasets import Mixture, proportions_in, weights_of
 from mdsx.errors import UsageError, shown
 from mdsx.loader.agreement import agreed, asked, compare, compare_change, digest
 from mdsx.loader.ahead import Ahead
@@ -164,7 +164,7 @@ class BatchLoader:
             else state
         )
         reading, cursor = self._reading.resumed(own)
-        ledger = self._settled().loaded(state)
+        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped).loaded(state)
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
         self._run.load(cursor)
@@ -191,7 +191,7 @@ class BatchLoader:
         if len(self._reading.plan.phases) > 1 or self._reading.plan.given:
             dataset, now = self._reading.spec.dataset, self._reading.phase.weights
             if isinstance(dataset, Mixture):
-                proportions = weights_of(dataset, proportions, now)
+                proportions = proportions_in(dataset, weights_of(dataset, proportions, now))
             self.change(Phase(proportions))
             return
         self._use(self._reading.reweighted(proportions, self._run.cursor))
@@ -262,6 +262,8 @@ class BatchLoader:
     def _use(self, reading: Reading) -> None:
         """Continue with what is read now; drop what was prepared in another order."""
         before, self._reading = self._reading, reading
+        if reading.names != before.names:
+            self._components = _components_of(reading)
         if reading.course is not before.course or reading.plan is not before.plan:
             self._close()
             self._ahead.forget()

@@ -110,7 +110,7 @@ class Pass:
         """Return a batch that is handed out; count it, and log the samples left out of it."""
         loader, rank = self._loader, self.part[0]
         meter, components = loader._meter, loader._components
-        share = self.steps.share(task, rank)
+        share = loader._reading.share(self.steps, task, rank)
         if type(batch) is PartialBatch:
             batch, skipped = batch
             check_skipped(loader._reading.spec.max_skipped, meter, share, skipped)

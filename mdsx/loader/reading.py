@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.warn import warn
-from mdsx.datasets import Dataset, Mixture, excerpt_of, view_of, weights_of, with_excerpt
-from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
+from mdsx.datasets import Dataset, Mixture, as_in, excerpt_of, renumbered, view_of, weights_of, with_excerpt
+from mdsx.errors import CorruptError, ForbiddenError, MissingError, StateError, UsageError, shown
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
@@ -35,7 +35,7 @@ from mdsx.order import (
     small_cache,
 )
 from mdsx.shards import View
-from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, OrderIdentity, Pace, RankReader, SampleInfo, Steps
+from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, OrderIdentity, Pace, RankReader, SampleInfo, Steps, Task
 
 _log = logging.getLogger("mdsx")
 
@@ -171,6 +171,8 @@ class Reading:
             schedule=self._schedule,
             run=mixture.run if mixture is not None else None,
             components=mixture.components if mixture is not None else (),
+            changed=mixture.changed if mixture is not None else None,
+            held=mixture.held if mixture is not None else (),
         )
 
     @property
@@ -194,9 +196,43 @@ class Reading:
 
     def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
         """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
-        reading = self.at_snapshot(state).in_phase_of(state)
+        reading = self.at_snapshot(state).in_mixture_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
-        return replace(reading.with_phases(phases), batcher=batcher), cursor
+        reading = replace(reading.with_phases(phases), batcher=batcher)
+        reading.check_gone(cursor)
+        return reading, cursor
+
+    def in_mixture_of(self, state: object) -> Reading:
+        """Return this with the components of a mixture as the run of a state has them. Raise StateError."""
+        spec, before = self.spec, self.spec.dataset
+        if not isinstance(before, Mixture) or not isinstance(state, Mapping):
+            return self
+        after = as_in(before, state)
+        if after is before:
+            return self
+        spec = replace(spec, dataset=after)
+        view = view_of(after, spec.columns, spec.dtypes, spec.fill)
+        plan = self.plan.with_weights(lambda weights: renumbered(weights, before, after))
+        course = course_of(after, view, spec.seed, spec.shuffle, spec.epoch_samples, plan.phases[0].weights)
+        return Reading._of(spec, view, course, plan, plan.phases[0])
+
+    def check_gone(self, cursor: Cursor) -> None:
+        """Raise StateError if a component that is gone is needed from a cursor on."""
+        if not isinstance(self.course, MixtureCourse) or None not in self.view.components:
+            return
+        order, start = self.course.order, cursor.epoch * self.course.epoch_samples + cursor.position
+        if order.last_change <= start:
+            return
+        drawn = order.drawn(start, order.last_change)
+        for number, (excerpt, count) in enumerate(zip(self.view.components, drawn.tolist(), strict=True)):
+            if excerpt is None and count:
+                raise StateError(
+                    f"the run still needs the component {shown(self.names[number])}, which is to go",
+                    place="components",
+                    found=f"{count} of its samples before tick {order.last_change}",
+                    expected="a mixture with that component",
+                    hint="give the mixture this component too, with the proportion 0, until the window ends",
+                )
 
     def in_phase_of(self, state: object) -> Reading:
         """Return this in the phase of the plan that a state is in. Raise StateError."""
@@ -272,26 +308,36 @@ class Reading:
 
     def drawn(self, start: Tick, stop: Tick) -> NDArray[np.int64]:
         """Return how many samples of each component there are from a tick up to another one."""
-        if isinstance(self.course, MixtureCourse):
+        excluded = self.course.excluded
+        if isinstance(self.course, MixtureCourse) and excluded is None:
             return self.course.order.drawn(start, stop)
         firsts, found = self.view.firsts, np.zeros(len(self.view.firsts) - 1, np.int64)
-        if len(found) == 1:
+        if len(found) == 1 and excluded is None:
             return found + (stop - start)
         whole = np.diff(np.append(0, np.cumsum(self.view.counts))[firsts])
         samples = max(self.course.samples, 1)
         while start < stop:
-            if start % samples == 0 and start + samples <= stop:
+            if start % samples == 0 and start + samples <= stop and excluded is None:
                 epochs = (stop - start) // samples
                 found += epochs * whole
                 start = Tick(start + epochs * samples)
                 continue
             end = Tick(min(stop, start + _COUNTED, (start // samples + 1) * samples))
-            shards, _ = self.course.locate(np.arange(start, end))
+            ticks = np.arange(start, end)
+            shards, numbers = self.course.locate(ticks)
+            if excluded is not None:
+                shards = shards[excluded.kept(ticks, shards, numbers)]
             found += np.bincount(np.searchsorted(firsts, shards, side="right") - 1, minlength=len(found))
             start = end
         return found
 
     # --- reading
+
+    def share(self, steps: Steps, task: Task, rank: int) -> int:
+        """Return how many samples of a task a rank has."""
+        if self.course.excluded is None or task.groups is not None:
+            return steps.share(task, rank)
+        return int(steps.rank_share([task], self.course, rank).counts[0])
 
     def reader(
         self,

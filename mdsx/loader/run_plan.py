@@ -6,7 +6,7 @@ are those of the state; later ones are those of the program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import zip_longest
@@ -116,6 +116,16 @@ class RunPlan:
     def end(self, phase: RunPhase) -> int | None:
         """Return the threshold at which a phase ends; None for the last one."""
         return next((each.at for each in self.phases if each.at > phase.at), None)
+
+    def with_weights(self, changed: Callable[[Sequence[Weight]], tuple[Weight, ...]]) -> RunPlan:
+        """Return the plan with changed weights."""
+        return replace(
+            self,
+            phases=tuple(
+                phase if phase.weights is None else replace(phase, weights=changed(phase.weights))
+                for phase in self.phases
+            ),
+        )
 
     def with_phase(self, phase: RunPhase) -> RunPlan:
         """Return the plan with one more phase, in place of one that begins at the same threshold."""

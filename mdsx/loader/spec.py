@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from mdsx.datasets import Dataset, Mixture, dataset_of, with_cache
+from mdsx.datasets import Dataset, Mixture, dataset_of, left_out_of, with_cache
 from mdsx.errors import UsageError, shown
 from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
 from mdsx.loader.collation import Uneven
 from mdsx.loader.ranks import Ranks
-from mdsx.order import MAX_BATCH, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight, integer
+from mdsx.order import (
+    MAX_BATCH,
+    Course,
+    DatasetCourse,
+    Excluded,
+    MixtureCourse,
+    MixtureOrder,
+    Order,
+    Shuffle,
+    Weight,
+    integer,
+)
 from mdsx.shards import ColumnChoice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
@@ -147,6 +158,8 @@ def course_of(
     lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
     if epoch_samples is None and isinstance(dataset, Mixture):
         epoch_samples = dataset.epoch_samples
+    if shuffle_block is None and isinstance(dataset, Mixture):
+        shuffle_block = dataset.shuffle_block
     phases = dataset.phases if isinstance(dataset, Mixture) else ()
     if weights is not None and (not phases or phases[0][1] != weights):
         phases = ((0, tuple(weights)),)
@@ -157,12 +170,17 @@ def course_of(
         raise UsageError(
             "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
         )
-    counts = [excerpt.subset.counts for excerpt in view.excerpts]
+    counts = [
+        max(size, 1) if excerpt is None else excerpt.subset.counts
+        for excerpt, size in zip(view.components, dataset.sizes, strict=True)
+    ]
     (_, first), *later = phases
     order_of_all = MixtureOrder(
         counts, first, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
     )
-    return MixtureCourse(order_of_all, view.firsts, epoch_samples)
+    left_out = left_out_of(dataset)
+    excluded = Excluded(view.counts, view.firsts, left_out) if left_out else None
+    return MixtureCourse(order_of_all, view.firsts, epoch_samples, excluded)
 
 
 def first_batching(spec: RunSpec) -> Batching:

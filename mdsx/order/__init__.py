@@ -34,6 +34,7 @@ from mdsx.order.course import (
 )
 from mdsx.order.dealing import Balance, Dealing, Over, checked_node
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
+from mdsx.order.excluded import Excluded, LeftOut
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     MAX_WINDOW,
@@ -75,11 +76,13 @@ __all__ = [
     "Course",
     "DatasetCourse",
     "Dealing",
+    "Excluded",
     "G",
     "GroupSequence",
     "Grouping",
     "Groups",
     "Kind",
+    "LeftOut",
     "Marks",
     "MixtureCourse",
     "MixtureOrder",

@@ -3,6 +3,7 @@
 from mdsx.stream.accounts import Consumed, Ledger
 from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
 from mdsx.stream.machine import Pace
 from mdsx.stream.max_tokens import MaxTokens
@@ -10,8 +11,9 @@ from mdsx.stream.meter import Meter, check_skipped, checked_share
 from mdsx.stream.pack import Pack
 from mdsx.stream.packing import Packing, packed_samples
 from mdsx.stream.pad import Pad
-from mdsx.stream.phase_state import in_json, listed, weight_of
+from mdsx.stream.phase_state import in_json, listed, phases_of, same_shares, weight_of
 from mdsx.stream.plan import Phase, Plan, Tokens
+from mdsx.stream.planning import Origin, Planner
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
 from mdsx.stream.run import NOTHING, Batches, Iteration, Run
 from mdsx.stream.sample_info import (
@@ -25,7 +27,7 @@ from mdsx.stream.sample_info import (
 )
 from mdsx.stream.samples import SAMPLES, SampleSteps
 from mdsx.stream.stages import Stages
-from mdsx.stream.state import OrderIdentity
+from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import (
     Cursor,
     PlannedEpoch,
@@ -56,6 +58,7 @@ __all__ = [
     "MaxTokens",
     "Meter",
     "OrderIdentity",
+    "Origin",
     "Pace",
     "Pack",
     "Packing",
@@ -63,6 +66,7 @@ __all__ = [
     "Phase",
     "Plan",
     "PlannedEpoch",
+    "Planner",
     "RankGroups",
     "RankReader",
     "Resumed",
@@ -83,7 +87,11 @@ __all__ = [
     "info_columns",
     "info_records",
     "listed",
+    "number_of",
+    "origin_of",
     "packed_samples",
+    "phases_of",
     "place_of",
+    "same_shares",
     "weight_of",
 ]

@@ -179,6 +179,9 @@ class Planner:
         start, stop = every[window]
         ticks = np.arange(start, stop)
         shards, samples = course.locate(ticks)
+        if course.excluded is not None:
+            kept = course.excluded.kept(ticks, shards, samples)
+            ticks, shards, samples = ticks[kept], shards[kept], samples[kept]
         samples = self._view.stored(shards, samples)
         lengths = self._lengths_of(shards, samples)
         groups = group_positions(
@@ -193,7 +196,8 @@ class Planner:
         if window == every.end - 1:
             following = Cursor(epoch + 1, planned=after)
         stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), following, self.stages.at(planned))
-        located = np.stack((ticks, shards, samples, lengths))[:, groups.positions - start]
+        places = groups.positions - start if len(ticks) == stop - start else np.searchsorted(ticks, groups.positions)
+        located = np.stack((ticks, shards, samples, lengths))[:, places]
         return Block(groups, located, (stretch,)).after(taken), after
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:

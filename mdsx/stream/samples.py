@@ -205,14 +205,23 @@ class SampleSteps:
         starts, stops = np.array([(task.start, task.start if task.skip else task.stop) for task in tasks]).T
         ticks, counts = course.rank_ticks(starts, stops, rank, self.world_size)
         if self.micro is None:
-            return RankShare(ticks, counts)
+            return _read(RankShare(ticks, counts), course)
         within = np.arange(len(ticks)) - np.repeat(np.cumsum(counts) - counts, counts)
         own = within // self.micro == np.repeat([task.part for task in tasks], counts)
-        return RankShare(ticks[own], np.array([self.share(task, rank) for task in tasks], np.int64))
+        return _read(RankShare(ticks[own], np.array([self.share(task, rank) for task in tasks], np.int64)), course)
 
     def _parts(self, size: int) -> int:
         """Return how many batches each rank has of a step of `size` samples."""
         return int(size > 0) if self.micro is None else -(-size // (self.world_size * self.micro))
+
+
+def _read(share: RankShare, course: Course) -> RankShare:
+    """Return a share without the samples that are left out."""
+    if course.excluded is None:
+        return share
+    kept = course.excluded.kept(share.ticks, *course.locate(share.ticks))
+    tasks = np.repeat(np.arange(len(share.counts)), share.counts)[kept]
+    return RankShare(share.ticks[kept], np.bincount(tasks, minlength=len(share.counts)))
 
 
 def is_in(ranges: Sequence[tuple[int, int]], step: int) -> bool:

@@ -220,12 +220,13 @@ class StreamingDataset(IterableDataset[Any]):
                 changes.
         """
         self._ask_for("load_state_dict()")
-        reading = self._reading.at_snapshot(state)
+        reading = self._reading.at_snapshot(state).in_mixture_of(state)
         epoch, position, phases = reading.identity.check(state, _worker())
         share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
         if share is not None:
             share.check_size(reading.spec.rows or 1, reading.spec.ranks.part[1])
         reading = reading.with_phases(phases)
+        reading.check_gone(Cursor(epoch, position))
         before = self._run.mark(), self._reading, self._share
         reading.log_snapshot(self._reading)
         self._reading = reading
