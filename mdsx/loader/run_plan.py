@@ -7,7 +7,7 @@ are those of the state; later ones are those of the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
@@ -80,6 +80,8 @@ class RunPlan:
     skip: tuple[tuple[int, int], ...] = ()
     given: bool = True
     """Whether the program has a plan."""
+    proportions_of: str | None = None
+    max_epochs: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunPlan:
@@ -100,7 +102,8 @@ class RunPlan:
         for at, phase in plan.complete:
             before = followed(before, at, phase.after(base), dataset, plan.proportions_of)
             phases.append(before)
-        return cls(tuple(phases), tuple(plan.skip))
+        most = dict(plan.max_epochs or {})
+        return cls(tuple(phases), tuple(plan.skip), proportions_of=plan.proportions_of, max_epochs=most)
 
     @cached_property
     def stages(self) -> Stages:

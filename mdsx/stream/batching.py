@@ -125,6 +125,10 @@ class Batcher(Protocol):
         """Return the same for a state; None if it does not say so."""
         ...
 
+    def outlook(self, course: Course) -> Outlook | None:
+        """Return what the first window of the order has; None without groups. It reads lengths."""
+        ...
+
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Batcher:
         """Return the same in a run with a plan. `begun`: where its groups begin; None: where they are known to."""
         ...
@@ -136,6 +140,16 @@ class Batcher(Protocol):
     def resumed(self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]) -> Resumed:
         """Return where a run continues with a state. Raise StateError that names the field."""
         ...
+
+
+class Outlook(NamedTuple):
+    """What the groups of one window have."""
+
+    samples: int
+    groups: int
+    values: int
+    fill: float
+    """The share of places in the groups that have a value."""
 
 
 class Resumed(NamedTuple):

@@ -77,6 +77,10 @@ class AddedLengths:
         mean = self._lengths.mean
         return mean + self._added if mean is not None else None
 
+    @property
+    def total(self) -> int | None:
+        return self._lengths.total  # of what is stored
+
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         found = self._lengths.of(shards, samples)
         return found + self._added * (found > 0)

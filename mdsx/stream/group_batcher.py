@@ -10,9 +10,9 @@ from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
 from mdsx.order import Balance, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
-from mdsx.stream.batching import Cut, Resumed
+from mdsx.stream.batching import Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
-from mdsx.stream.groups import GroupSteps
+from mdsx.stream.groups import GroupSteps, places_of
 from mdsx.stream.planning import START, Origin, Planner
 from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
@@ -100,6 +100,12 @@ class GroupBatcher:
             return number_of(found, "planned", "groups.")
         begun = isinstance(found, Mapping) and any(found.get(name) for name in ("epoch", "step"))
         return None if "plan" not in state and (begun or state.get("epoch") or state.get("position")) else 0
+
+    def outlook(self, course: Course) -> Outlook:
+        block, values = self._planner(course).block(0, 0)
+        groups = block.groups
+        places = places_of(groups, None if self.rule.kind == "max_tokens" else self.rule.capacity)
+        return Outlook(int((groups.firsts == 0).sum()), len(groups), values, values / max(places, 1))
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))

@@ -106,7 +106,7 @@ class GroupSteps:
             counts.append(len(block.groups))
             samples += int((block.groups.firsts == 0).sum())
             values += int(block.groups.sizes.sum())
-            places += _places(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            places += places_of(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
             if busiest is not None:
                 busiest.add(block.groups.lanes, block.groups.sizes, block.groups.edges)
         self.counted[epoch] = np.array(counts, np.int64)
@@ -337,7 +337,7 @@ def _of(task: Task) -> RankGroups:
     return task.groups
 
 
-def _places(groups: GroupSequence, row: int | None) -> int:
+def places_of(groups: GroupSequence, row: int | None) -> int:
     """Return the places in batches of these groups: rows of `row` places, or None: as long as the longest sample."""
     if row is not None or not len(groups):
         return len(groups) * (row or 0)

@@ -78,6 +78,9 @@ class Samples:
     def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
         return number_of(state, "epoch") * course.epoch_samples + number_of(state, "position")
 
+    def outlook(self, course: Course) -> None:
+        return None
+
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Samples:
         return self
 
