@@ -37,7 +37,7 @@ from mdsx.stream.steps import RankGroups
 _MAX_TOKEN = 2**63 - 1
 _SEGMENTS = {"concat": (16, 64), "pack": (64, 16)}
 """Segments of a row by default: at least, and one for how many values. Best fit crowds short samples in a few rows: of
-250 values on average (lognormal, sigma 1; L from 2,048 on), up to L / 21 come in one row; concatenated, up to L / 89."""
+250 values on average (lognormal, sigma 1; L from 2,048 on), up to L / 21 are in one row; concatenated, up to L / 89."""
 
 
 @dataclass(frozen=True, eq=False)
