@@ -19,6 +19,7 @@ from mdsx.order.limits import integer
 
 Over = Literal["node", "job"]
 MAX_COST = 2**63 - 1
+_MANY, _FEW = 24, 256  # with as many steps, and not more ranks, NumPy is faster than Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +122,28 @@ def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64
     that have room, ties to the lowest rank. Rank r has `rooms[r]` places, its rows in the order in which they came.
     """
     order = np.argsort(-costs, axis=1, kind="stable")
-    ranks, most = len(rooms), int(rooms.max(initial=0))
-    if ranks == 1 or most <= 1:  # each row goes to the next rank that has room
+    most = int(rooms.max(initial=0))
+    if len(rooms) == 1 or most <= 1:  # each row goes to the next rank that has room
         return order
-    open_ranks = np.flatnonzero(rooms).tolist()
-    room_of = rooms.tolist()
-    taken = [_ranks_of(each, open_ranks, room_of) for each in np.take_along_axis(costs, order, 1).tolist()]
-    return np.take_along_axis(order, np.argsort(np.array(taken, np.int64), axis=1, kind="stable"), 1)
+    descending = np.take_along_axis(costs, order, 1)
+    if len(costs) >= _MANY and len(rooms) <= _FEW and int(costs.max()) * most < MAX_COST:
+        taken = _together(descending, rooms)
+    else:
+        taken = np.array([_one_by_one(each, rooms.tolist()) for each in descending.tolist()], np.int64)
+    return np.take_along_axis(order, np.argsort(taken, axis=1, kind="stable"), 1)
 
 
-def _ranks_of(costs: list[int], ranks: list[int], rooms: list[int]) -> list[int]:
-    """Return the rank that each row goes to, by costs in descending order. `ranks`, ascending: those with room."""
+def _one_by_one(costs: list[int], rooms: list[int]) -> list[int]:
+    """Return the rank that each row of a step goes to, from the costs in descending order."""
     bits = len(rooms).bit_length()
     mask, left = (1 << bits) - 1, rooms.copy()
-    if costs[len(ranks) - 1] > 0:  # then the first rows go to one rank each
-        heap = [(cost << bits) | rank for cost, rank in zip(costs, ranks, strict=False) if rooms[rank] > 1]
+    taken = [rank for rank, room in enumerate(rooms) if room]
+    if costs[len(taken) - 1] > 0:  # the first rows go to one rank each
+        heap = [(cost << bits) | rank for cost, rank in zip(costs, taken, strict=False) if rooms[rank] > 1]
         heap.sort()
-        taken = ranks.copy()
-        for rank in ranks:
-            left[rank] -= 1
+        left = [room - 1 for room in rooms]
     else:
-        heap, taken = ranks.copy(), []
+        heap, taken = taken, []
     for cost in costs[len(taken) :]:
         least = heap[0]
         rank = least & mask
@@ -151,6 +153,22 @@ def _ranks_of(costs: list[int], ranks: list[int], rooms: list[int]) -> list[int]
             heapreplace(heap, least + (cost << bits))
         else:
             heappop(heap)
+    return taken
+
+
+def _together(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank that each row goes to, for many steps at once: int64 [steps, places] both."""
+    steps, ranks = len(costs), len(rooms)
+    left = np.tile(rooms, (steps, 1))
+    sums = np.where(left > 0, 0, MAX_COST)  # of each rank that has room
+    taken, rows = np.empty(costs.shape, np.int16), np.arange(steps) * ranks
+    for place in range(costs.shape[1]):
+        least = sums.argmin(axis=1)
+        taken[:, place] = least
+        least += rows
+        left.ravel()[least] -= 1
+        full = left.ravel()[least] == 0
+        sums.ravel()[least] = np.where(full, MAX_COST, sums.ravel()[least] + costs[:, place])
     return taken
 
 
