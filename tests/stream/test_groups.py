@@ -57,7 +57,9 @@ def cut(
     epoch_steps: int | None = None,
 ) -> GroupSteps:
     planner = Planner(Given(), course, Given(), rule, seed=5, shuffle=True)  # type: ignore[arg-type]
-    return GroupSteps(planner, course, Cut(rows * world_size, rank, world_size, drop_last), epoch_steps=epoch_steps, group_samples=3)
+    return GroupSteps(
+        planner, course, Cut(rows * world_size, rank, world_size, drop_last), epoch_steps=epoch_steps, group_samples=3
+    )
 
 
 def pieces(task: Task) -> list[list[tuple[int, int, int]]]:
