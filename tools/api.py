@@ -54,15 +54,16 @@ CHAPTERS = {
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
-_GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
-_BATCHING = _GROUPED | {"batcher", "grouping", "groups", "of_first", "one_group", "packing", "rows", "run", "with_groups"}
+_GROUPED = {"extras", "grouped", "groups", "keys", "length_columns", "nested", "own_lengths", "rows_of", "with_groups"}
+_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "one_group", "packing", "rows", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
-    "Pad": _BATCHING | {"fields", "in_plan", "progress", "progress_of", "reached", "resumed", "state", "steps", "window"},
+    "Pad": _BATCHING
+    | {"fields", "in_plan", "progress", "progress_of", "reached", "resumed", "state", "steps", "window"},
     "Phase": {"after"},
     "Plan": {"complete"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},

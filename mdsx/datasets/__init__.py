@@ -2,6 +2,7 @@
 
 from mdsx.datasets.dataset import Dataset, Sample, dataset_of, decoded, excerpt_of, with_excerpt
 from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, extended, held_of
+from mdsx.datasets.length_sums import sum_of_lengths
 from mdsx.datasets.listed import Listed, fingerprint_of, listed_of, matched, unique_names
 from mdsx.datasets.mixture import (
     Component,
@@ -43,6 +44,7 @@ __all__ = [
     "read_json",
     "renumbered",
     "spread",
+    "sum_of_lengths",
     "unique_names",
     "view_of",
     "weights_of",

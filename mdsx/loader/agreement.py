@@ -22,12 +22,23 @@ from mdsx.loader.reading import Reading
 from mdsx.order import MAX_SAMPLES, Tick
 from mdsx.stream import Steps
 
-_FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases", "begin")
+_FOUND = (
+    "fingerprint",
+    "lanes",
+    "shuffle_block",
+    "epoch_samples",
+    "positions",
+    "lengths",
+    "phases",
+    "begin",
+    "ranks_per_node",
+)
 """What follows from the data and the state; everything else is given."""
 _HINTS = {
     "fingerprint": "the dataset was replaced, or parts were appended, while the job started: start it again, and open "
     "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
     "begin": "load the same state on all ranks",
+    "ranks_per_node": "give all ranks the same ranks_per_node=",
     "positions": "the index was replaced while the job started: start it again, or give batching= a window",
 }
 _begun = Counter[str]()  # how many loaders of this process were made alike
@@ -47,6 +58,8 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
     if spec.global_batch_size is not None:
         sizes = {"global_batch_size": spec.global_batch_size, "micro_batch": spec.micro_batch}
     cut = {**sizes, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    if "balance" in reading.batcher.fields:
+        cut["ranks_per_node"] = steps.node
     given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
     plan = reading.plan
     phases = [[phase.at, phase.fields] for phase in plan.phases] if plan.given or len(plan.phases) > 1 else []

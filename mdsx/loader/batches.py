@@ -8,7 +8,7 @@ number of workers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -21,9 +21,11 @@ from mdsx.loader.agreement import agreed, asked, compare, compare_change, digest
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
+from mdsx.loader.planned_run import PlannedRun, planned_run
 from mdsx.loader.reading import Reading
 from mdsx.loader.run_plan import followed
 from mdsx.loader.stats import Stats, stats_of
+from mdsx.loader.trace import TracedItem, steps_with, traced_steps
 from mdsx.order import Tick, Weight
 from mdsx.stream import Consumed, Cursor, Iteration, Ledger, Meter, Phase, PlannedEpoch, Run, Steps, Tokens
 
@@ -107,15 +109,46 @@ class BatchLoader:
         """
         return self._steps.count(self._run.start_of(self._run.coming_epoch))
 
-    def plan(self, epoch: int | None = None) -> PlannedEpoch:
+    def plan(self, epoch: int | None = None, *, until: int | None = None) -> PlannedEpoch | PlannedRun:
         """Return what an epoch of groups has (default: that of the next batch), from a pass over the lengths.
 
         Afterwards `len(loader)` and `remaining` are known for that epoch.
 
+        With `plan=`, return what the whole run has, as a table if printed: for each phase and component the tokens,
+        samples and epochs, the steps, and what `max_epochs` forbids. These are expected values; no data but lengths is
+        read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, where it has read as many samples
+        as an epoch has.
+
         Raises:
-            UsageError: The loader has no `batching`.
+            UsageError: The loader has neither `batching` nor `plan`.
         """
+        reading = self._reading
+        if reading.plan.given and epoch is None:
+            ranks = reading.spec.ranks.part[1]
+            return planned_run(reading, world_size=ranks, until=until, max_epochs=reading.plan.max_epochs)
         return self._steps.plan(self._run.coming.epoch if epoch is None else epoch)
+
+    def trace(self, step: int, stop: int | None = None, *, world_size: int | None = None) -> Iterator[TracedItem]:
+        """Yield which samples a step of the run has, or the steps from `step` up to `stop`, over all ranks.
+
+        Steps are counted from 0 since the run began. It reads lengths, but no samples. `world_size`: of the run; the
+        default is that of now.
+
+        Raises:
+            UsageError: The run is past that step.
+        """
+        ranks = self._reading.spec.ranks.part[1] if world_size is None else world_size
+        end = step + 1 if stop is None else stop
+        return traced_steps(self._reading, self._run.cursor, step, end, world_size=ranks)
+
+    def trace_samples(
+        self, samples: Iterable[tuple[str, int]], steps: int, *, world_size: int | None = None
+    ) -> Iterator[TracedItem]:
+        """Yield where samples come in the next `steps` steps: each is a component's name ("" of a dataset) and a number
+        in it."""
+        ranks = self._reading.spec.ranks.part[1] if world_size is None else world_size
+        cursor = self._run.cursor
+        return steps_with(self._reading, cursor, samples, cursor.step + steps, world_size=ranks)
 
     def stats(self) -> Stats:
         """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
@@ -224,7 +257,7 @@ class BatchLoader:
         before = plan.phases[plan.stages.at(at)]
         if before.batch_size is not None and phase.global_batch_size is not None:
             before = replace(before, batch_size=None)
-        changed = plan.with_phase(followed(before, at, phase, reading.spec.dataset, asked=True))
+        changed = plan.with_phase(followed(before, at, phase, reading.spec.dataset, plan.proportions_of, asked=True))
         if (store := reading.spec.ranks.store) is not None:
             compare_change(store, [int(at), changed.phases[changed.stages.at(at)].fields])
         _ = [each.spec(reading.spec) for each in changed.phases]  # which checks what belongs together

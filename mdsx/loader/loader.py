@@ -89,6 +89,9 @@ class Loader(BatchLoader):
         replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
             means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
             those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
+            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
+            are alike.
 
         global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
@@ -146,9 +149,10 @@ class Loader(BatchLoader):
         rank: int | None = None,
         world_size: int | None = None,
         replication: int | tuple[Mesh, str | Sequence[str]] = 1,
+        ranks_per_node: int | None = None,
+        batching: Batching | None = None,
         global_batch_size: int | None = None,
         micro_batch: int | None = None,
-        batching: Batching | None = None,
         plan: Plan | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
@@ -190,7 +194,7 @@ class Loader(BatchLoader):
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,
-            ranks=Ranks(rank, world_size, replication),
+            ranks=Ranks(rank, world_size, replication, ranks_per_node),
             batching=checked_batching(batching),
             plan=plan,
             batch_size=batch_size,

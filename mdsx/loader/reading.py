@@ -94,7 +94,9 @@ class Reading:
             ).in_plan(plan.stages, None)
         packing = None
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
+            transformed = spec.transform is not None or spec.random_transform is not None
+            rows = spec.rows if spec.rows is not None else spec.cut(*spec.ranks.part).rows
+            packing = spec.batching.packing(view, spec.info_column, rows=rows, transformed=transformed)
         if (
             spec.uneven == "repeat"
             and not (spec.transform or spec.random_transform or spec.collate_fn)
@@ -128,7 +130,8 @@ class Reading:
         phase = plan.phases[stage]
         if phase is self.phase:
             return self
-        course = stages.course(self.course, stage, Tick(cursor.epoch * self.course.epoch_samples + cursor.position))
+        start, earlier = Tick(cursor.epoch * self.course.epoch_samples + cursor.position), plan.number(self.phase)
+        course = stages.course(self.course, range(earlier + 1, stage + 1), start)
         if phase.batching.groups == self.phase.batching.groups:
             return Reading._of(self.spec, self.view, course, plan, phase, self.batcher)
         reading = Reading._of(self.spec, self.view, course, plan, phase)

@@ -7,7 +7,7 @@ are those of the state; later ones are those of the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
@@ -80,35 +80,41 @@ class RunPlan:
     skip: tuple[tuple[int, int], ...] = ()
     given: bool = True
     """Whether the program has a plan."""
+    proportions_of: str | None = None
+    max_epochs: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunPlan:
         """Return the plan of a run with `spec`. Raise UsageError where the two do not fit."""
-        plan = spec.plan
+        plan, dataset = spec.plan, spec.dataset
+        weights = dataset.phases[0][1] if isinstance(dataset, Mixture) and dataset.phases else None
+        sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
+        before = RunPhase(0, weights, spec.batching, *sizes)
         if plan is None:
-            weights = spec.dataset.phases[0][1] if isinstance(spec.dataset, Mixture) and spec.dataset.phases else None
-            sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
-            return cls((RunPhase(0, weights, spec.batching, *sizes),), given=False)
+            return cls((before,), given=False)
         batching = None if spec.batching is SAMPLES else spec.batching
         base = Phase(batching=batching, global_batch_size=spec.global_batch_size, micro_batch=spec.micro_batch)
         for name in ("batching", "global_batch_size", "micro_batch"):
             if getattr(plan.phases[0], name) is not None and (found := getattr(base, name)) is not None:
                 hint = "give it to the plan's first phase or to the loader"
                 raise UsageError(f"{name} is given twice", place="plan", found=shown(found), hint=hint)
-        phases, before = list[RunPhase](), cls.of(replace(spec, plan=None, batch_size=spec.batch_size or 1)).phases[0]
-        before = replace(before, batch_size=spec.batch_size)
+        phases = list[RunPhase]()
         for at, phase in plan.complete:
-            before = followed(before, at, phase.after(base), spec.dataset, plan.proportions_of)
+            before = followed(before, at, phase.after(base), dataset, plan.proportions_of)
             phases.append(before)
-        return cls(tuple(phases), tuple(plan.skip))
+        most = dict(plan.max_epochs or {})
+        return cls(tuple(phases), tuple(plan.skip), proportions_of=plan.proportions_of, max_epochs=most)
 
     @cached_property
     def stages(self) -> Stages:
         """Return what steps need of the phases."""
-        grids, keys = list[int](), [phase.batching.groups for phase in self.phases]
-        for number, key in enumerate(keys):
-            grids.append(grids[-1] + (key != keys[number - 1]) if number else 0)
-        return Stages(tuple(phase.at for phase in self.phases), tuple(grids), tuple(p.weights for p in self.phases))
+        keys = [phase.batching.groups for phase in self.phases]
+        grids = tuple(map(keys.index, keys))
+        return Stages(tuple(phase.at for phase in self.phases), grids, tuple(phase.weights for phase in self.phases))
+
+    def number(self, phase: RunPhase) -> int:
+        """Return the number of a phase; -1 if another one has replaced it."""
+        return next((number for number, each in enumerate(self.phases) if each is phase), -1)
 
     def end(self, phase: RunPhase) -> int | None:
         """Return the threshold at which a phase ends; None for the last one."""

@@ -124,7 +124,7 @@ class RunSpec:
         size = self.global_batch_size
         if size is None:
             size = (self.rows or 1) * ranks
-        return Cut(size, rank, ranks, self.drop_last, self.micro_batch)
+        return Cut(size, rank, ranks, self.drop_last, self.micro_batch, ranks_per_node=self.ranks.node)
 
     def __repr__(self) -> str:
         """Return what a loader or dataset shows of it."""

@@ -1,7 +1,7 @@
 """Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
 from mdsx.stream.accounts import Consumed, Ledger
-from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
+from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, Resumed
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
@@ -59,6 +59,7 @@ __all__ = [
     "Meter",
     "OrderIdentity",
     "Origin",
+    "Outlook",
     "Pace",
     "Pack",
     "Packing",

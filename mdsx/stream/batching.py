@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mdsx.base.process import Counters
-from mdsx.format import Schema
 from mdsx.order import Course, Phases, Tick
 from mdsx.shards import View
 from mdsx.stream.packing import Packing
@@ -26,11 +25,12 @@ class Cut(NamedTuple):
     drop_last: bool
     micro: int | None = None
     """Samples or rows of a micro-batch; None: a step is one batch."""
-
     until: int | None = None
     """The progress of the run (see `Batcher.progress`) from which on steps are cut otherwise."""
     skip: tuple[tuple[int, int], ...] = ()
     """Ranges of the run's steps that are left out, each up to its second number (exclusive)."""
+    ranks_per_node: int | None = None
+    """How many successive ranks a node has; None: not known, or its nodes are not alike."""
 
     @property
     def rows(self) -> int:
@@ -77,8 +77,9 @@ class Batching(Protocol):
         """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
         ...
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
-        """Return what packs or pads values; None if batches are columns of samples. `stored`: `View.packed_schema`."""
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
+        """Return what packs or pads values; None if batches are columns of samples. `rows`: those of a rank's batch;
+        `transformed`: whether samples go through a transform before."""
         ...
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
@@ -124,6 +125,10 @@ class Batcher(Protocol):
         """Return the same for a state; None if it does not say so."""
         ...
 
+    def outlook(self, course: Course) -> Outlook | None:
+        """Return what the first window of the order has; None without groups. It reads lengths."""
+        ...
+
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Batcher:
         """Return the same in a run with a plan. `begun`: where its groups begin; None: where they are known to."""
         ...
@@ -135,6 +140,16 @@ class Batcher(Protocol):
     def resumed(self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]) -> Resumed:
         """Return where a run continues with a state. Raise StateError that names the field."""
         ...
+
+
+class Outlook(NamedTuple):
+    """What the groups of one window have."""
+
+    samples: int
+    groups: int
+    values: int
+    fill: float
+    """The share of places in the groups that have a value."""
 
 
 class Resumed(NamedTuple):

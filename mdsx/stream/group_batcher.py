@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Grouping, Position, Tick
+from mdsx.order import Balance, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
-from mdsx.stream.batching import Cut, Resumed
+from mdsx.stream.batching import Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
-from mdsx.stream.groups import GroupSteps
+from mdsx.stream.groups import GroupSteps, places_of
 from mdsx.stream.planning import START, Origin, Planner
 from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
@@ -24,8 +25,8 @@ class GroupBatcher:
     """Groups the samples of `view` by `rule`, from their lengths.
 
     `window_given`: whether the user gave the rule's window; else a state may have another one. `epoch_steps`: the
-    number of steps of an epoch, which then continues where the one before it stopped. `origin`: where the grid of
-    windows begins; `stages`: of the run's plan.
+    number of steps of an epoch, which then continues where the one before it stopped. `balance`: how the rows of a node
+    are dealt to its ranks. `origin`: where the grid of windows begins; `stages`: of the run's plan.
     """
 
     grouped = True
@@ -40,6 +41,7 @@ class GroupBatcher:
         window_given: bool,
         seed: int,
         shuffle: bool,
+        balance: Balance | None = None,
         origin: Origin = START,
         stages: Stages = ONE,
     ) -> None:
@@ -49,7 +51,8 @@ class GroupBatcher:
             raise UsageError("epoch_steps must be an integer of at least 1", found=shown(epoch_steps))
         self.rule, self.epoch_steps = rule, epoch_steps
         self._view, self._lengths, self._window_given = view, lengths, window_given
-        self._seed, self._shuffle, self._origin, self._stages = seed, shuffle, origin, stages
+        self._seed, self._shuffle, self._balance = seed, shuffle, balance
+        self._origin, self._stages = origin, stages
         self._made: tuple[Course, Cut, GroupSteps] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,7 +60,8 @@ class GroupBatcher:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        return {**self._identity.fields, "epoch_steps": self.epoch_steps}
+        dealt = {} if self._balance is None else {"balance": list(astuple(self._balance))}
+        return {**self._identity.fields, "epoch_steps": self.epoch_steps, **dealt}
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> GroupSteps:
         """Return how the epochs of `course` are cut: the same object as long as nothing changes."""
@@ -65,7 +69,14 @@ class GroupBatcher:
         if made is None or made[0] is not course or made[1] != cut:
             mean = self._lengths.mean
             few = float(self.rule.capacity / mean) if mean else _FEW
-            steps = GroupSteps(self._planner(course), course, cut, epoch_steps=self.epoch_steps, group_samples=few)
+            steps = GroupSteps(
+                self._planner(course),
+                course,
+                cut,
+                epoch_steps=self.epoch_steps,
+                group_samples=few,
+                balance=self._balance,
+            )
             if made is not None and made[0] is course:
                 steps.counted = made[2].counted
             made = self._made = course, cut, steps
@@ -87,7 +98,14 @@ class GroupBatcher:
         found = state.get("groups", {})
         if isinstance(found, Mapping) and "planned" in found:
             return number_of(found, "planned", "groups.")
-        return None if any(state.get(name) for name in ("epoch", "position", "groups")) else 0
+        begun = isinstance(found, Mapping) and any(found.get(name) for name in ("epoch", "step"))
+        return None if "plan" not in state and (begun or state.get("epoch") or state.get("position")) else 0
+
+    def outlook(self, course: Course) -> Outlook:
+        block, values = self._planner(course).block(0, 0)
+        groups = block.groups
+        places = places_of(groups, None if self.rule.kind == "max_tokens" else self.rule.capacity)
+        return Outlook(int((groups.firsts == 0).sum()), len(groups), values, values / max(places, 1))
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
@@ -173,6 +191,7 @@ class GroupBatcher:
             window_given=self._window_given if window_given is None else window_given,
             seed=self._seed,
             shuffle=self._shuffle,
+            balance=self._balance,
             origin=origin,
             stages=stages,
         )

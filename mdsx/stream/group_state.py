@@ -44,9 +44,12 @@ class GroupIdentity:
         steps = {}
         if self.epoch_steps is not None:
             steps = {"epoch": cursor.epoch, "step": cursor.step % self.epoch_steps}
-        place = {"window": cursor.window, "taken": cursor.taken, "planned": cursor.planned}
-        begun = {"origin": list(origin)} if any(origin) else {}
-        return {"version": GROUPS_VERSION, **steps, **place, **begun, **self.fields}
+        place: dict[str, Any] = {"window": cursor.window, "taken": cursor.taken}
+        if cursor.planned:
+            place["planned"] = cursor.planned
+        if any(origin):
+            place["origin"] = list(origin)
+        return {"version": GROUPS_VERSION, **steps, **place, **self.fields}
 
     def check(self, found: Any) -> GroupPlace:
         """Return what the field `groups` says.

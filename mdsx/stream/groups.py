@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.work import iterate_ahead
-from mdsx.order import Course, GroupSequence, Tick
+from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, GroupSequence, Tick
 from mdsx.stream.accounts import AMOUNTS, DROPPED, ROWS, SKIPPED, STEPS
 from mdsx.stream.batching import Cut
 from mdsx.stream.planning import Block, Planner, amounts_of, cut_steps, further, in_parts
@@ -46,15 +46,24 @@ class GroupSteps:
     """
 
     def __init__(
-        self, planner: Planner, course: Course, cut: Cut, *, epoch_steps: int | None, group_samples: float
+        self,
+        planner: Planner,
+        course: Course,
+        cut: Cut,
+        *,
+        epoch_steps: int | None,
+        group_samples: float,
+        balance: Balance | None = None,
     ) -> None:
         self.cut, self.world_size, self.epoch_steps = cut, cut.world_size, epoch_steps
         self.batch_samples = cut.micro
         self._lanes, self._samples, self._cut_at = course.lanes, course.epoch_samples, course.cut
         self.period = planner.rule.window * course.lanes
         self.step_samples = max(round(cut.size * group_samples), 1)
-        self._splits = planner.rule.oversize == "split"
+        self._splits = planner.rule.splits
         self._planner: Planner | None = planner
+        self.node = 1 if balance is None else balance.node(cut.ranks_per_node, cut.world_size)
+        self._dealing = None if balance is None else Dealing(balance, self.node)
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
         """epoch -> int64 [windows]: the groups of each window, of epochs that were planned whole."""
@@ -90,17 +99,39 @@ class GroupSteps:
 
     def plan(self, epoch: int) -> PlannedEpoch:
         samples = values = places = 0
-        counts, rule = [], self.planner.rule
+        counts, rule, busiest = [], self.planner.rule, self._busiest(self.cut.micro)
         every = self.planner.windows(epoch)
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
             counts.append(len(block.groups))
             samples += int((block.groups.firsts == 0).sum())
             values += int(block.groups.sizes.sum())
-            places += _places(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            places += places_of(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            if busiest is not None:
+                busiest.add(block.groups.lanes, block.groups.sizes, block.groups.edges)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
-        return PlannedEpoch(epoch, self._batches_of(groups), groups, samples, values, values / max(places, 1))
+        found = (busiest and busiest.found()) or (None, None)
+        return PlannedEpoch(epoch, self._batches_of(groups), groups, samples, values, values / max(places, 1), *found)
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        found = self._busiest(micro_batch)
+        if found is None:
+            return None
+        every = self.planner.windows(0)
+        for window in range(every.first, every.end):
+            groups = self.planner.block(0, window)[0].groups
+            found.add(groups.lanes, groups.sizes, groups.edges)
+            if found.steps >= steps:
+                break
+        return found.found()
+
+    def _busiest(self, micro_batch: int | None) -> BusiestRank | None:
+        if self._dealing is None:
+            return None
+        return BusiestRank(
+            self._dealing, lanes=self._lanes, size=self.cut.size, world_size=self.world_size, micro_batch=micro_batch
+        )
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         """Yield the tasks from there to the end of the run's epoch, or of the plan's stage, planned ahead in a thread.
@@ -108,21 +139,20 @@ class GroupSteps:
         A step that the plan skips is one task of which nothing is read.
         """
         planner, counters = self.planner, self.counters  # the thread must not hold the loader
-        endless, number, part = self.epoch_steps is not None, cursor.step, cursor.part
+        endless, skips, part = self.epoch_steps is not None, self.cut.skip, cursor.part
 
         blocks = iterate_ahead(planner.blocks(cursor, endless=endless), _BLOCKS_AHEAD, counters)
         steps = self._in_fixed_epochs(cursor, blocks) if endless else self._to_the_end(cursor, blocks)
         try:
             for task, before, size in steps:
-                after = task.after._replace(step=number + (size > 0))
-                if not size or is_in(self.cut.skip, number):
+                if not size or (skips and is_in(skips, before.step)):
                     amounts = task.amounts if not size else _as_skipped(task.amounts)
-                    yield task._replace(after=after, groups=_NOTHING, skip=True, amounts=amounts)
+                    yield task._replace(groups=_NOTHING, skip=True, amounts=amounts)
                 elif self.cut.micro is None:
-                    yield task._replace(after=after)
+                    yield task
                 else:
-                    yield from self._parts(task._replace(after=after), before._replace(step=number), size, part)
-                number, part = after.step, 0
+                    yield from self._parts(task, before, size, part)
+                part = 0
         finally:
             blocks.close()
 
@@ -140,36 +170,36 @@ class GroupSteps:
 
     def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[_Step]:
         """Yield the steps of an epoch with a fixed number of them."""
-        fixed, left = self.epoch_steps or 1, None
-        epoch, number = divmod(cursor.step, fixed)
+        fixed, left, at = self.epoch_steps or 1, None, cursor
+        epoch = cursor.step // fixed
         for block in _planned(blocks):
             if block is None:
                 continue
-            steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), cursor)
+            steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), at)
             for step in steps:
                 yield step
-                number += 1
-                if number == fixed:
+                at = step.task.after
+                if at.step // fixed > epoch:
                     return
             if steps and self._is_over(steps[-1], cursor):
                 return
         if left is not None:  # the grid ends here
-            yield from self._cut_steps(epoch, left, cursor, len(left.groups))[0]
+            yield from self._cut_steps(epoch, left, at, len(left.groups))[0]
 
     def _to_the_end(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[_Step]:
         """Yield the steps up to the end of the order's epoch, or of the stage."""
-        epoch, left = cursor.epoch, None
+        epoch, left, at = cursor.epoch, None, cursor
         held: _Step | None = None  # the last one so far: it may be the epoch's last
         whole = False
         try:
             for block in _planned(blocks):
                 if whole := block is None:
                     break
-                steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), cursor)
+                steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), at)
                 for step in steps:
                     if held is not None:
                         yield held
-                    held = step
+                    held, at = step, step.task.after
                 if held is not None and self._is_over(held, cursor):
                     yield held
                     return
@@ -180,7 +210,7 @@ class GroupSteps:
         if left is not None and not (whole and self.cut.drop_last):
             if held is not None:
                 yield held
-            (held,), left = self._cut_steps(epoch, left, cursor, len(left.groups))
+            (held,), left = self._cut_steps(epoch, left, at, len(left.groups))
         if not whole:  # the grid ends here
             if held is not None:
                 yield held
@@ -189,12 +219,12 @@ class GroupSteps:
         end = left.stretches[-1].after if left is not None else None
         if held is not None:
             task = held.task
-            planned = task.after.planned if end is None else end.planned
+            after = Cursor(epoch + 1, step=task.after.step, planned=task.after.planned if end is None else end.planned)
             amounts = task.amounts if end is None or task.amounts is None else task.amounts + dropped
-            yield held._replace(task=task._replace(after=Cursor(epoch + 1, planned=planned), amounts=amounts))
+            yield held._replace(task=task._replace(after=after, amounts=amounts))
         elif cursor.window or cursor.taken:
             if left is not None and end is not None:  # of a state whose steps were smaller
-                start, after = left.stretches[0].start, Cursor(epoch + 1, planned=end.planned)
+                start, after = left.stretches[0].start, Cursor(epoch + 1, step=at.step, planned=end.planned)
                 yield _Step(Task(epoch, start, start, start, after, _NOTHING, amounts=dropped), cursor, 0)
         else:
             hint = "give a smaller batch_size, drop_last=False, or epoch_steps="
@@ -208,26 +238,30 @@ class GroupSteps:
 
     def _cut_steps(self, epoch: int, block: Block, cursor: Cursor, size: int = 0) -> tuple[list[_Step], Block | None]:
         """Return the steps of `size` groups that the block has whole, as if the run's epoch had more; and the groups
-        that are left. Steps that begin in another stage of the plan than that of `cursor` are not cut."""
+        that are left. The first one is that at `cursor`. Steps that begin in another stage of the plan are not cut."""
         size = size or self.cut.size
-        stage, firsts = self.planner.stages.at(cursor.planned), self.planner.firsts
-        amounts = self._with_totals(amounts_of(block, size, firsts), size)
-        planned = cut_steps(block, size, self._lanes, self.cut.rank, self.world_size, amounts[:, :-AMOUNTS])
+        stage, number = self.planner.stages.at(cursor.planned), cursor.step
+        amounts = self._with_totals(amounts_of(block, size, self.planner.components), size)
+        planned = cut_steps(
+            block, size, self._lanes, self.cut.rank, self.world_size, amounts[:, :-AMOUNTS], self._dealing
+        )
         found, stretches = list[_Step](), iter(block.stretches)
         stretch, passed = next(stretches), 0  # groups of it in earlier steps
         for groups, amount in zip(planned, amounts, strict=True):
             if stretch.stage != stage:
                 break
             start, missing = stretch.start, size
-            before = further(stretch.cursor, passed)
+            before = further(stretch.cursor, passed, number)
             while missing > stretch.groups - passed:
                 missing -= stretch.groups - passed
                 stretch, passed = next(stretches), 0
             passed += missing
+            number += 1
             whole = passed == stretch.groups
-            after = stretch.after if whole else further(stretch.cursor, passed)
+            after = further(stretch.after, 0, number) if whole else further(stretch.cursor, passed, number)
             done = stretch.stop if whole else stretch.start
-            found.append(_Step(Task(epoch, start, stretch.stop, done, after, groups, amounts=amount), before, size))
+            task = Task(epoch, start, stretch.stop, done, after, groups, amounts=amount)
+            found.append(_Step(task, before, size))
             if whole and (following := next(stretches, None)) is not None:
                 stretch, passed = following, 0
         cut = len(found) * size
@@ -241,7 +275,7 @@ class GroupSteps:
 
     def _dropped(self, left: Block) -> NDArray[np.int64]:
         """Return the amounts of groups that make no step."""
-        (amounts,) = self._with_totals(amounts_of(left, len(left.groups), self.planner.firsts), 0)
+        (amounts,) = self._with_totals(amounts_of(left, len(left.groups), self.planner.components), 0)
         return _moved(amounts, DROPPED, steps=0)
 
     def share(self, task: Task, rank: int) -> int:
@@ -251,7 +285,7 @@ class GroupSteps:
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
         located = [_of(task).located for task in tasks]
-        ticks, shards, samples = np.concatenate(located, axis=1)
+        ticks, shards, samples, _ = np.concatenate(located, axis=1)
         return RankShare(ticks, np.array([each.shape[1] for each in located], np.int64), (shards, samples))
 
     def window_end(self, tick: Tick) -> Tick:
@@ -303,7 +337,7 @@ def _of(task: Task) -> RankGroups:
     return task.groups
 
 
-def _places(groups: GroupSequence, row: int | None) -> int:
+def places_of(groups: GroupSequence, row: int | None) -> int:
     """Return the places in batches of these groups: rows of `row` places, or None: as long as the longest sample."""
     if row is not None or not len(groups):
         return len(groups) * (row or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -123,6 +124,25 @@ class Plan:
                 raise UsageError("max_epochs must be above 0", place=f"component {name}", found=shown(most))
         object.__setattr__(self, "phases", {at: self.phases[at] for at in sorted(self.phases)})
         object.__setattr__(self, "skip", checked_skip(self.skip))
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
+        """Return the plan that a JSON or TOML file, or its content, describes: what `mdsx plan` reads.
+
+            {"proportions_of": "tokens", "max_epochs": {"math": 4}, "skip": [[10000, 10300]],
+             "phases": {"0": {"proportions": {"web": 0.8, "code": 0.2}, "global_batch_size": 512,
+                              "batching": {"kind": "concat", "capacity": 8192, "length": "tokens"}},
+                        "12T": {"proportions": {"web": 0.5, "code": 0.2, "math": 0.3}}}}
+
+        Thresholds are text: in a plan of groups, tokens as `mdsx.Tokens` takes them. A batching has the `kind` "pack",
+        "concat", "max_tokens" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens` or `mdsx.Pad`.
+
+        Raises:
+            UsageError: The file cannot be read, or is not such a description.
+        """
+        from mdsx.stream.plan_json import described
+
+        return cls(**described(source))
 
     @property
     def complete(self) -> tuple[tuple[int, Phase], ...]:

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.cached import cached_property
 from mdsx.errors import SampleError, StateError
 from mdsx.order import (
     Course,
+    Dealing,
     Grouping,
     GroupSequence,
     Position,
@@ -69,11 +71,18 @@ class Stretch(NamedTuple):
     stage: int  # of the plan
 
 
+class Components(NamedTuple):
+    """How many components there are, and the number of each shard's."""
+
+    total: int
+    of_shards: NDArray[np.int64]
+
+
 class Block(NamedTuple):
     """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
 
     groups: GroupSequence
-    located: NDArray[np.int64]  # [3, items], see RankGroups
+    located: NDArray[np.int64]  # [4, items], see RankGroups
     stretches: tuple[Stretch, ...]
 
     def followed_by(self, later: Block) -> Block:
@@ -90,13 +99,14 @@ class Block(NamedTuple):
             passed = min(rest, stretch.groups)
             rest -= passed
             if passed < stretch.groups:
-                left.append(stretch._replace(cursor=further(stretch.cursor, passed), groups=stretch.groups - passed))
+                cursor = further(stretch.cursor, passed, stretch.cursor.step)
+                left.append(stretch._replace(cursor=cursor, groups=stretch.groups - passed))
         return Block(groups, self.located[:, self.groups.edges[count] :], tuple(left))
 
 
-def further(cursor: Cursor, groups: int) -> Cursor:
-    """Return the cursor after `groups` more groups of its window."""
-    return cursor._replace(taken=cursor.taken + groups)
+def further(cursor: Cursor, groups: int, step: int) -> Cursor:
+    """Return the cursor after `groups` more groups of its window, with which `step` begins."""
+    return Cursor(cursor.epoch, cursor.position, cursor.window, cursor.taken + groups, step, 0, cursor.planned)
 
 
 class Planner:
@@ -121,10 +131,11 @@ class Planner:
         self._view, self._course, self._lengths, self.rule = view, course, lengths, rule
         self._seed, self._shuffle, self._origin, self.stages = seed, shuffle, origin, stages
 
-    @property
-    def firsts(self) -> NDArray[np.int64]:
-        """Return the number of each component's first shard, and the number of shards: [components + 1]."""
-        return self._view.firsts
+    @cached_property
+    def components(self) -> Components:
+        """Return the number of components, and that of each shard's."""
+        firsts = self._view.firsts
+        return Components(len(firsts) - 1, np.repeat(np.arange(len(firsts) - 1), np.diff(firsts)))
 
     def windows(self, epoch: int) -> EpochWindows:
         """Return the windows of an epoch: the first and last tick (exclusive) of each."""
@@ -151,7 +162,8 @@ class Planner:
                 if (following := stages.at(planned)) != stage:
                     if stages.grids[following] != stages.grids[stage]:
                         return
-                    course = stages.course(course, following, Tick(every[number][1]))
+                    stages.begun[stages.starts[following]] = Tick(every[number][1])
+                    course = stages.course(course, range(following, following + 1), Tick(every[number][1]))
                     stage = following
             yield None
             if not endless:
@@ -185,7 +197,7 @@ class Planner:
             following = Cursor(epoch + 1, planned=after)
         stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), following, self.stages.at(planned))
         places = groups.positions - start if len(ticks) == stop - start else np.searchsorted(ticks, groups.positions)
-        located = np.stack((ticks, shards, samples))[:, places]
+        located = np.stack((ticks, shards, samples, lengths))[:, places]
         return Block(groups, located, (stretch,)).after(taken), after
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -206,14 +218,22 @@ class Planner:
 
 
 def cut_steps(
-    block: Block, size: int, lanes: int, rank: int, world_size: int, amounts: NDArray[np.int64]
+    block: Block,
+    size: int,
+    lanes: int,
+    rank: int,
+    world_size: int,
+    amounts: NDArray[np.int64],
+    dealing: Dealing | None = None,
 ) -> list[RankGroups]:
     """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
-    `amounts_of`."""
+    `amounts_of`; `dealing`: how a node's rows are dealt to its ranks by cost."""
     groups, count = block.groups, len(block.groups) // size
     if not count:
         return []
     order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
+    if dealing is not None:
+        order = dealing.reorder(order, groups.sizes, groups.edges, rank, world_size)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
     edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())
@@ -228,36 +248,31 @@ def cut_steps(
     ]
 
 
-def amounts_of(block: Block, size: int, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the samples and the values of each component in each whole step of `size` groups: [steps, 2 * components].
-
-    `firsts`: [components + 1], the number of each component's first shard.
-    """
-    groups, components = block.groups, len(firsts) - 1
+def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.int64]:
+    """Return the samples and the values of each component in each whole step of `size` groups: [steps, 2 * K]."""
+    groups, (most, of_shards) = block.groups, components
     count = len(groups) // size
     if not count:
-        return np.zeros((0, 2 * components), np.int64)
+        return np.zeros((0, 2 * most), np.int64)
     edges = groups.edges[: count * size + 1 : size]
     begun, sizes = groups.firsts[: edges[-1]] == 0, groups.sizes[: edges[-1]]
-    found = np.zeros((count, 2 * components), np.int64)
-    if components == 1:
-        found[:, 0] = np.add.reduceat(begun, edges[:-1], dtype=np.int64)
+    found = np.empty((count, 2 * most), np.int64)
+    if most == 1:
+        found[:, 0] = np.diff(edges) if begun.all() else np.add.reduceat(begun, edges[:-1], dtype=np.int64)
         found[:, 1] = np.add.reduceat(sizes, edges[:-1])
         return found
-    of = np.searchsorted(firsts, block.located[1, : edges[-1]], side="right") - 1
-    of += np.repeat(np.arange(count) * components, np.diff(edges))
-    for column, weights in ((0, begun), (components, sizes)):
-        sums = np.bincount(of, weights, count * components)  # exact up to 2^53
-        found[:, column : column + components] = sums.reshape(count, components)
+    of = of_shards[block.located[1, : edges[-1]]]
+    of += np.repeat(np.arange(count) * most, np.diff(edges))
+    found[:, :most] = np.bincount(of if begun.all() else of[begun], minlength=count * most).reshape(count, most)
+    found[:, most:] = np.bincount(of, sizes, count * most).reshape(count, most)  # exact up to 2^53
     return found
 
 
 def in_parts(groups: RankGroups, parts: int, rows: int) -> list[RankGroups]:
     """Return the micro-batches of a rank's groups of a step, `rows` each, filled up with empty ones at the end."""
-    edges = np.append(groups.edges, np.repeat(groups.edges[-1:], parts * rows + 1 - len(groups.edges)))
-    found = []
+    found, groups = [], groups.filled(parts * rows)
     for part in range(parts):
-        own = edges[part * rows : (part + 1) * rows + 1]
+        own = groups.edges[part * rows : (part + 1) * rows + 1]
         items = slice(int(own[0]), int(own[-1]))
         found.append(
             groups._replace(

@@ -303,12 +303,12 @@ class RankReader:
 
     def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """See ShardMachine.first_reads."""
-        size, ranks, epoch = self.steps.period, self.steps.world_size, self.course.epoch_samples
+        size, node, ranks, epoch = self.steps.period, self.steps.node, self.steps.world_size, self.course.epoch_samples
         batches = max(FIRST_READS * ranks // size, 1)
         end = (start // epoch + 1) * epoch
         starts = np.arange(start, min(start + batches * size, end), size)
         stops = np.minimum(starts + size, end)
-        ticks, counts = self.course.rank_ticks(starts, stops, self.rank, ranks)
+        ticks, counts = self.course.rank_ticks(starts, stops, self.rank // node, ranks // node)
         shards, places = self.view.drawn(*self.course.locate(ticks))
         shards, firsts = np.unique(shards, return_index=True)
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))

@@ -14,7 +14,6 @@ import numpy as np
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
 from mdsx.order import Course, Position, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Cut, Resumed
@@ -53,7 +52,7 @@ class Samples:
             raise UsageError("epoch_steps needs batching=", hint=hint)
         return given_rows(batch_size, "samples")
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
         return None
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
@@ -78,6 +77,9 @@ class Samples:
 
     def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
         return number_of(state, "epoch") * course.epoch_samples + number_of(state, "position")
+
+    def outlook(self, course: Course) -> None:
+        return None
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Samples:
         return self
@@ -122,6 +124,10 @@ class SampleSteps:
         return self.batch_size * self.world_size if self.size is None else self.size
 
     @property
+    def node(self) -> int:
+        return 1
+
+    @property
     def step_samples(self) -> int:
         return self.global_batch_size
 
@@ -153,6 +159,9 @@ class SampleSteps:
 
     def plan(self, epoch: int) -> PlannedEpoch:
         raise UsageError("only a loader with batching= has a plan", hint="len(loader) is its number of batches")
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> None:
+        return None
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         epoch, end, size, first = cursor.epoch, cursor.position, self.global_batch_size, cursor.epoch * self.samples

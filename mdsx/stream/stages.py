@@ -8,7 +8,7 @@ in the same one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mdsx.order import Course, MixtureCourse, Tick, Weight, add_phase
 
@@ -19,9 +19,12 @@ class Stages:
 
     starts: tuple[int, ...]
     grids: tuple[int, ...]
-    """The number of each phase's grid: successive phases with equal groups share one."""
+    """The same number for phases with equal groups."""
     weights: tuple[tuple[Weight, ...] | None, ...]
     """The proportions of each phase; None: those before it."""
+    begun: dict[int, Tick] = field(default_factory=dict, compare=False)
+    """Where phases begin, by their thresholds, as far as the run was planned. Whoever plans the run again finds the
+    same."""
 
     def at(self, progress: int) -> int:
         """Return the number of the stage."""
@@ -31,12 +34,17 @@ class Stages:
         """Return the progress at which a stage ends; None for the last one."""
         return self.starts[stage + 1] if stage + 1 < len(self.starts) else None
 
-    def course(self, course: Course, stage: int, tick: Tick) -> Course:
-        """Return the course in which `stage` begins at `tick`."""
-        weights = self.weights[stage]
-        if weights is None or not isinstance(course, MixtureCourse):
+    def course(self, course: Course, stages: range, tick: Tick) -> Course:
+        """Return the course in which `stages` begin, where they were planned to or at `tick`. Those that were planned
+        to begin nowhere have no place in it."""
+        if not isinstance(course, MixtureCourse):
             return course
-        phases = add_phase(course.order.phases, tick, weights)
+        phases = course.order.phases
+        for stage in stages:
+            weights, start = self.weights[stage], self.starts[stage]
+            begin = self.begun.get(start, tick if stage == stages[-1] else None)
+            if weights is not None and begin is not None:
+                phases = add_phase(phases, begin, weights)
         return course if phases == course.order.phases else course.with_phases(phases)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.sizes import format_count
 from mdsx.errors import UsageError
-from mdsx.order import MAX_SAMPLES, Course, Position, Tick
+from mdsx.order import MAX_SAMPLES, Busiest, Course, Position, Tick
 
 T = TypeVar("T")
 
@@ -61,20 +61,27 @@ class RankGroups(NamedTuple):
     """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
-    located: NDArray[np.int64] = np.zeros((3, 0), np.int64)
-    """[3, samples]: the tick of each, its shard, and its number there as stored."""
+    located: NDArray[np.int64] = np.zeros((4, 0), np.int64)
+    """[4, samples]: the tick of each, its shard, its number there as stored, and the length by which it was grouped."""
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
         """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
         none = np.zeros(count, np.int64)
-        return cls(np.arange(count + 1), none, none, 0, 0)
+        return cls(np.arange(count + 1), none, none, 0, 0, np.zeros((4, count), np.int64))
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
         return self._replace(
-            edges=np.searchsorted(places, self.edges), firsts=self.firsts[places], sizes=self.sizes[places]
+            edges=np.searchsorted(places, self.edges),
+            firsts=self.firsts[places],
+            sizes=self.sizes[places],
+            located=self.located[:, places],
         )
+
+    def filled(self, rows: int) -> RankGroups:
+        """Return the groups with empty ones after them, up to `rows`."""
+        return self._replace(edges=np.pad(self.edges, (0, max(rows + 1 - len(self.edges), 0)), mode="edge"))
 
 
 class Task(NamedTuple):
@@ -126,6 +133,10 @@ class PlannedEpoch(NamedTuple):
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
     """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
+    busiest: Busiest | None = None
+    """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
+    unbalanced: Busiest | None = None
+    """What it would be without `balance`."""
 
 
 class Steps(Protocol):
@@ -134,6 +145,12 @@ class Steps(Protocol):
     @property
     def world_size(self) -> int:
         """Return the number of ranks."""
+        ...
+
+    @property
+    def node(self) -> int:
+        """Return how many successive ranks divide what they read by its cost, and so read the same shards; 1 if none
+        do."""
         ...
 
     @property
@@ -165,6 +182,11 @@ class Steps(Protocol):
 
     def plan(self, epoch: int) -> PlannedEpoch:
         """Return what a whole epoch has, from a pass over the lengths. Raise UsageError if it has no groups."""
+        ...
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        """Return the cost of the busiest rank over the mean, with balance and without, of about the first `steps` steps
+        and their micro-batches of that many rows. None without balance."""
         ...
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:

@@ -53,6 +53,9 @@ class StreamingDataLoader(BatchLoader):
             docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
             arguments do. See docs/pretraining.md.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
+            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
+            are alike.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -94,10 +97,11 @@ class StreamingDataLoader(BatchLoader):
         dataset: StreamingDataset,
         batch_size: int | None = None,
         *,
+        batching: Batching | None = None,
         global_batch_size: int | None = None,
         micro_batch: int | None = None,
-        batching: Batching | None = None,
         plan: Plan | None = None,
+        ranks_per_node: int | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
         uneven: Uneven = "empty",
@@ -125,6 +129,7 @@ class StreamingDataLoader(BatchLoader):
             )
         spec = replace(
             dataset._reading.spec,
+            ranks=dataset._reading.spec.ranks.with_node(ranks_per_node),
             batching=checked_batching(batching),
             plan=plan,
             batch_size=batch_size,

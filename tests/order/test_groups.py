@@ -136,6 +136,7 @@ rules = st.one_of(
         st.sampled_from(["error", "truncate"]),
         st.one_of(st.none(), st.integers(1, 5)),
     ),
+    st.builds(Rule, st.just("concat"), st.integers(1, 60), st.integers(1, 12), st.none(), st.none()),
 )
 
 
