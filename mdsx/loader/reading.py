@@ -20,7 +20,7 @@ from mdsx.errors import CorruptError, ForbiddenError, MissingError, StateError, 
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
-from mdsx.loader.run_plan import RunPhase, RunPlan
+from mdsx.loader.run_plan import RunPhase, RunPlan, check_not_cut
 from mdsx.loader.spec import RunSpec, course_of
 from mdsx.order import (
     ORDER_VERSION,
@@ -66,6 +66,7 @@ class Reading:
             raise UsageError("seed must be an integer", found=shown(spec.seed))
         plan = RunPlan.of(spec)
         first = plan.phases[0]
+        check_not_cut(first.batching, spec.dataset)
         if plan.given and isinstance(spec.dataset, Mixture) and (len(spec.dataset.phases) > 1 or spec.dataset.run):
             hint = "give the plan the proportions of all its phases, and the mixture neither schedule= nor run="
             raise UsageError("a plan and a schedule exclude each other", found=repr(spec.dataset), hint=hint)
@@ -118,6 +119,7 @@ class Reading:
         if spec.plan is not None:
             return Reading.of(spec)
         plan = RunPlan.of(spec)
+        check_not_cut(plan.phases[0].batching, spec.dataset)
         return Reading._of(spec, self.view, self.course, plan, plan.phases[0])
 
     def at(self, cursor: Cursor) -> Reading:

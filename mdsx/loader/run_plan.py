@@ -251,6 +251,7 @@ def followed(
         if not isinstance(dataset, Mixture):
             raise UsageError("only a mixture has proportions", place=place, found=type(dataset).__name__)
         weights = weights_of(dataset, phase.proportions, [0] * len(dataset.names), proportions_of)
+    check_not_cut(batching, dataset, proportions_of)
     sizes = before.batch_size, before.global_batch_size, before.micro_batch
     if phase.global_batch_size is not None:
         if before.batch_size is not None:
@@ -260,6 +261,16 @@ def followed(
     elif phase.micro_batch is not None:
         sizes = *sizes[:2], phase.micro_batch
     return RunPhase(int(at), weights, batching, *sizes, asked)
+
+
+def check_not_cut(batching: Batching, dataset: object, proportions_of: str | None = None) -> None:
+    """Raise UsageError if proportions are of the values of samples that the batching cuts off."""
+    column = proportions_of or (dataset.lengths_column if isinstance(dataset, Mixture) else None)
+    if column is not None and (batching.groups or {}).get("oversize") == "truncate":
+        raise UsageError(
+            f"proportions_of={column!r} counts all values of a sample, and oversize='truncate' cuts some off",
+            hint="give oversize='split', which keeps them, or proportions of samples",
+        )
 
 
 def _same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:

@@ -143,6 +143,7 @@ def step_of(iterators: list[Any], shape: Shape, expected_from: Counter[tuple[int
     return found
 
 
+@pytest.mark.timeout(7200)
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], print_blob=True)
 def test_nothing_is_lost_or_repeated(urls: list[str], sources: Sources, data: st.DataObject) -> None:
