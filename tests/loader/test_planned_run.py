@@ -62,9 +62,8 @@ def test_what_max_epochs_forbids_is_named_and_changes_nothing(mixture: mdsx.Mixt
     loader, free = loader_of(mixture, max_epochs={"web": 2, "code": 0.2}), loader_of(mixture)
     planned = loader.plan(until=mdsx.Tokens("1M"))
     assert isinstance(planned, PlannedRun)
-    assert planned.exceeded == (
-        f"max_epochs: web is read {planned.phases[1].sources['web'].epochs:.3f} times by phase 1, above 2",
-    )
+    epochs = planned.phases[1].sources["web"].epochs
+    assert planned.exceeded == (f"web is read {epochs:.3f} times up to phase 1, at most 2 allowed",)
     assert next(iter(loader))["tokens"].tolist() == next(iter(free))["tokens"].tolist()
     with pytest.raises(mdsx.UsageError, match="max_epochs names no component"):
         loader_of(mixture, max_epochs={"wiki": 2}).plan()
