@@ -45,23 +45,27 @@ CHAPTERS = {
         "Loader",
     ),
     "Pack": ("Pack", "MaxTokens", "Pad"),
+    "Plan": ("Plan", "Phase", "Tokens", "Consumed"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
-    "Mix": ("Mixture", "Component"),
+    "Mix": ("Mixture", "Component", "change"),
     "Order": ("Shuffle", "Order", "Groups"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
     "Clean": ("clean", "Cleaned", "Leftover"),
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
-_GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
-_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "packing", "rows", "run"}
+_GROUPED = {"extras", "grouped", "groups", "keys", "length_columns", "nested", "own_lengths", "rows_of", "with_groups"}
+_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "one_group", "packing", "rows", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
-    "Pad": _BATCHING | {"fields", "reached", "resumed", "state", "steps", "window"},
+    "Pad": _BATCHING
+    | {"fields", "in_plan", "progress", "progress_of", "reached", "resumed", "state", "steps", "window"},
+    "Phase": {"after"},
+    "Plan": {"complete"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "Pack": _BATCHING,
     "ShardRepair": {"kept"},

@@ -51,6 +51,14 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Length-bounded batches (mdsx.MaxTokens).")
     ] = None,
     length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose length counts.")] = "tokens",
+    balance: Annotated[
+        str | None,
+        typer.Option(metavar="LINEAR,QUADRATIC", help="Deal the rows of --pack by cost: balance of mdsx.Pack."),
+    ] = None,
+    balance_over: Annotated[str, typer.Option(metavar="node|job", help="balance_over of mdsx.Pack.")] = "node",
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="ROWS", help="Rows of a rank's micro-batch, for --balance.")
+    ] = None,
     cache_limit: Annotated[str, typer.Option(metavar="SIZE", help="What each node's cache may hold.")] = "500GB",
     link: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes a second from storage to a node; 0: no limit.")
@@ -90,7 +98,7 @@ def simulate(
         _check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
-    batching = _batching(pack, max_tokens, length)
+    batching = _batching(pack, max_tokens, length, balance, balance_over)
     source: SimulatedData
     if url:
         options = storage_options(storage_option)
@@ -113,7 +121,7 @@ def simulate(
     report = simulate(
         source,
         cluster,
-        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step),
+        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step, micro_batch),
         Prices(price_requests, price_gb, currency),
         epochs=epochs,
         resume=resume,
@@ -142,14 +150,30 @@ def _check_page(path: Path) -> None:
         raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
-def _batching(pack: int | None, max_tokens: int | None, length: str) -> Batching | None:
+def _batching(
+    pack: int | None, max_tokens: int | None, length: str, balance: str | None, balance_over: str
+) -> Batching | None:
     from mdsx.stream import MaxTokens, Pack
 
     if pack is not None and max_tokens is not None:
         raise UsageError("give --pack or --max-tokens, not both")
+    if balance is not None and pack is None:
+        raise UsageError("--balance deals rows", hint="give --pack")
     if pack is not None:
-        return Pack(pack, length=length)
+        return Pack(pack, length=length, balance=_costs(balance), balance_over=balance_over)  # type: ignore[arg-type]
     return None if max_tokens is None else MaxTokens(max_tokens, length=length)
+
+
+def _costs(text: str | None) -> tuple[int, int] | None:
+    """Return the costs in a text such as 49152,1. Raise UsageError."""
+    if text is None:
+        return None
+    linear, _, quadratic = text.partition(",")
+    try:
+        return int(linear), int(quadratic)
+    except ValueError:
+        hint = "for attention beside layers of width 4096, give --balance 49152,1"
+        raise UsageError("--balance must be two integers", found=text, hint=hint) from None
 
 
 def _number(text: str) -> int:

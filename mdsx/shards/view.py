@@ -33,6 +33,7 @@ class Part(NamedTuple):
     component: int
     home: int
     join: Join | None  # None: it is the one whose samples are located
+    excerpt: int  # its place in `View.excerpts`
 
 
 class _Read(NamedTuple):
@@ -70,12 +71,15 @@ class _Columns(NamedTuple):
 class View:
     """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last.
 
+    A component is an excerpt, or None if it is gone: then it has a number, and no shards.
+
     After them come the shards of the sides. Samples are located by the others, the *main* shards.
     """
 
-    def __init__(self, excerpts: Sequence[DatasetSlice], component_column: str | None = None) -> None:
-        """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
-        self.excerpts = tuple(excerpts)
+    def __init__(self, components: Sequence[DatasetSlice | None], component_column: str | None = None) -> None:
+        """`component_column`: the name of an additional int64 column: the number of each sample's component."""
+        self.components = tuple(components)
+        self.excerpts = excerpts = tuple(excerpt for excerpt in components if excerpt is not None)
         self.component_column = component_column
         self.schema = _joined_schema([excerpt.schema for excerpt in excerpts])
         if component_column is not None:
@@ -83,19 +87,20 @@ class View:
                 raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
             (added,) = Schema.from_columns({component_column: INT64.name}).columns
             self.schema = Schema.of((*self.schema.columns, added))
-        self.parts = _parts(self.excerpts)
+        self.parts = _parts(self.components)
         self._columns = _columns(self.excerpts, self.parts)
         indexes = [part.shards.index for part in self.parts]
         self._firsts = np.cumsum([0, *(len(index.counts) for index in indexes)])
-        self.firsts = self._firsts[: len(excerpts) + 1]
-        """int64 [excerpts + 1]: the number of each excerpt's first main shard, and of all main shards."""
+        main = iter(np.diff(self._firsts[: len(excerpts) + 1]).tolist())
+        self.firsts = np.cumsum([0, *(0 if component is None else next(main) for component in components)])
+        """int64 [components + 1]: the number of each component's first main shard, and of all main shards."""
         self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
         """int64 [main shards]: the samples that the view has of each."""
         self.shard_counts = _joined([self.counts, *(index.counts for index in indexes[len(excerpts) :])])
         """int64 [all shards]: the same, and the samples stored in each shard of a side."""
         self._zipped = len(self.parts) > len(excerpts)
         unread = [0 not in excerpt.read for excerpt in excerpts]
-        self._unread = np.repeat(unread, np.diff(self.firsts))
+        self._unread = np.repeat(unread, np.diff(self._firsts[: len(excerpts) + 1]))
         self.raw_sizes = _joined([index.raw_sizes for index in indexes])
         """int64 [all shards]: uncompressed bytes; 0 for shards that have none of the columns."""
         if any(unread):
@@ -186,9 +191,9 @@ class View:
             return samples
         numbers = np.empty_like(samples)
         for shard, here in by_value(shards):
-            component = self.part(shard)
-            number = shard - int(self.firsts[component])
-            numbers[here] = self.excerpts[component].subset.samples(number, samples[here])
+            part = self.part(shard)
+            number = shard - int(self._firsts[part])
+            numbers[here] = self.excerpts[part].subset.samples(number, samples[here])
         return numbers
 
     # --- what Shards does, by the view's numbers
@@ -412,15 +417,16 @@ class View:
         return int(np.searchsorted(self._firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
 
 
-def _parts(excerpts: Sequence[DatasetSlice]) -> tuple[Part, ...]:
-    """Return the main dataset of each excerpt, then the sides that are read."""
-    parts = [Part(excerpt.shards, component, 0, None) for component, excerpt in enumerate(excerpts)]
-    for component, excerpt in enumerate(excerpts):
+def _parts(components: Sequence[DatasetSlice | None]) -> tuple[Part, ...]:
+    """Return the main dataset of each component, then the sides that are read."""
+    excerpts = [(number, excerpt) for number, excerpt in enumerate(components) if excerpt is not None]
+    parts = [Part(excerpt.shards, number, 0, None, place) for place, (number, excerpt) in enumerate(excerpts)]
+    for place, (component, excerpt) in enumerate(excerpts):
         counts = excerpt.shards.index.counts
         for home in excerpt.read:
             if home:
                 side = excerpt.datasets[home]
-                parts.append(Part(side, component, home, Join(counts, side.index.counts)))
+                parts.append(Part(side, component, home, Join(counts, side.index.counts), place))
     return tuple(parts)
 
 
@@ -441,9 +447,9 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
             sources = _sources(here, numbers)
             own = sorted(set(sources.values()))
             stored = {
-                place: tuple(excerpts[part.component].columns[number] for number in own)
+                place: tuple(excerpts[part.excerpt].columns[number] for number in own)
                 for place, part in enumerate(parts)
-                if part.home == homes[part.component] and alike[part.component] == first
+                if part.home == homes[part.excerpt] and alike[part.excerpt] == first
             }
             whole = _joined_schema([schema for schema, kind in zip(schemas, alike, strict=True) if kind == first])
             schema, names = Schema.of(whole.columns[number] for number in own), [each.name for each in whole.columns]

@@ -103,6 +103,27 @@ def find_local_ranks(environ: Environment) -> tuple[int | None, int]:
     return None, 1
 
 
+def find_ranks_per_node(environ: Environment, rank: int, world_size: int) -> int | None:
+    """Return how many processes each node has, as the launcher of process `rank` of `world_size` says.
+
+    Return None if it does not say that, if nodes have different numbers of processes, or if those of a node do not
+    follow one another. What one process cannot see of the other nodes, it does not check: each of them checks its own.
+    """
+    try:
+        for said in _all(environ):
+            if said.local_world_size:
+                here, local_rank = said.local_world_size, said.local_rank
+                if (said.rank, said.world_size) != (rank, world_size) or world_size % here or rank % here != local_rank:
+                    return None
+                nodes = _number(environ, "GROUP_WORLD_SIZE") if said.names.rank == "RANK" else None
+                listed = environ.get("SLURM_STEP_TASKS_PER_NODE", "") if said.names.rank == "SLURM_PROCID" else ""
+                alike = {int(tasks) for tasks in re.findall(r"(\d+)(?:\(x\d+\))?", listed)} <= {here}
+                return here if alike and nodes in (None, world_size // here) else None
+    except UsageError:  # `find_ranks` raises it
+        pass
+    return 1 if world_size == 1 else None
+
+
 def is_first(environ: Environment, *, node: bool) -> bool:
     """Return whether this process is the first one of its run, or of its `node`, as far as known."""
     try:
