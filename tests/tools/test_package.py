@@ -26,8 +26,14 @@ def test_the_version_is_that_of_the_module(built: tuple[Path, Path]) -> None:
         f"mdsx-{mdsx.__version__}.tar.gz",
         f"mdsx-{mdsx.__version__}-py3-none-any.whl",
     ]
-    for page in ("pyproject.toml", "CITATION.cff"):
-        assert mdsx.__version__ not in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_no_text_states_the_version_but_what_is_made_from_it() -> None:
+    texts = {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "pyproject.toml", ROOT / "CITATION.cff"}
+    naming = {path.relative_to(ROOT).as_posix() for path in texts if mdsx.__version__ in path.read_text("utf-8")}
+    assert naming <= {"CHANGELOG.md", "docs/api.md"}
+    assert f"mdsx {mdsx.__version__}, " in (ROOT / "docs" / "api.md").read_text("utf-8")
+    assert f"\n## {mdsx.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_the_wheel_has_the_package_alone(built: tuple[Path, Path]) -> None:
