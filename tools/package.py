@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mdsx
 from tools.console import Console
 from tools.environment import VENV
 from tools.processes import ROOT
@@ -48,7 +49,10 @@ def extras() -> list[str]:
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if a test failed."""
-    console, failed = Console(), []
+    console, failed = Console(), list[str]()
+    if given.tag and given.tag != f"v{mdsx.__version__}":
+        console.print(f"The tag is {given.tag}, but the version in mdsx/__init__.py is {mdsx.__version__}.")
+        return 1
     with TemporaryDirectory(prefix="mdsx-package-") as directory:
         work = Path(directory)
         with console.step("Build the source distribution, and the wheel from it") as step:
