@@ -83,7 +83,10 @@ def run(_given: argparse.Namespace) -> int:
 
 
 def page() -> str:
-    parts = ["# API\n\nEvery public name, from its docstring. `python3 -m tools api` writes this page.\n"]
+    about = (
+        f"Every public name of mdsx {mdsx.__version__}, from its docstring. `python3 -m tools api` writes this page."
+    )
+    parts = [f"# API\n\n{about}\n"]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         for name in names:

@@ -11,7 +11,7 @@ import typer
 
 from mdsx.base.sizes import parse_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, nodes_of, say, storage_options
+from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, check_page, nodes_of, say, storage_options
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def simulate(
 
     shuffle: bool | Shuffle = False if no_shuffle else Shuffle(lanes, shuffle_block)
     if html is not None:
-        _check_page(html)
+        check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
     batching = _batching(pack, max_tokens, length, balance, balance_over)
@@ -140,14 +140,6 @@ def simulate(
     print_report(report)
     if html is not None:
         say(f"the page with charts: {html}")
-
-
-def _check_page(path: Path) -> None:
-    """Raise UsageError before a long simulation if the page cannot be written."""
-    if path.is_dir():
-        raise UsageError("--html names a folder", file=str(path), hint="give the name of a file, such as plan.html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
 def _batching(
