@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
+from mdsx.datasets.dataset import Dataset, batched_excerpt_of, dataset_of, excerpt_of, with_excerpt
 from mdsx.errors import UsageError, shown
 from mdsx.format import BOOL
 from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
@@ -267,6 +267,14 @@ def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Pha
     """Return `phases` with one that starts at `position`, up to the next one of them."""
     before = [phase for phase in phases if phase[0] < position]
     return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
+
+
+def datasets_of(mixture: Mixture) -> list[Dataset]:
+    """Return the datasets of a mixture whose epoch has each sample of them once, in order. Raise UsageError."""
+    if mixture.weighted:
+        hint = "give the datasets, or a mixture without proportions, repeat and samples"
+        raise UsageError("each sample is read once, so there are no proportions", found=shown(mixture), hint=hint)
+    return [with_excerpt(dataset_of(member.excerpt.shards), member.excerpt) for member in mixture._members]
 
 
 def _component(given: Any) -> Component:

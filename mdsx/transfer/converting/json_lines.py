@@ -45,7 +45,7 @@ class JsonLines(SampleSource):
     kind: ClassVar[str] = "jsonl"
 
     def __init__(self, request: Request, *, nan_null: bool) -> None:
-        self._naming = Naming.parse(request.rename, request.drop, request.declared)
+        self._naming = Naming.parse(request.rename, request.drop, request.declared, request.only)
         self._declared, self._skip, self._nan_null = request.declared, request.skip, nan_null
         self._lines = LineFiles(request, _KIND)
         self.files, self.units = self._lines.files, self._lines.units
@@ -92,7 +92,9 @@ class JsonLines(SampleSource):
     def _judge(self, objects: Sequence[Mapping[str, Any]], file: str) -> tuple[dict[str, str], list[str]]:
         keys = dict.fromkeys(key for given in objects for key in given)
         options = {"rename": [*self._naming.new], "drop": sorted(self._naming.drop)}
-        names = self._naming.names(dict.fromkeys([*keys, *options["rename"], *options["drop"]]), file=file)
+        declared = [name for name in self._declared if self._naming.only and name in self._naming.only]
+        there = dict.fromkeys([*keys, *options["rename"], *options["drop"], *declared])
+        names = self._naming.names(there, file=file)
         columns = {
             name: self._declared.get(name) or inferred_type([given.get(key) for given in objects])
             for key, name in names.items()
@@ -118,7 +120,8 @@ class JsonLines(SampleSource):
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Row | Block | MdsxError, None, None]:
         """Yield the samples of a unit, in blocks where all lines are valid."""
-        reader = ObjectReader(columns, self._naming.new, self._naming.drop, nan_null=self._nan_null)
+        others = self._naming.only is not None
+        reader = ObjectReader(columns, self._naming.new, self._naming.drop, nan_null=self._nan_null, others=others)
         for lines in self._lines.lines(unit, count):
             if isinstance(lines, MdsxError):
                 yield lines
