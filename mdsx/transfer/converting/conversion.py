@@ -224,7 +224,7 @@ def convert_source(
     if is_finished(plan.out, storage_options):
         if overwrite:
             return _overwrite(source, storage, plan, workers, storage_options, watch)
-        return _finished_before(storage, plan, storage_options, watch)
+        return _finished_before(storage, plan, storage_options, WatchReporter(plan, watch, len(source.amounts)))
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch, len(source.amounts))
     reporter.report()
@@ -291,7 +291,7 @@ def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | N
 
 
 def _finished_before(
-    storage: Storage, plan: ConversionPlan, options: StorageOptions | None, watch: Callable[[Progress], object]
+    storage: Storage, plan: ConversionPlan, options: StorageOptions | None, reporter: WatchReporter
 ) -> Conversion:
     index = read_index(storage)
     converted = index.metadata.get("converted")
@@ -303,7 +303,7 @@ def _finished_before(
     tally = kept_skips(storage)  # the writer has removed what a killed one left
     keep_skips(storage, tally)
     _remove_plan(storage)
-    WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
+    reporter.finished_before(index.samples, [skip.error() for skip in tally.skips])
     return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
 
 

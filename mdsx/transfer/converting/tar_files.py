@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from mdsx.errors import MdsxError, SampleError, UsageError, shown
@@ -41,7 +42,8 @@ class TarFiles(SampleSource):
         self.files = find_files(request.sources, _TARS, request.options)
         self.units = [Unit(number, 0, file.size, file.size) for number, file in enumerate(self.files)]
         self.settings = {"nan": nan, "key_until": names.key_until, "rename": names.rename, "drop": names.drop}
-        self._names, self._declared, self._nan = names, declared, nan
+        self._names = names if request.only is None else replace(names, others=True)
+        self._declared, self._nan = declared, nan
         self._skip, self._options = request.skip, request.options
         self._only = None if request.only is None else frozenset(request.only)
 

@@ -97,7 +97,10 @@ def _texts(source: SampleSource, text: str, kind: str) -> Texts:
 
 def _kind_of_all(sources: Sequence[Any]) -> str:
     """Return the kind of some sources. Raise UsageError if it is not the same for all."""
-    kinds = {kind: source for source in reversed(sources) for kind in _kinds_of(source)}
+    kinds: dict[str, Any] = {}
+    for source in sources:
+        for kind in _kinds_of(source):
+            kinds.setdefault(kind, source)
     if len(kinds) > 1:
         found = ", ".join(f"{kind}: {shown(source)}" for kind, source in kinds.items())
         hint = "tokenize each to a part, and merge these: docs/writing.md; or say the kind of all: --kind"

@@ -23,6 +23,7 @@ from mdsx.transfer.tokenizing.vocabulary import Encoder, Vocabulary, open_vocabu
 
 _MOST_PARTS = 4096  # more than a conversion has, so that many processes end at about the same time
 _BATCH, _MOST_BATCHES = 2**20, 16  # characters, for each thread of the tokenizer
+_JOINED = "nothing in the rows says where a document ends: --end-of-text puts a token there"
 
 TextSource = str | os.PathLike[str] | Dataset | Mixture
 
@@ -159,8 +160,9 @@ def tokenize(
         own={"nan": nan, "per": per},
     )
     batch = _BATCH * min(threads, _MOST_BATCHES)
+    warnings = [*texts.warnings, _JOINED] if rows is not None and not encoder.added else texts.warnings
     source = TokenSource(
-        texts.source, texts.columns, texts.warnings, encoder, text=texts.text, keep=keep, length=rows, batch=batch
+        texts.source, texts.columns, warnings, encoder, text=texts.text, keep=keep, length=rows, batch=batch
     )
     storage, meter = open_output(url, storage_options), _Meter(watch)
     conversion = convert_source(
