@@ -25,6 +25,11 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
 
         check_installed()
 
+    def tokenize() -> None:
+        Path("tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}')
+        Path("a.txt").write_text("a")
+        mdsx.tokenize("a.txt", "tokens", "tokenizer.json", overwrite=True)
+
     return {
         "torch": lambda: importlib.import_module("mdsx.torch"),
         "az": lambda: mdsx.Dataset("az://container@account.blob.core.windows.net/data"),
@@ -36,6 +41,7 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
         "images": lambda: mdsx.Dataset(golden / "encoding-pil")[0],
         "ray": lambda: importlib.import_module("mdsx.engines.ray").read("small"),
         "simulate": lambda: command("simulate", "small", "--batch-size", "2"),
+        "tokenize": tokenize,
         "view": view,
     }
 

@@ -32,7 +32,7 @@ def open_source(request: Request, *, per: Literal["file", "line"] = "file") -> S
 
 
 class TextFiles(SampleSource):
-    """Files, each of which is a sample. A unit is a file."""
+    """Each file is a sample, and a unit."""
 
     kind: ClassVar[str] = "text"
 
@@ -65,7 +65,7 @@ class TextFiles(SampleSource):
 
 
 class TextLines(SampleSource):
-    """Files of lines, each of which is a sample."""
+    """Files of lines. Each line is a sample."""
 
     kind: ClassVar[str] = "text"
 

@@ -21,7 +21,7 @@ from mdsx.transfer.tokenizing.kinds import open_texts
 from mdsx.transfer.tokenizing.source import AMOUNTS, TOKENS, TokenSource
 from mdsx.transfer.tokenizing.vocabulary import Encoder, Vocabulary, open_vocabulary
 
-_PARTS, _PART = 16, 2**22  # that many, of at least so many bytes of the sources each, or more for full shards
+_PARTS, _PART = 16, 2**22  # that many, if each has this many bytes of the sources; more where shards are full
 _MOST_PARTS = 4096  # more than a conversion has, so that many processes end at about the same time
 _BATCH, _MOST_BATCHES = 2**20, 16  # characters, for each thread of the tokenizer
 _JOINED = "nothing in the rows says where a document ends: --end-of-text puts a token there"
@@ -182,7 +182,7 @@ def tokenize(
 
 
 def _parts(source_bytes: int, shard_size: int) -> int:
-    """Return in how many parts the tokens of so many bytes are written. It does not depend on how many processes there
+    """Return in how many parts the tokens of `source_bytes` are written. It does not depend on how many processes there
     are, but limits them: tokenizing takes far longer than writing."""
     return min(max(-(-source_bytes // shard_size), min(source_bytes // _PART, _PARTS)), _MOST_PARTS)
 

@@ -15,7 +15,6 @@ import zstandard
 
 import mdsx
 from mdsx import CorruptError, MissingError, SampleError, UsageError
-from mdsx.transfer.converting import line_files, text_files
 from tests.transfer.tokenizing.texts import documents, lines, tokens
 
 TEXTS = documents(60)
@@ -100,7 +99,7 @@ def test_a_text_file_is_a_document(tmp_path: Path) -> None:
 
 
 def test_a_line_of_a_text_file_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_files, "UNIT", 50)
+    monkeypatch.setattr("mdsx.transfer.converting.line_files.UNIT", 50)
     (tmp_path / "a.txt").write_text("\r\n".join(TEXTS))
     (tmp_path / "b.md.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
     done = run(tmp_path, tmp_path / "a.txt", tmp_path / "b.md.gz", per="line")
@@ -114,7 +113,7 @@ def test_text_files_that_are_not_utf8_or_too_long_are_errors(tmp_path: Path, mon
     with pytest.raises(CorruptError, match=r"a\.txt: line 2: the line is not UTF-8"):
         run(tmp_path, tmp_path / "a.txt", per="line")
     assert tokens(run(tmp_path, tmp_path / "a.txt", per="line", on_error="skip").url) == rows(["ba", "mi"])
-    monkeypatch.setattr(text_files, "LARGEST", 5)
+    monkeypatch.setattr("mdsx.transfer.converting.text_files.LARGEST", 5)
     with pytest.raises(SampleError, match=r"a\.txt: the file is too long.*--per line"):
         mdsx.tokenize(tmp_path / "a.txt", tmp_path / "long", "bytes")
 
