@@ -49,6 +49,9 @@ from mdsx.transfer.indexing import Indexed as Indexed
 from mdsx.transfer.indexing import IndexedTars as IndexedTars
 from mdsx.transfer.indexing import index_parquet as index_parquet
 from mdsx.transfer.indexing import index_tars as index_tars
+from mdsx.transfer.tokenizing import Tokenization as Tokenization
+from mdsx.transfer.tokenizing import TokenizationProgress as TokenizationProgress
+from mdsx.transfer.tokenizing import tokenize as tokenize
 from mdsx.writer import Appended as Appended
 from mdsx.writer import Writer as Writer
 from mdsx.writer import WrittenLengths as WrittenLengths

@@ -27,6 +27,9 @@ CHAPTERS = {
         "build",
         "convert",
         "Conversion",
+        "tokenize",
+        "Tokenization",
+        "TokenizationProgress",
     ),
     "Ray and Spark": (
         *(f"engines.ray.{name}" for name in mdsx.engines.ray.__all__),

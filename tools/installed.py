@@ -30,6 +30,11 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
 
         write(None, "rows")
 
+    def tokenize() -> None:
+        Path("tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}')
+        Path("a.txt").write_text("a")
+        mdsx.tokenize("a.txt", "tokens", "tokenizer.json", overwrite=True)
+
     return {
         "torch": lambda: importlib.import_module("mdsx.torch"),
         "az": lambda: mdsx.Dataset("az://container@account.blob.core.windows.net/data"),
@@ -43,6 +48,7 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
         "spark": spark,
         "prometheus": lambda: importlib.import_module("mdsx.torch").PrometheusStats(),
         "simulate": lambda: command("simulate", "small", "--batch-size", "2"),
+        "tokenize": tokenize,
         "view": view,
     }
 

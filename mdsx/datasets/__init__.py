@@ -7,6 +7,7 @@ from mdsx.datasets.listed import Listed, fingerprint_of, listed_of, matched, uni
 from mdsx.datasets.mixture import (
     Component,
     Mixture,
+    datasets_of,
     left_out_of,
     numbers_left_out,
     proportions_in,
@@ -30,6 +31,7 @@ __all__ = [
     "as_in",
     "checked_numbers",
     "dataset_of",
+    "datasets_of",
     "decoded",
     "excerpt_of",
     "extended",

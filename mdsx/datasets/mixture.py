@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
-from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
+from mdsx.datasets.dataset import Dataset, batched_excerpt_of, dataset_of, excerpt_of, with_excerpt
 from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, hash_of, left_out
 from mdsx.datasets.length_sums import sum_of_lengths
 from mdsx.datasets.listed import Listed, fingerprint_of, unique_names
@@ -438,6 +438,14 @@ class Mixture:
 def spread(weights: Sequence[Weight], places: Sequence[int | None]) -> tuple[Weight, ...]:
     """Return a weight for each component of a run: that at its place, or 0."""
     return tuple(0 if place is None else weights[place] for place in places)
+
+
+def datasets_of(mixture: Mixture) -> list[Dataset]:
+    """Return the datasets of a mixture whose epoch has each sample of them once, in order. Raise UsageError."""
+    if mixture.weighted:
+        hint = "give the datasets, or a mixture without proportions, repeat and samples"
+        raise UsageError("each sample is read once, so there are no proportions", found=shown(mixture), hint=hint)
+    return [with_excerpt(dataset_of(member.excerpt.shards), member.excerpt) for member in mixture._members]
 
 
 def _component(given: Any) -> Component:

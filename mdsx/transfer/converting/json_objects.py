@@ -35,12 +35,18 @@ _DOCUMENT = "one object per line: `jq -c .` writes it, or `jq -c '.[]'` for an a
 class ObjectReader:
     """Reads lines as samples of a dataset with these `columns`, name -> type.
 
-    `renamed`: key -> the name of its column, where it differs. Keys in `drop` are left out. With `nan_null`, NaN and
-    Infinity are null.
+    `renamed`: key -> the name of its column, where it differs. Keys in `drop` are left out, and with `others` all that
+    have no column; then `block` reads none. With `nan_null`, NaN and Infinity are null.
     """
 
     def __init__(
-        self, columns: Mapping[str, str], renamed: Mapping[str, str], drop: Iterable[str], *, nan_null: bool
+        self,
+        columns: Mapping[str, str],
+        renamed: Mapping[str, str],
+        drop: Iterable[str],
+        *,
+        nan_null: bool,
+        others: bool = False,
     ) -> None:
         key_of = {name: key for key, name in renamed.items()}
         self._types = {name: parse_type(kind) for name, kind in columns.items()}
@@ -50,7 +56,8 @@ class ObjectReader:
         self._parser = strict_parser(nan_null=nan_null)
         keys = {key: f"f{number}" for number, key in enumerate([*self._columns, *sorted(self._drop)])}
         self._decode: Callable[[bytes], Any] | None = None  # lines are read one by one
-        if not any(map(_NO_FIELD.search, keys)):
+        self._others = others
+        if not others and not any(map(_NO_FIELD.search, keys)):
             line = msgspec.defstruct(
                 "Line",
                 [(field, *self._field(key)) for key, field in keys.items()],
@@ -104,7 +111,7 @@ class ObjectReader:
         for key, value in given.items():
             if (name := self._columns.get(key)) is not None:
                 found[name] = self._fitting(name, value)
-            elif key not in self._drop:
+            elif key not in self._drop and not self._others:
                 option, name = shlex.quote(f"{key}={inferred_type([value]).removesuffix('?')}?"), shlex.quote(key)
                 hint = f"--column {option} takes it, with null where it is absent; --drop {name} leaves it out"
                 raise SampleError("no column has this key", place=f"key {shown(key)}", found=describe(value), hint=hint)
