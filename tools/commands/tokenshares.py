@@ -1,0 +1,9 @@
+"""Show how exact shares of tokens are, over 10^9 tokens and without data."""
+
+from typing import Any
+
+RUN = "tools.token_shares:run"
+
+
+def arguments(add: Any) -> None:
+    add("--docs", action="store_true", help="write the table of docs/training.md")
