@@ -1,8 +1,8 @@
 """How exact shares of tokens are: a mixture of web pages, code and books over 10^9 tokens, from lengths alone.
 
 `mdsx.Groups` computes the rows; nothing is read. If v is the coefficient of variation of a component's lengths, the
-tokens of n draws of it are within about 4 v / sqrt(n) of what they are on average, relative to that. The bound of a share
-adds up these deviations of all components, in squares.
+tokens of n draws of it are within about 4 v / sqrt(n) of what they are on average, relative to that. The bound of a
+share adds up these deviations of all components, in squares.
 """
 
 from __future__ import annotations
