@@ -126,7 +126,7 @@ def shares(sources: tuple[Source, ...], tokens: int) -> Iterator[Share]:
 
 
 def bounds(sources: tuple[Source, ...], variations: list[float], draws: NDArray[np.int64]) -> list[float]:
-    """Return by how much the share of each source may be off, relative to itself, after so many draws of each."""
+    """Return by how much the share of each source may be off, relative to itself, after that many draws of each."""
     deviations = np.array(variations) / np.sqrt(np.maximum(draws, 1))
     shares = np.array([float(source.share) for source in sources])
     effects = np.eye(len(sources)) - shares  # of each source's tokens on each share

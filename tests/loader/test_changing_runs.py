@@ -1,5 +1,5 @@
 """Random runs whose data change: sources, shares, samples left out, ranks, batch sizes, threads and packing, with kills
-between. Nothing is lost or repeated, and what does not change goes on where it was.
+between. Nothing is lost or repeated, and what does not change continues where it was.
 
 Hypothesis prints the seed of a failure: `pytest --hypothesis-seed=N` repeats it. With `--long`, 1,000 runs.
 """
@@ -72,7 +72,7 @@ def loaders(
     batching: mdsx.Pack | None,
     threads: int = 1,
 ) -> list[mdsx.Loader]:
-    """Return a program as it is started anew: a mixture, and a loader for each rank."""
+    """Return a program as it is started again: a mixture, and a loader for each rank."""
     mixture = mixture_of(urls, shape, shares, left_out)
     return [
         mdsx.Loader(

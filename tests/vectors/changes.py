@@ -19,7 +19,7 @@ Pair = tuple[str, str]  # name, fingerprint
 _A, _B, _C = (32 * digit for digit in "abc")
 _MATCHES: list[tuple[list[Pair], list[Pair]]] = [
     ([("web", _A), ("code", _B)], [("code", _B), ("web", _A)]),
-    ([("web", _A), ("code", _B)], [("math", _C), ("pages", _A)]),  # one is renamed, one gone, one new
+    ([("web", _A), ("code", _B)], [("math", _C), ("pages", _A)]),  # one is renamed, one removed, one new
     ([("x", _A), ("y", _A), ("z", _B)], [("y", _A), ("z", _A), ("x", _B)]),  # equal ones: by name, then by order
     ([("x", _A), ("y", _A)], [("p", _A), ("q", _A), ("r", _A)]),
     ([], [("web", _A)]),
