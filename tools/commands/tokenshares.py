@@ -1,4 +1,4 @@
-"""Show how exact shares of tokens are, over 10^9 tokens and without data. Exit status 1 if one is beyond its bound."""
+"""Show how exact shares of tokens are. Exit status 1 if one exceeds its bound."""
 
 from typing import Any
 
