@@ -76,7 +76,7 @@ INTERNAL = {
 }
 """Members that other packages of mdsx or an engine use, and users do not."""
 _ALIASES = re.compile(
-    r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Number|OnError|Sample|Uneven|Weight)\b"
+    r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Excludes|Number|OnError|Sample|Uneven|Weight)\b"
 )
 
 

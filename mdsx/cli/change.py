@@ -1,4 +1,4 @@
-"""`mdsx change`: a run goes on with other data."""
+"""`mdsx change`: a run continues with other data."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def change(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Make the state of a run that goes on with other data, or without some samples (see docs/training.md).
+    """Make the state of a run that continues with other data, or without some samples (see docs/training.md).
 
-    Components are added, removed or replaced, and the proportions changed; each that stays goes on where it was. Run it
-    once. Then start the training with the new mixture, and load the new state on every rank.
+    Components are added, removed or replaced, and the proportions changed; each that stays continues where it was. Run
+    it once. Then start the training with the new mixture, and load the new state on every rank.
 
     A checkpoint of PyTorch holds the state as the program stored it: write it as JSON first, with json.dump.
     """

@@ -1,4 +1,4 @@
-"""The components of a run as its states list them: by number, those that are gone included."""
+"""The components of a run as its states list them: by number, those that were removed included."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def matched(listed: Sequence[Listed], given: Sequence[Listed]) -> list[int | Non
     return places
 
 
-def unique_names(listed: Sequence[Listed], gone: Sequence[bool]) -> tuple[str, ...]:
-    """Return the names. One that is gone and had the name of another one has its number added."""
+def unique_names(listed: Sequence[Listed], removed: Sequence[bool]) -> tuple[str, ...]:
+    """Return the names. One that was removed and had the name of another one has its number added."""
     names = [component.name for component in listed]
     return tuple(
         f"{name}#{number}" if left and names.count(name) > 1 else name
-        for number, (name, left) in enumerate(zip(names, gone, strict=True))
+        for number, (name, left) in enumerate(zip(names, removed, strict=True))
     )

@@ -18,6 +18,7 @@ from mdsx.datasets.dataset import Dataset, batched_excerpt_of, dataset_of, excer
 from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, hash_of, left_out
 from mdsx.datasets.length_sums import sum_of_lengths
 from mdsx.datasets.listed import Listed, fingerprint_of, unique_names
+from mdsx.datasets.mixture_json import described
 from mdsx.errors import UsageError, shown
 from mdsx.order import LeftOut, Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, DatasetSlice, DTypes, Fill, Shards, View
@@ -102,7 +103,7 @@ class Mixture:
             shares of tokens. The share of a component in samples is its proportion by the mean of its lengths, exactly:
             their sum is that of the index, of the file of lengths, or of the rows.
         exclude: Samples that are never read, such as documents that were taken down: from a component's name to their
-            numbers in that dataset, or selection. A run that goes on needs `mdsx.change`, and every rank the same
+            numbers in that dataset, or selection. A run that continues needs `mdsx.change`, and every rank the same
             numbers in the same order. Epochs stay as long; batches of samples have fewer of them.
         cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs, and for datasets that were
             opened without one.
@@ -152,7 +153,7 @@ class Mixture:
         self._gone: Mapping[int, Listed] = {}
         self._given: Mixture | None = None  # as the user gave it
         self.places: tuple[int | None, ...] = tuple(range(len(members)))
-        """For each component, its place in the mixture that the user gave; None: it is gone."""
+        """For each component, its place in the mixture that the user gave; None: it was removed."""
         self.changed: int | None = None
         """The tick from which on the components were last changed, if they were during the run."""
         self.lengths_column = proportions_of
@@ -216,9 +217,7 @@ class Mixture:
         Raises:
             UsageError: The file cannot be read, or is not such a description.
         """
-        from mdsx.datasets.mixture_json import described
-
-        components, options = described(source, cache, storage_options)
+        components, options = described(source, Component, cache, storage_options)
         return cls(components, **options, cache=cache, storage_options=storage_options)
 
     def __repr__(self) -> str:
@@ -238,7 +237,7 @@ class Mixture:
 
     @property
     def components(self) -> tuple[Listed, ...]:
-        """Return the components by number: in a run whose components were changed, those that are gone too."""
+        """Return the components by number: in a run whose components were changed, those that were removed too."""
         members = iter(self._members)
         return tuple(self._gone.get(number) or next(members).listed for number in range(len(self._sizes)))
 
@@ -280,7 +279,7 @@ class Mixture:
         """
         column = self.lengths_column if column is None else column
         if isinstance(proportions, Mapping):
-            known: dict[str, Weight] = {name: 0 for name, gone in self._by_name if gone}
+            known: dict[str, Weight] = {name: 0 for name, removed in self._by_name if removed}
             if now is not None:
                 known |= zip(self.names, self._of_lengths(now, column), strict=True)
             if unknown := [name for name in proportions if name not in self.names]:
@@ -298,7 +297,7 @@ class Mixture:
 
     @property
     def _by_name(self) -> list[tuple[str, bool]]:
-        """The name of each component, and whether it is gone."""
+        """The name of each component, and whether it was removed."""
         return [(name, number in self._gone) for number, name in enumerate(self.names)]
 
     def _by_samples(self, weights: Sequence[Weight], column: str | None = None) -> tuple[Weight, ...]:
@@ -333,17 +332,17 @@ class Mixture:
         member = self._at(number)
         if member is None:
             listed = self._gone[number]
-            raise UsageError(f"component {listed.name} is gone, so the sum of its lengths is not known")
+            raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is not known")
         place = member.excerpt.fingerprint, column
         if place not in self._sums:
             self._sums[place] = sum_of_lengths(member.excerpt, column)
         return self._sums[place]
 
     def _at(self, number: int) -> _Member | None:
-        """Return a component; None if it is gone."""
+        """Return a component; None if it was removed."""
         if number in self._gone:
             return None
-        return self._members[number - sum(gone < number for gone in self._gone)]
+        return self._members[number - sum(removed < number for removed in self._gone)]
 
     def _with_cache(self, cache: Cache) -> Mixture:
         other = copy(self)
@@ -427,7 +426,7 @@ class Mixture:
             member = self._at(number)
             if weight and member is None:
                 hint = "give the mixture this component again, and the run the state that mdsx.change makes with it"
-                raise UsageError(f"component {names[number]} is gone but has a proportion", hint=hint)
+                raise UsageError(f"component {names[number]} was removed but has a proportion", hint=hint)
             if weight and member is not None and not size:
                 raise UsageError(
                     f"component {member.name} has no samples but a proportion", file=member.excerpt.shards.storage.url
@@ -653,7 +652,7 @@ def in_run(
     epoch_samples: int,
     shuffle_block: int,
 ) -> Mixture:
-    """Return the mixture with the components of a run by their numbers: each is that at its place; None: it is gone."""
+    """Return the mixture with the components of a run by their numbers. Each is that at its place; None: removed."""
     return mixture._in_run(listed, places, changed, epoch_samples, shuffle_block)
 
 
@@ -663,7 +662,7 @@ def holding(mixture: Mixture, held: tuple[Held, ...]) -> Mixture:
 
 
 def numbers_left_out(mixture: Mixture, number: int) -> NDArray[np.int64] | None:
-    """Return the numbers of the samples that a component leaves out; None if the component is gone."""
+    """Return the numbers of the samples that a component leaves out; None if the component was removed."""
     member = mixture._at(number)
     return None if member is None else member.numbers
 

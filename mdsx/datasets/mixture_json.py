@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mdsx.datasets.dataset import Dataset
-from mdsx.datasets.mixture import Component
 from mdsx.errors import UsageError, shown
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
+
+T = TypeVar("T")
 
 _COMPONENT = ("url", "proportion", "repeat", "samples", "columns", "snapshot", "start", "stop")
 _MIXTURE = (
@@ -31,9 +32,12 @@ _MIXTURE = (
 
 
 def described(
-    source: str | os.PathLike[str] | Mapping[str, Any], cache: CacheLike, storage_options: StorageOptions | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the components and the other arguments of a mixture. Raise UsageError."""
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    component: Callable[..., T],
+    cache: CacheLike,
+    storage_options: StorageOptions | None,
+) -> tuple[dict[str, T], dict[str, Any]]:
+    """Return the components, which `component` makes, and the other arguments of a mixture. Raise UsageError."""
     folder, place = Path(), "the description of a mixture"
     if isinstance(source, Mapping):
         found: Any = source
@@ -53,7 +57,7 @@ def described(
             for name, numbers in exclude.items()
         }
     made = {
-        name: _component(own, f"{place}, component {name!r}", cache, storage_options)
+        name: component(**_component(own, f"{place}, component {name!r}", cache, storage_options))
         for name, own in components.items()
     }
     return made, options
@@ -69,7 +73,8 @@ def read_json(path: Path) -> Any:
         raise UsageError("the file is no JSON", file=str(path), found=str(error)) from None
 
 
-def _component(found: Any, place: str, cache: CacheLike, storage_options: StorageOptions | None) -> Component:
+def _component(found: Any, place: str, cache: CacheLike, storage_options: StorageOptions | None) -> dict[str, Any]:
+    """Return the arguments of a component."""
     given = _fields(found, _COMPONENT, place)
     if not isinstance(given.get("url"), str):
         raise UsageError("a component has a URL", file=place, found=shown(found), expected='{"url": ...}')
@@ -79,13 +84,13 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
             given["url"], cache=Cache.of(cache), storage_options=storage_options, snapshot=given.get("snapshot")
         )
         dataset = opened.select(range(len(opened))[given.get("start") : given.get("stop")])
-    return Component(
-        dataset,
-        _weight(given.get("proportion"), place),
-        repeat=_weight(given.get("repeat"), place),
-        samples=given.get("samples"),
-        columns=given.get("columns"),
-    )
+    return {
+        "dataset": dataset,
+        "proportion": _weight(given.get("proportion"), place),
+        "repeat": _weight(given.get("repeat"), place),
+        "samples": given.get("samples"),
+        "columns": given.get("columns"),
+    }
 
 
 def _fields(found: Any, names: tuple[str, ...], place: str) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """A mixture in a run whose components were changed: which component has which number, and what fits a state.
 
-A state lists the components by number. Old ones keep their numbers, new ones follow, and one that is gone keeps its
+A state lists the components by number. Old ones keep their numbers, new ones follow, and one that was removed keeps its
 number, with the share 0. A mixture fits if it has all components that have a share.
 """
 
@@ -62,7 +62,7 @@ def renumbered(weights: Sequence[Weight], before: Mixture, after: Mixture) -> tu
 
 
 def fitting(listed: Sequence[Listed], mixture: Mixture) -> list[int | None]:
-    """Return which component of the mixture each listed one is; None: it is gone.
+    """Return which component of the mixture each listed one is; None: it was removed.
 
     Raise StateError if the mixture has one that is not listed.
     """

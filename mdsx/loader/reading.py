@@ -200,7 +200,7 @@ class Reading:
         reading = self.at_snapshot(state).in_mixture_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
         reading = replace(reading.with_phases(phases), batcher=batcher)
-        reading.check_gone(cursor)
+        reading.check_removed(cursor)
         return reading, cursor
 
     def in_mixture_of(self, state: object) -> Reading:
@@ -217,8 +217,8 @@ class Reading:
         course = course_of(after, view, spec.seed, spec.shuffle, spec.epoch_samples, plan.phases[0].weights)
         return Reading._of(spec, view, course, plan, plan.phases[0])
 
-    def check_gone(self, cursor: Cursor) -> None:
-        """Raise StateError if a component that is gone is needed from a cursor on."""
+    def check_removed(self, cursor: Cursor) -> None:
+        """Raise StateError if a component that was removed is needed from a cursor on."""
         if not isinstance(self.course, MixtureCourse) or None not in self.view.components:
             return
         order, start = self.course.order, cursor.epoch * self.course.epoch_samples + cursor.position

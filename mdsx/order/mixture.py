@@ -29,8 +29,9 @@ class MixtureOrder:
     A weight is an int, a Fraction or a float, and its exact value counts. All components have the same `shuffle_block`
     (None: the default for all their shards together). Positions count over all epochs. `phases` are later weights, each
     with its first position; the components continue where they are. `run` is the number of successive positions
-    that draw the same component. A component that is gone is the number of its samples: the phases that drew it count,
-    but its samples cannot be located. A MixtureOrder never changes, can be pickled, and may be used by several threads.
+    that draw the same component. A component that was removed is the number of its samples: the phases that drew it
+    count, but its samples cannot be located. A MixtureOrder never changes, can be pickled, and may be used by several
+    threads.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class _Gone:
     def locate(
         self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        raise UsageError("this position draws a component of the mixture that is gone")
+        raise UsageError("this position draws a component of the mixture that was removed")
 
     def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(shards), NEVER)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 MODULUS = 2**64
 _CHUNK = 2**14  # limits at a time, so that they stay in a processor's cache
+_WORTH_SORTING = 4  # multiples for each limit
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -23,7 +24,7 @@ def multiples_below(count: int, step: int, limits: NDArray[np.uint64]) -> NDArra
     """
     if not count:
         return np.zeros(len(limits), np.int64)
-    if count <= len(limits):
+    if count <= _WORTH_SORTING * len(limits):
         multiples = np.arange(count, dtype=np.uint64) * np.uint64(step % MODULUS)
         multiples.sort()
         return np.searchsorted(multiples, limits)

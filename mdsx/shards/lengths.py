@@ -154,7 +154,7 @@ class _Part(Protocol):
 
 
 class _JoinedLengths:
-    """The lengths of several components; None for one that is gone."""
+    """The lengths of several components; None for one that was removed."""
 
     def __init__(self, parts: Sequence[_Part | None], firsts: NDArray[np.int64]) -> None:
         self._parts, self._firsts = parts, firsts

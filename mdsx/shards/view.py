@@ -71,7 +71,7 @@ class _Columns(NamedTuple):
 class View:
     """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last.
 
-    A component is an excerpt, or None if it is gone: then it has a number, and no shards.
+    A component is an excerpt, or None if it was removed: then it has a number, and no shards.
 
     After them come the shards of the sides. Samples are located by the others, the *main* shards.
     """

@@ -118,7 +118,7 @@ class GroupIdentity:
 
 def same_lengths(found: Any, expected: Any) -> bool:
     """Return whether two identities of lengths are the same, but for components of a mixture that only one has: those
-    that came later, or are gone."""
+    that came later, or were removed."""
     if found == expected:
         return True
     if not isinstance(found, Mapping) or not isinstance(expected, Mapping):

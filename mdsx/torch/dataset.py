@@ -226,7 +226,7 @@ class StreamingDataset(IterableDataset[Any]):
         if share is not None:
             share.check_size(reading.spec.rows or 1, reading.spec.ranks.part[1])
         reading = reading.with_phases(phases)
-        reading.check_gone(Cursor(epoch, position))
+        reading.check_removed(Cursor(epoch, position))
         before = self._run.mark(), self._reading, self._share
         reading.log_snapshot(self._reading)
         self._reading = reading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 import mdsx
 from mdsx.datasets import proportions_in, weights_of
-from mdsx.order import MixtureOrder
 from mdsx.stream import in_json
 
 LENGTHS = {"short": [1, 2, 3] * 40, "long": [70, 31, 90, 44], "none": [0] * 5}
@@ -93,26 +91,3 @@ def test_what_cannot_be_counted_is_refused(urls: dict[str, str], tmp_path: Path)
     shard.unlink()
     with pytest.raises(mdsx.MdsxError):  # never an estimate
         mdsx.Mixture({"damaged": (str(damaged), 1)}, proportions_of="tokens")
-
-
-def test_shares_are_within_the_bound_without_data() -> None:
-    """About 4 times the coefficient of variation of the lengths by the root of the draws."""
-    random = np.random.default_rng(1)
-    lengths = [random.lognormal(6 + 0.8 * i, 1, size).astype(np.int64) + 1 for i, size in enumerate((3000, 2000, 900))]
-    shares = [Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)]
-    weights = [
-        share * len(own) / int(own.sum()) for share, own in zip(shares, lengths, strict=True)
-    ]  # what Mixture(proportions_of="tokens") computes
-    order = MixtureOrder([[len(own)] for own in lengths], weights, seed=2, lanes=8)
-    groups = mdsx.Groups(order, np.concatenate(lengths), capacity=2**15, oversize="split", epoch_samples=2**16)
-    firsts = np.cumsum([0, *map(len, lengths)])
-    tokens, draws = np.zeros(3), np.zeros(3)
-    for window in groups:
-        components, _, _ = order.locate(window.positions)
-        tokens += np.bincount(components, window.sizes, 3)
-        draws += np.bincount(components, window.firsts == 0, 3)
-    assert firsts[-1] == 5900
-    for number, share in enumerate(shares):
-        variation = float(lengths[number].std() / lengths[number].mean())
-        error = abs(tokens[number] / tokens.sum() / float(share) - 1)
-        assert error < 4 * variation / math.sqrt(draws[number])

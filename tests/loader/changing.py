@@ -37,7 +37,7 @@ class ChangingRun:
     left_out: dict[tuple[int, int], int] = field(default_factory=dict)  # (component, number): since
 
     def change(self, tick: int, shares: dict[int, Fraction]) -> None:
-        """From `tick` on, read these datasets with these shares: a dataset that the run has goes on."""
+        """From `tick` on, read these datasets with these shares: a dataset that the run has continues."""
         for dataset in shares:
             if dataset not in self.components:
                 self.components.append(dataset)

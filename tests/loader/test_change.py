@@ -197,22 +197,22 @@ class TestExclusion:
         seen = ids(loader, 3)
         state = loader.state_dict()
         coming = ids(loader, 17)
-        gone = [number for number in coming[::4] if number < 1000]
-        changed = mdsx.change(state, exclude={"web": gone})
-        assert changed["exclude"][0][:3] == [0, 30, len(gone)]
-        after = mixed(urls, {"web": 1, "code": 1}, exclude={"web": gone})
+        removed = [number for number in coming[::4] if number < 1000]
+        changed = mdsx.change(state, exclude={"web": removed})
+        assert changed["exclude"][0][:3] == [0, 30, len(removed)]
+        after = mixed(urls, {"web": 1, "code": 1}, exclude={"web": removed})
         loader = loader_of(after)
         loader.load_state_dict(changed)
         sizes = [len(batch["id"]) for batch in loader]
-        assert sum(sizes) == len([number for number in coming if number not in gone])
+        assert sum(sizes) == len([number for number in coming if number not in removed])
         assert loader.stats().samples == sum(sizes)
         assert loader.consumed.samples == {
-            "web": sum(number < 1000 for number in [*seen, *(n for n in coming if n not in gone)]),
+            "web": sum(number < 1000 for number in [*seen, *(n for n in coming if n not in removed)]),
             "code": sum(number >= 1000 for number in [*seen, *coming]),
         }
         loader = loader_of(after)
         loader.load_state_dict(changed)
-        assert ids(loader, 17) == [number for number in coming if number not in gone]
+        assert ids(loader, 17) == [number for number in coming if number not in removed]
 
     def test_a_run_may_begin_without_some_samples(self, urls: dict[str, str]) -> None:
         for batching in (None, PACK):
