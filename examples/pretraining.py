@@ -37,7 +37,9 @@ def write(url: str) -> None:
             f"{url}/{name}", {"id": "int64", "tokens": "uint16[*]"}, shard_size="8kB", lengths=["tokens"]
         ) as out:
             for number in range(documents):
-                words = " ".join(f"it {VERBS[name]} {digit}" for digit in random.integers(10, size=random.integers(1, 9)))
+                words = " ".join(
+                    f"it {VERBS[name]} {digit}" for digit in random.integers(10, size=random.integers(1, 9))
+                )
                 text = f"{name} {number}: {words}"
                 out.write({"id": first_id(name) + number, "tokens": np.frombuffer(text.encode(), np.uint8)})
 
