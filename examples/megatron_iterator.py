@@ -1,7 +1,7 @@
 """A data iterator as Megatron takes it, with `--dataloader-type external`; and a loop that does what Megatron's does.
 
-Return `MegatronIterator(loader)` from Megatron's dataset provider, with the data-parallel rank and world size as `rank=`
-and `world_size=` of the dataset. Megatron calls `save_state` if it is started with `--dataloader-save`.
+Return `MegatronIterator(loader)` from Megatron's dataset provider, and give the dataset the data-parallel rank and
+world size as `rank=` and `world_size=`. Megatron calls `save_state` if it is started with `--dataloader-save`.
 
     python examples/pretraining.py write DATA
     torchrun --nproc-per-node 2 examples/megatron_iterator.py DATA RUN  # kill it at any time

@@ -32,15 +32,12 @@ Kind = Literal["concat", "pack"]
 def write(url: str) -> None:
     """Write the corpus. The documents of all sources have different ids."""
     random = np.random.default_rng(0)
+    columns = {"id": "int64", "tokens": "uint16[*]"}
     for name, documents in SOURCES.items():
-        with mdsx.Writer(
-            f"{url}/{name}", {"id": "int64", "tokens": "uint16[*]"}, shard_size="8kB", lengths=["tokens"]
-        ) as out:
+        with mdsx.Writer(f"{url}/{name}", columns, shard_size="8kB", lengths=["tokens"]) as out:
             for number in range(documents):
-                words = " ".join(
-                    f"it {VERBS[name]} {digit}" for digit in random.integers(10, size=random.integers(1, 9))
-                )
-                text = f"{name} {number}: {words}"
+                digits = random.integers(10, size=random.integers(1, 5))
+                text = f"{name} {number}: {' '.join(f'it {VERBS[name]} {digit}' for digit in digits)}"
                 out.write({"id": first_id(name) + number, "tokens": np.frombuffer(text.encode(), np.uint8)})
 
 
@@ -78,7 +75,7 @@ def plan(kind: Kind = "concat", *, steady: bool = False, **packing: Any) -> mdsx
 
 
 def steps(loader: StreamingDataLoader) -> Iterator[list[dict[str, Any]]]:
-    """Yield the steps of a run, each as the micro-batches of this rank. The loader's state is then that after the step."""
+    """Yield the steps of a run, each as the micro-batches of this rank. The loader's state is that after the step."""
     parts = []
     while True:
         for batch in loader:
@@ -143,7 +140,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: 
 def flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
     """Do the same without a mask in memory. A real model makes the block mask once for all layers, and compiles."""
 
-    def seen(row: Any, head: Any, query: Any, key: Any) -> Any:
+    def seen(row: Any, head: Any, query: Any, key: Any) -> Any:  # noqa: ARG001  flex_attention gives it
         return (segments[row, query] == segments[row, key]) & (query >= key)
 
     rows, length = segments.shape

@@ -1,8 +1,8 @@
 """The loader as torchtitan's trainer takes it, with a plan, and torchtitan's checkpoints.
 
-Give torchtitan's configuration `dataloader=MdsxDataLoader.Config(data=...)`. The trainer of torchtitan 0.3 asks for rows
-[B, L], that of its main branch for flat batches [T]: `MdsxDataLoader` makes both, and uses nothing of
-`torchtitan.components.dataloader`, which that branch has not. torchtitan's `Trainer` needs a GPU, so `main` does what
+Give torchtitan's configuration `dataloader=MdsxDataLoader.Config(data=...)`. The trainer of torchtitan 0.3 asks for
+rows [B, L], that of its main branch for flat batches [T]: `MdsxDataLoader` makes both, and uses nothing of
+`torchtitan.components.dataloader`, which that branch removed. torchtitan's `Trainer` needs a GPU, so `main` does what
 `Trainer.train_step` does, with torchtitan's own optimizer and checkpoint manager.
 
     python examples/pretraining.py write DATA

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from data import record
 from datasets import Dataset
-from huggingface_trainer import GLOBAL, LOCAL, SAVE, STEPS, LoaderState, micro_batches, tiny_model
+from huggingface_trainer import LOCAL, SAVE, STEPS, LoaderState, micro_batches, tiny_model
 from pretraining import TOKENS, dataset, ids, plan
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
