@@ -83,7 +83,7 @@ def test_the_page_goes_from_text_to_a_changed_run(tmp_path: Path) -> None:
     found = fork_server.call(run_page, tmp_path, timeout=280)
     expected = ["tokenize web.jsonl", "tokenize code.jsonl", "index megatron", "plan plan.toml", "trace plan.toml"]
     assert found["commands"] == [*expected, "trace plan.toml"]
-    assert found["steps"] == 100
+    assert found["steps"] == 120
     assert list(found["tokens"]) == ["web", "code", "math", "books"]
     assert found["tokens"]["books"] > 0
     assert found["skipped"] > 0
