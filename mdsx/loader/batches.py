@@ -92,6 +92,12 @@ class BatchLoader:
         return self._settled().consumed(self._reading.names)
 
     @property
+    def step_complete(self) -> bool:
+        """Whether the last batch that was handed out ends its step: with `micro_batch`, the time for the optimizer's
+        step. It is True before the first batch."""
+        return not self._run.cursor.part
+
+    @property
     def epoch(self) -> int:
         """Return the epoch of the next batch."""
         return self._run.coming_epoch

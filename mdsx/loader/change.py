@@ -24,7 +24,7 @@ from mdsx.datasets import (
 )
 from mdsx.errors import MdsxError, StateError, UsageError, shown
 from mdsx.loader.groups_left import groups_left
-from mdsx.order import MAX_PHASES, MixtureOrder, Phases, Tick, add_phase, windows
+from mdsx.order import MAX_PHASES, MixtureOrder, Phases, Tick, Weight, add_phase, windows
 from mdsx.stream import in_json, number_of, phases_of, same_shares
 
 
@@ -46,6 +46,9 @@ def change(
 
     A dataset to which parts were appended is two components: its snapshot, `mdsx.Dataset(url, snapshot=...)`, and the
     part, `url/part-NNNNN`.
+
+    In a run with a plan, give the mixture no proportions: those in force stay, and new components have none until a
+    later phase of the plan, or `loader.change`, gives them one.
 
     Args:
         state: What `state_dict()` returned, of a run of a mixture with proportions.
@@ -146,7 +149,7 @@ def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes 
         raise UsageError(
             "the state is that of one worker process", hint="change what the StreamingDataLoader's state_dict() returns"
         )
-    if "phases" not in state or (mixture is not None and not mixture.weighted):
+    if "phases" not in state or (mixture is not None and not mixture.weighted and "plan" not in state):
         raise UsageError(
             "only a mixture with proportions can change: otherwise an epoch is each sample once",
             found="a state without proportions" if "phases" not in state else repr(mixture),
@@ -177,7 +180,10 @@ def _with_components(
         old if place is None else components[place] for old, place in zip(before.listed, places, strict=True)
     ) + tuple(components[place] for place in new)
     places += new
-    weights = spread(next(own for at, own in reversed(mixture.phases) if at <= before.reached), places)
+    if mixture.weighted:
+        weights = spread(next(own for at, own in reversed(mixture.phases) if at <= before.reached), places)
+    else:
+        weights = _as_planned(before, places, unique_names(before.listed, [False] * len(before.listed)))
     phases = tuple((at, (*own, *(0,) * len(new))) for at, own in before.phases)
     if not same_shares(phases[-1][1], weights):
         phases = add_phase(phases, before.reached, weights)
@@ -195,6 +201,19 @@ def _with_components(
     if "plan" in state:
         after["plan"] = _in_force(state["plan"], in_json(weights))
     return after, listed, unique_names(listed, [place is None for place in places])
+
+
+def _as_planned(before: _Before, places: Sequence[int | None], names: Sequence[str]) -> tuple[Weight, ...]:
+    """Return the proportions that are in force in a run whose plan has them, with 0 for new components. Raise
+    UsageError if a component is gone that has one."""
+    now = before.phases[-1][1]
+    if gone := [name for name, weight, place in zip(names, now, places, strict=False) if weight and place is None]:
+        raise UsageError(
+            "the run reads a component that the mixture lacks",
+            found=f"a mixture without {gone[0]}",
+            hint="keep it, and give it the proportion 0 in a later phase, or by loader.change(); then remove it",
+        )
+    return (*now, *(0,) * (len(places) - len(now)))
 
 
 def _longer(consumed: Any, components: int) -> Any:

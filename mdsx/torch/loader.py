@@ -147,7 +147,7 @@ class StreamingDataLoader(BatchLoader):
             on_error=on_error,
             max_skipped=max_skipped,
         )
-        if dataset._batch_size not in (None, spec.rows):
+        if dataset._batch_size is not None and dataset._batch_size != spec.rows:
             raise UsageError("batch_size differs from the dataset's", found=spec.rows, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
