@@ -147,8 +147,9 @@ class StreamingDataLoader(BatchLoader):
             on_error=on_error,
             max_skipped=max_skipped,
         )
-        if dataset._batch_size is not None and dataset._batch_size != spec.rows:
-            raise UsageError("batch_size differs from the dataset's", found=spec.rows, expected=dataset._batch_size)
+        reading = dataset._reading.respecified(spec)  # in the first phase of a plan
+        if dataset._batch_size is not None and dataset._batch_size != (rows := reading.spec.rows):
+            raise UsageError("batch_size differs from the dataset's", found=rows, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
                 "drop_last differs from the dataset's",
@@ -171,7 +172,7 @@ class StreamingDataLoader(BatchLoader):
             setup=setup_worker,
         )
         super().__init__(
-            dataset._reading.respecified(spec),
+            reading,
             first_batching(spec).run(dataset._run, epoch_steps),
             Ahead(workforce),
             progress=progress,
