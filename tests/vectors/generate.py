@@ -29,6 +29,7 @@ from tests.vectors import (
     mixtures,
     more,
     phases,
+    plans,
     runs,
     states,
     strata,
@@ -146,6 +147,7 @@ def main() -> None:
     (HERE / "changes-v1.json").write_text(changes.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
     (HERE / "concat-v1.json").write_text(concat.text(), encoding="utf-8")
+    (HERE / "plans-v1.json").write_text(plans.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 
