@@ -42,8 +42,12 @@ from mdsx.transfer.exporting import Export as Export
 from mdsx.transfer.exporting import export as export
 from mdsx.transfer.indexing import Indexed as Indexed
 from mdsx.transfer.indexing import IndexedTars as IndexedTars
+from mdsx.transfer.indexing import IndexedTokenFiles as IndexedTokenFiles
+from mdsx.transfer.indexing import index_datatrove as index_datatrove
+from mdsx.transfer.indexing import index_megatron as index_megatron
 from mdsx.transfer.indexing import index_parquet as index_parquet
 from mdsx.transfer.indexing import index_tars as index_tars
+from mdsx.transfer.indexing import index_tokens as index_tokens
 from mdsx.writer import Appended as Appended
 from mdsx.writer import Writer as Writer
 from mdsx.writer import WrittenLengths as WrittenLengths

@@ -34,7 +34,16 @@ CHAPTERS = {
     ),
     "Export": ("export", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
-    "Index existing files": ("index_parquet", "Indexed", "index_tars", "IndexedTars"),
+    "Index existing files": (
+        "index_parquet",
+        "Indexed",
+        "index_tars",
+        "IndexedTars",
+        "index_megatron",
+        "index_datatrove",
+        "index_tokens",
+        "IndexedTokenFiles",
+    ),
     "Read": ("Dataset", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",
