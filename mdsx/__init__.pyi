@@ -31,6 +31,7 @@ from mdsx.loader import Stats as Stats
 from mdsx.order import Groups as Groups
 from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle
+from mdsx.shards import Cast as Cast
 from mdsx.storage.cache import Cache as Cache
 from mdsx.stream import MaxTokens as MaxTokens
 from mdsx.stream import Pack as Pack

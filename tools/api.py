@@ -44,7 +44,7 @@ CHAPTERS = {
         "index_tokens",
         "IndexedTokenFiles",
     ),
-    "Read": ("Dataset", "zip", "Cache"),
+    "Read": ("Dataset", "Cast", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",
         "torch.StreamingDataLoader",

@@ -426,7 +426,7 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
     groups: dict[Any, list[int]] = {}
     for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):
         kinds = [
-            (schema.columns[number].type, each.changes[number]) for schema, each in zip(schemas, excerpts, strict=True)
+            (schema.columns[number].type, _change(each, number)) for schema, each in zip(schemas, excerpts, strict=True)
         ]
         alike = tuple(kinds.index(kind) for kind in kinds)
         groups.setdefault((homes, alike), []).append(number)
@@ -440,9 +440,15 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
             }
             whole = _joined_schema([schema for schema, kind in zip(schemas, alike, strict=True) if kind == first])
             schema = Schema.of(whole.columns[number] for number in numbers)
-            changes = tuple(excerpts[first].changes[number] for number in numbers)
+            changes = tuple(_change(excerpts[first], number) for number in numbers)
             found.append(_Columns(schema, stored, changes, everywhere=len(set(alike)) == 1))
     return tuple(found)
+
+
+def _change(excerpt: DatasetSlice, number: int) -> Change | None:
+    """Return how the gathered values of a column change."""
+    change = excerpt.changes[number]
+    return None if change is None or change.changes_nothing else change
 
 
 def _placed(whole: Any, values: Any, at: NDArray[np.int64], size: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 import mdsx
 from mdsx.checks.doctor import Job, examine
-from mdsx.format import NeedsSideObjects, ReadsParts, ReadsWhole
+from mdsx.format import NeedsSideObjects, ReadsExtents, ReadsParts, ReadsWhole
 from mdsx.shards import Shards, index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
@@ -34,8 +34,9 @@ def test_info_names_the_format_and_what_is_checked(run: Run, subject: Subject, f
     shown = {line[0]: line[-1] for line in lines}
     assert shown["format"] == subject.format.name
     assert shown["checks"] == found["checks"]
-    files = sum(path.is_file() and path.name not in index_keys() for path in folder.rglob("*"))
-    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads is ReadsParts else ""
+    shards = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".table")
+    files = sum(path.name not in index_keys() for path in shards)
+    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads in (ReadsParts, ReadsExtents) else ""
     assert shown["shards"] == f"{SHARDS}{in_files}"
     assert ("about " in shown["size"]) == (not found["raw_size_is_exact"])
 
