@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 import mdsx
 from mdsx.errors import CorruptError
-from mdsx.foreign.tokens import TokensFormat
-from mdsx.foreign.tokens import index as own
-from mdsx.foreign.tokens.shard import TokensShard
+from mdsx.foreign.tokens import TabledIndex, TokensFormat, TokensIndex, TokensShard
 from mdsx.format import (
     Extent,
     RangeReader,
@@ -57,7 +55,7 @@ class DocumentsFormat:
 
 @dataclass(frozen=True, eq=False)
 class DocumentsIndex:
-    inner: own.TokensIndex
+    inner: TokensIndex
     format: ClassVar[str] = DocumentsFormat.name
     schema: ClassVar[Schema] = SCHEMA
     compression: ClassVar[None] = None
@@ -107,11 +105,11 @@ class DocumentsIndex:
         return self.inner.receive_extents(shard, file=file)
 
     def side_object(self, shard: int) -> SideObject:
-        assert isinstance(self.inner, own.TabledIndex)
+        assert isinstance(self.inner, TabledIndex)
         return self.inner.side_object(shard)
 
     def with_side_object(self, shard: int, data: Buffer, *, file: str) -> DocumentsIndex:
-        assert isinstance(self.inner, own.TabledIndex)
+        assert isinstance(self.inner, TabledIndex)
         return replace(self, inner=self.inner.with_side_object(shard, data, file=file))
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> DocumentsShard:
