@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from mdsx.foreign.tokens import Block, Cut, Shards, cut_shards
 
 
-def cut(lengths: np.ndarray, step: int) -> list[Cut]:  # type: ignore[type-arg]
+def cut(lengths: np.ndarray, step: int) -> list[Cut]:
     modes = (lengths % 5).astype(np.int8)
     blocks = (Block(lengths[low : low + step], modes[low : low + step]) for low in range(0, len(lengths), step))
     return list(cut_shards(blocks, Shards(2)))
@@ -25,7 +27,7 @@ def test_shards_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     for each in whole:
         assert each.tokens <= 1000 or len(each.lengths) == 1
         assert len(each.lengths) <= 20
-    for before, after in zip(whole, whole[1:], strict=False):  # none could have one more
+    for before, after in pairwise(whole):  # none could have one more
         assert len(before.lengths) == 20 or before.tokens + after.lengths[0] > 1000
     for step in (1, 13, 1000):
         found = cut(lengths, step)

@@ -70,7 +70,7 @@ def test_a_numpy_header_is_recognised(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("array", [np.zeros(3, ">u2"), np.zeros((2, 2), "<u2", order="F"), np.array(["a"])])
-def test_other_numpy_files_are_refused(array: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_other_numpy_files_are_refused(array: np.ndarray) -> None:
     stream = BytesIO()
     np.save(stream, array)
     with pytest.raises(mdsx.UnsupportedError, match="cannot be read in place"):

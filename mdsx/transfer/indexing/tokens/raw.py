@@ -101,7 +101,7 @@ def _of_csv(source: SourceFile, tokens: int) -> Iterator[Block]:
 
 def _lines(source: SourceFile, file: str) -> Iterator[bytes]:
     """Yield the lines of a gzip file, in bounded memory."""
-    unpack, rest = zlib.decompressobj(31), b""
+    unpack, rest, inside = zlib.decompressobj(31), b"", False
     for low in range(0, source.size(TABLE), _GZIP):
         data = source.get(TABLE, low, min(low + _GZIP, source.size(TABLE)))
         while data:
@@ -110,11 +110,14 @@ def _lines(source: SourceFile, file: str) -> Iterator[bytes]:
             except zlib.error as error:
                 raise CorruptError(f"the gzip file is damaged: {error}", file=file) from None
             data = unpack.unconsumed_tail
+            inside = not unpack.eof
             if unpack.eof:  # members may follow one another
                 data, unpack = unpack.unused_data, zlib.decompressobj(31)
             *lines, rest = rest.split(b"\n")
             if len(rest) > _LINE:
                 raise CorruptError("a line is too long", file=file, expected=f"at most {_LINE} bytes")
             yield from (line for line in lines if line.strip())
+    if inside:
+        raise CorruptError("the gzip file ends early", file=file)
     if rest.strip():
         yield rest
