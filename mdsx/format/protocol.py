@@ -52,12 +52,14 @@ Range = tuple[int, int]
 
 
 class Extent(NamedTuple):
-    """Bytes [start, stop) of an object of `size` bytes, whose key is `name`."""
+    """Bytes [start, stop) of an object of `size` bytes, whose key is `name`. `etag`: that of the object when it was
+    indexed, "" if that is not known. An object that has it needs no other check; a copy may have another one."""
 
     name: str
     size: int
     start: int
     stop: int
+    etag: str = ""
 
 
 class SideObject(NamedTuple):

@@ -1,7 +1,7 @@
 """Shards that are bytes of objects which are there already (`ReadsExtents`): read by range, or passed on whole.
 
-An object is checked to be the one that was indexed when something of it is first read, in the same requests. From then
-on it must stay the same object.
+An object is checked to be the one that was indexed when something of it is first read: by its ETag, or else by some of
+its bytes. From then on it must stay the same object.
 """
 
 from __future__ import annotations
@@ -24,14 +24,26 @@ T = TypeVar("T")
 class IndexedObject:
     """An object, and the check that it is the one that was indexed. Threads may share it."""
 
-    def __init__(self, stored: StoredObject, identify: Callable[[], Reading[None]]) -> None:
+    def __init__(self, stored: StoredObject, etag: str, identify: Callable[[], Reading[None]]) -> None:
         self._stored, self._identify = stored, identify
+        self._etag = etag if etag.strip('"') else None  # some servers give all objects the same, empty one
         self._known = False
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
         """Return bytes of the object. Raise ChangedError if it is another one."""
         if self._known:
             return self._stored.read(ranges)
+        if self._etag is not None and ranges:
+            found = self._stored.read(ranges)
+            if self._stored.etag == self._etag:
+                self._known = True
+            else:  # it may be a copy
+                self._checked([])
+            return found
+        return self._checked(ranges)
+
+    def _checked(self, ranges: Sequence[Range]) -> list[memoryview]:
+        """Return bytes of the object, and check it in the same requests. Raise ChangedError."""
         check = self._identify()
         wanted = next(check)
         found = self._stored.read([*ranges, *wanted])
@@ -101,7 +113,7 @@ def indexed_object(
     """Return the object that has the extent with this number of a shard."""
     extent = index.extents(shard)[number]
     stored = StoredObject(storage, extent.name, size=extent.size, pool=pool or Share(REQUESTS))
-    return IndexedObject(stored, lambda: index.identify(shard, number, file=stored.file))
+    return IndexedObject(stored, extent.etag, lambda: index.identify(shard, number, file=stored.file))
 
 
 def download_shard(

@@ -115,7 +115,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         bytes, files with equal ends may differ."""
         parsed, place = self._parsed, self._file.encode(errors="surrogateescape")
         columns = "".join(f"{name}\n" for name, _ in self.layout.heap).encode()
-        seed = xxhash.xxh3_128_digest(self.fingerprint.encode() + columns + repr(parsed.etags).encode() + place)
+        seed = xxhash.xxh3_128_digest(self.fingerprint.encode() + columns + repr(parsed.files.etags).encode() + place)
         found = np.broadcast_to(np.frombuffer(seed, "<u8"), (len(self.counts), 2)).copy()
         found[:, 0] += np.arange(len(found)).astype(np.uint64)
         if parsed.hashes:
@@ -183,7 +183,8 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         for name, width in self.layout.heap:
             files, start = self._files(name), int(parsed.starts[home]) if name == TOKENS else 0
             begin = start + first * width
-            found.append(Extent(files.names[home], int(files.sizes[home]), begin, begin + tokens * width))
+            stop, size = begin + tokens * width, int(files.sizes[home])
+            found.append(Extent(files.names[home], size, begin, stop, files.etags[home]))
         return found
 
     def identify(self, shard: int, extent: int, *, file: str) -> Reading[None]:

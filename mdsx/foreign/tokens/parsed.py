@@ -72,9 +72,10 @@ _ROOT = msgspec.json.Decoder(_Root)  # prepared here, because msgspec crashes if
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Files:
-    """F files: their keys, sizes (int64 [F]), and the hashes of their ends (uint8 [F, 16])."""
+    """F files: their keys, ETags, sizes (int64 [F]), and the hashes of their ends (uint8 [F, 16])."""
 
     names: tuple[str, ...]
+    etags: tuple[str, ...]
     sizes: NDArray[np.int64]
     ends: NDArray[np.uint8]
 
@@ -100,7 +101,6 @@ class Parsed:
     every: int | None
     record: np.dtype[np.void]
     files: Files
-    etags: tuple[str, ...]
     starts: NDArray[np.int64]
     """int64 [F]: the byte with which the tokens of each file begin."""
     lengths: NDArray[np.uint8]
@@ -175,8 +175,9 @@ class _Parser(FileIndexParser):
             schema=schema,
             every=every,
             record=record,
-            files=Files(tuple(files.name), sizes, self._hashes(files.ends, len(files.name), "files.ends")),
-            etags=tuple(files.etag),
+            files=Files(
+                tuple(files.name), tuple(files.etag), sizes, self._hashes(files.ends, len(files.name), "files.ends")
+            ),
             starts=starts,
             lengths=self._hashes(files.lengths, len(files.name), "files.lengths"),
             loss=self._loss(root.loss, of_files),
@@ -214,7 +215,7 @@ class _Parser(FileIndexParser):
         self._expect(sum(loss.size) <= 2**62, "loss.size", sum(loss.size), "at most 2^62")
         sizes = np.array(loss.size, np.int64)
         self._expect(bool((tokens <= sizes).all()), "loss.size", "fewer bytes than tokens", None)
-        return Files(tuple(loss.name), sizes, self._hashes(loss.ends, count, "loss.ends"))
+        return Files(tuple(loss.name), tuple(loss.etag), sizes, self._hashes(loss.ends, count, "loss.ends"))
 
     def _tables(
         self, root: _Root, counts: NDArray[np.int64], record: np.dtype[np.void], every: int | None

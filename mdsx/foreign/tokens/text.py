@@ -16,7 +16,8 @@ left out.
 
 - `ends`: the XXH3-128 of the first and of the last 64 KiB of a file (`ends_of`). `lengths`: that of the lengths and
   modes of its documents, shard by shard, as `<u4` and `i1`.
-- `etag`: for people; "" if the storage is a disk. Readers do not compare it, because a copy has another one.
+- `etag`: "" if the storage is a disk. An object that still has it is the one that was indexed; one that has another one
+  may be a copy, so its ends are compared.
 - `tables`: objects next to the index with the tables of successive shards, one after the other (see `tables.py`), each
   with its XXH3-128 in `shards.table`. `files.tables` says how many of these objects a file has. A dataset whose
   documents all have the same number of tokens, and no hashes, has none of them.

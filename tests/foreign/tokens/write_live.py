@@ -69,7 +69,7 @@ def with_dolma(folder: Path) -> dict[str, Any]:
     """The writer of its tokenizer, whose package imports taggers that this environment lacks."""
     found = find_spec("dolma")
     assert found is not None
-    root = list(found.submodule_search_locations or ())[0]
+    root = next(iter(found.submodule_search_locations or ()))
     for name in ("dolma", "dolma.tokenizer", "dolma.core"):
         module = types.ModuleType(name)
         module.__path__ = [str(Path(root).joinpath(*name.split(".")[1:]))]

@@ -33,7 +33,7 @@ from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
 from mdsx.transfer.indexing.tokens.raw import RawKind
 from mdsx.transfer.indexing.tokens.source import TokensKind
 
-_FILES = 64  # that a task on a cluster indexes
+_FILES = 32  # that are indexed at once, each in some 12 MiB of memory
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
@@ -251,7 +251,7 @@ def _index(
         samples, size, shards = totals.sums
         watch(Progress(samples, size, of_size, shards))
 
-    at_once = 1 if hash or kind.reads_values else _FILES if workers.engine or workers.num_workers else len(sources)
+    at_once = 1 if hash or kind.reads_values else _FILES
     tasks = [sources[start : start + at_once] for start in range(0, len(sources), at_once)]
     found = [each for some in workers.map(work, tasks, report, name="mdsx-index", paths=paths) for each in some]
     columns, hashed = _columns(storage, found, kind), [TOKENS, *([LOSS] if LOSS in sources[0] else [])] if hash else []
