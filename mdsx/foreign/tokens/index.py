@@ -52,10 +52,10 @@ class TokensFormat:
     name = "tokens"
     index_key = INDEX_KEY
     files: ClassVar[dict[str, str]] = {
-        "idx": "make an index of Megatron's files with `mdsx index megatron {url}`",
+        "idx|bin": "make an index: of Megatron's files (.bin with .idx) with `mdsx index megatron {url}`, of other "
+        "files of tokens with `mdsx index tokens {url} --dtype uint16`",
         r"ds(?:\.index|\.loss|\.metadata)?": "make an index of datatrove's files with `mdsx index datatrove {url}`",
-        "npy|bin": "make an index: of raw tokens with `mdsx index tokens {url} --dtype uint16`, of Megatron's files "
-        "with `mdsx index megatron {url}`",
+        "npy": "if they are arrays of tokens, make an index of them with `mdsx index tokens {url} --dtype uint16`",
     }
 
     def recognizes(self, data: bytes) -> bool:

@@ -173,6 +173,22 @@ def test_files_on_s3_are_indexed_and_read(kind: str, hash: bool, tmp_path: Path,
     assert mdsx.verify(s3_url).ok
 
 
+def test_a_copy_with_another_etag_is_recognised_by_its_ends(tmp_path: Path, s3_url: str) -> None:
+    tokens = texts()
+    write(tmp_path / "data", "megatron", tokens)
+    copied(tmp_path / "data", s3_url)
+    again(s3_url, "megatron")  # with the ETags there
+    storage = open_storage(s3_url)
+    (tmp_path / "data" / "_mdsx-tokens.json").write_bytes(storage.get("_mdsx-tokens.json").data)
+    assert read(mdsx.Dataset(tmp_path / "data")[:]) == plain(tokens)
+    data = bytearray(storage.get("0.bin").data)
+    data[10] ^= 1
+    storage.put("0.bin", data)
+    with pytest.raises(mdsx.ChangedError, match=r"0\.bin: .*not the one that was indexed"):
+        mdsx.Dataset(s3_url)[0]
+    assert read([mdsx.Dataset(s3_url)[1800]]) == plain(tokens[1800:1801])
+
+
 @pytest.mark.parametrize("cloud", ["az_url", "gs_url"])
 def test_files_on_other_clouds_are_indexed_and_read(cloud: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tokens, url = texts(), request.getfixturevalue(cloud)
