@@ -32,6 +32,7 @@ from mdsx.loader import change as change
 from mdsx.order import Groups as Groups
 from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle
+from mdsx.shards import Cast as Cast
 from mdsx.storage.cache import Cache as Cache
 from mdsx.stream import Consumed as Consumed
 from mdsx.stream import MaxTokens as MaxTokens
@@ -47,8 +48,12 @@ from mdsx.transfer.exporting import Export as Export
 from mdsx.transfer.exporting import export as export
 from mdsx.transfer.indexing import Indexed as Indexed
 from mdsx.transfer.indexing import IndexedTars as IndexedTars
+from mdsx.transfer.indexing import IndexedTokenFiles as IndexedTokenFiles
+from mdsx.transfer.indexing import index_datatrove as index_datatrove
+from mdsx.transfer.indexing import index_megatron as index_megatron
 from mdsx.transfer.indexing import index_parquet as index_parquet
 from mdsx.transfer.indexing import index_tars as index_tars
+from mdsx.transfer.indexing import index_tokens as index_tokens
 from mdsx.transfer.tokenizing import Tokenization as Tokenization
 from mdsx.transfer.tokenizing import TokenizationProgress as TokenizationProgress
 from mdsx.transfer.tokenizing import tokenize as tokenize

@@ -156,9 +156,9 @@ def process_name(pid: int) -> str:
         return ""
 
 
-def map_file(descriptor: int, size: int, *, writable: bool = False) -> mmap.mmap:
-    """Return a mapping of the first `size` bytes of an open file, which may be closed afterwards. It is read-only, or
-    `writable` and shared.
+def map_file(descriptor: int, size: int, *, offset: int = 0, writable: bool = False) -> mmap.mmap:
+    """Return a mapping of `size` bytes of an open file, which may be closed afterwards. It is read-only, or `writable`
+    and shared. They begin at `offset`, a multiple of the page size.
 
     CPython's `mmap` keeps a duplicate of the descriptor that it maps, so thousands of shards would exceed `ulimit -n`.
     This one keeps none: it maps anonymous memory, and then the file over it. The pages keep the open file alive,
@@ -169,7 +169,7 @@ def map_file(descriptor: int, size: int, *, writable: bool = False) -> mmap.mmap
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE, prot=protection)
     address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    if _mmap()(address, size, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _MAP_FAILED:
+    if _mmap()(address, size, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset) == _MAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     _mappings.add(id(memory))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.command import command, group
-from mdsx.cli.convert import KeyUntil
+from mdsx.cli.convert import KeyUntil, Per
 from mdsx.cli.output import (
     EngineOption,
     Json,
@@ -23,7 +24,7 @@ from mdsx.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from mdsx.transfer.indexing import Indexed, IndexedTars
+    from mdsx.transfer.indexing import Indexed, IndexedTars, IndexedTokenFiles
 
 
 indexers = group("index", "Make existing files readable in place.", example="mdsx index parquet s3://bucket/corpus")
@@ -33,6 +34,12 @@ _Index = Annotated[
     str | None, typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files.")
 ]
 _ReplaceIndex = Annotated[bool, typer.Option("--replace-index", help="Replace an index of other files.")]
+_Hash = Annotated[
+    bool, typer.Option("--hash", help="Read all tokens once, and store hashes: else flipped bytes go unnoticed.")
+]
+_Processes = Annotated[
+    int | None, typer.Option(min=1, help="How many processes index files. Default: 1, or all CPUs of a cluster.")
+]
 
 
 @command("mdsx index parquet s3://bucket/corpus", of=indexers)
@@ -152,6 +159,147 @@ def tar(
     say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
+@command("mdsx index megatron s3://bucket/corpus", of=indexers)
+def megatron(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC", help="PREFIX.bin files, each with its PREFIX.idx, and folders with them."),
+    ],
+    per: Annotated[Per, typer.Option(help="What a sample is; a document has the sequences that it joins.")] = (
+        Per.DOCUMENT
+    ),
+    no_modes: Annotated[bool, typer.Option("--no-modes", help="Leave out the modes of sequences.")] = False,
+    with_hash: _Hash = False,
+    index: _Index = None,
+    num_workers: _Processes = None,
+    engine: EngineOption = None,
+    replace_index: _ReplaceIndex = False,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Index Megatron-LM's token files, so that they stream, shuffle and pack in place: each document is a sample.
+
+    Reads the .idx files, not the tokens, and writes _mdsx-tokens.json and _mdsx-tokens/ to the common folder, which is
+    then the dataset's URL. Nothing is copied. A file that is not the one that was indexed is an error; flipped bytes
+    are found only with --hash. Run it again after files were added or replaced.
+    """
+    from mdsx.transfer.indexing import index_megatron
+
+    with LongCall("indexing", _documents, continues=False) as call:
+        found = index_megatron(
+            sources,
+            per=per.value,
+            modes=not no_modes,
+            hash=with_hash,
+            index=index,
+            num_workers=num_workers,
+            engine=engine,
+            replace_index=replace_index,
+            storage_options=storage_options(storage_option),
+            watch=call.watch,
+        )
+    _report_tokens(found, index, as_json, call.warnings)
+
+
+@command("mdsx index datatrove s3://bucket/tokenized", of=indexers)
+def datatrove(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC", help=".ds files, each with its .ds.index, and folders with them."),
+    ],
+    with_hash: _Hash = False,
+    index: _Index = None,
+    num_workers: _Processes = None,
+    engine: EngineOption = None,
+    replace_index: _ReplaceIndex = False,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Index datatrove's token files, so that they stream, shuffle and pack in place: each document is a sample.
+
+    Reads the .ds.index files, not the tokens. If there are .ds.loss files, each sample has a column loss too, with a
+    byte for each token. The rest is as with `mdsx index megatron`.
+    """
+    from mdsx.transfer.indexing import index_datatrove
+
+    with LongCall("indexing", _documents, continues=False) as call:
+        found = index_datatrove(
+            sources,
+            hash=with_hash,
+            index=index,
+            num_workers=num_workers,
+            engine=engine,
+            replace_index=replace_index,
+            storage_options=storage_options(storage_option),
+            watch=call.watch,
+        )
+    _report_tokens(found, index, as_json, call.warnings)
+
+
+@command("mdsx index tokens s3://bucket/dolma --dtype uint16 --csv", of=indexers)
+def tokens(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC", help="Files of tokens, and folders with .npy and .bin files."),
+    ],
+    dtype: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Type of the tokens, if no header says it: uint16, uint32, ...")
+    ] = None,
+    separator: Annotated[
+        int | None, typer.Option(metavar="ID", help="Documents end with this token. All tokens are read.")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Documents are those of the .csv.gz beside each file.")] = False,
+    every: Annotated[int | None, typer.Option(metavar="L", min=1, help="Each sample has L tokens.")] = None,
+    with_hash: _Hash = False,
+    index: _Index = None,
+    num_workers: _Processes = None,
+    engine: EngineOption = None,
+    replace_index: _ReplaceIndex = False,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Index raw arrays of tokens, such as those of dolma, OLMo and llm.c, so that they are read in place.
+
+    Headers of NumPy and of llm.c are recognised; files without one need --dtype. Exactly one of --separator, --csv and
+    --every says where samples end. The rest is as with `mdsx index megatron`.
+    """
+    from mdsx.transfer.indexing import index_tokens
+
+    with LongCall("indexing", _documents, continues=False) as call:
+        found = index_tokens(
+            sources,
+            dtype=dtype,
+            separator=separator,
+            csv=csv,
+            every=every,
+            hash=with_hash,
+            index=index,
+            num_workers=num_workers,
+            engine=engine,
+            replace_index=replace_index,
+            storage_options=storage_options(storage_option),
+            watch=call.watch,
+        )
+    _report_tokens(found, index, as_json, call.warnings)
+
+
+def _report_tokens(found: IndexedTokenFiles, index: str | None, as_json: bool, warnings: Sequence[str]) -> None:
+    if as_json:
+        print_json({**_token_facts(found), "warnings": list(warnings)})
+        return
+    files = format_count(found.files, "file")
+    documents = f"{format_count(found.samples, 'sample')} of {found.tokens:,} tokens"
+    say(f"{documents} in {format_count(found.shards, 'shard')} of {files}, {format_size(found.size)}; columns:")
+    print_table(found.columns.items(), indent="  ")
+    if not found.hashed:
+        say("the index has no hashes of the tokens (--hash): flipped bytes go unnoticed")
+    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+
+
+def _documents(progress: Progress) -> str:
+    return f"{progress.samples:,} samples in {progress.shards:,} shards"
+
+
 def _rows(progress: Progress) -> str:
     return f"{progress.samples:,} rows in {progress.shards:,} row groups"
 
@@ -169,6 +317,20 @@ def _tar_facts(found: IndexedTars) -> dict[str, object]:
         "columns": dict(found.columns),
         "read": found.read,
         "checksums": found.checksums,
+    }
+
+
+def _token_facts(found: IndexedTokenFiles) -> dict[str, object]:
+    return {
+        "url": found.url,
+        "files": found.files,
+        "samples": found.samples,
+        "tokens": found.tokens,
+        "shards": found.shards,
+        "size": found.size,
+        "columns": dict(found.columns),
+        "left_out": found.left_out,
+        "hashed": found.hashed,
     }
 
 

@@ -36,7 +36,7 @@ def info(
 ) -> None:
     """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
     metadata, and the snapshots from before parts were appended. Long metadata is shortened, except with --json."""
-    from mdsx.format import ReadsParts
+    from mdsx.format import ReadsExtents, ReadsParts, object_sizes
     from mdsx.shards import read_index, snapshots
     from mdsx.storage import open_beside, open_storage
 
@@ -50,8 +50,8 @@ def info(
     in_parts = isinstance(found, ReadsParts)
     about = "about " if in_parts else ""
     shards = f"{len(found.counts):,}"
-    if len(found.counts) and in_parts:
-        files = len({found.name(shard) for shard in range(len(found.counts))})
+    if len(found.counts) and isinstance(found, ReadsParts | ReadsExtents):
+        files = len(object_sizes(found, range(len(found.counts))))
         shards += f" in {format_count(files, 'file')}"
     if as_json:
         print_json(

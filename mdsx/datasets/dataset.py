@@ -60,6 +60,7 @@ class Dataset:
     Args:
         url: A path, or a URL with `s3://` or another scheme of docs/clouds.md.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+            With `mdsx.Cast(name, type)` as a value, the column is read as another type.
         dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`: of integers to integers
             or floats, of floats to floats. Integers must fit; floats are rounded. `torch.int64` and `np.int64` are
             also types.

@@ -39,7 +39,8 @@ class Component:
         proportion: Its share of all samples, relative to the proportions of the other components.
         repeat: How often it is read in an epoch; may be a fraction.
         samples: How many of its samples an epoch has.
-        columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset.
+        columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset, or
+            to `mdsx.Cast(name, type)`: components whose numbers have other types need one type in the mixture.
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL; by default, those of the mixture.
     """
 

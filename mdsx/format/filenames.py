@@ -61,6 +61,9 @@ POINTERS_FOLDER = "_mdsx-tars/"
 POINTED = POINTERS_FOLDER + "passes.json"
 """What the last pass over tars found in each of them."""
 
+TABLES_FOLDER = "_mdsx-tokens/"
+"""The tables of documents beside an index of token files."""
+
 MAX_NAME_SIZE = 512
 
 NameRun = tuple[str, str, int, int]
@@ -84,9 +87,11 @@ _OF_DATASET = re.compile(
     r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32|_convert/part\.[0-9]{5,}\.json"
 )
 _OF_WHOLE = re.compile(
-    r"_convert/(plan|skipped)\.json|_mdsx-(tars|parquet)\.json"
+    r"_convert/(plan|skipped)\.json|_mdsx-(tars|parquet|tokens)\.json"
     r"|_mdsx-tars/(passes\.json|[0-9a-f]{16}\.json|[0-9a-f]{16}-[0-9a-f]{16}\.mdsx)"
+    r"|_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table"
 )
+_TABLE = re.compile(r"_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table")
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
@@ -152,6 +157,17 @@ def pointers(tar: str, hash: str) -> str:
 def pointed(tar: str) -> str:
     """Return the key of the record of the tar with key `tar`, until an index has it."""
     return f"{POINTERS_FOLDER}{xxhash.xxh3_64_hexdigest(tar.encode())}.json"
+
+
+def token_table(file: str, number: int, hash: str) -> str:
+    """Return the key of an object with tables of documents: number `number` of the token file with key `file`. `hash`
+    is its XXH3-128 in hexadecimal, so that a new index never replaces the tables that a running job reads."""
+    return f"{TABLES_FOLDER}{xxhash.xxh3_64_hexdigest(file.encode())}-{number:05d}-{hash[:16]}.table"
+
+
+def is_token_table(key: str) -> bool:
+    """Return whether `token_table` may return this key."""
+    return _TABLE.fullmatch(key) is not None
 
 
 # --- parts, repairs, records

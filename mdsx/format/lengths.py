@@ -111,7 +111,7 @@ def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]
     if isinstance(kind.foreign, MeasuredDecoder):
         measured = kind.foreign.lengths(rows.heap_addresses + found.starts, sizes)
         return _refuse(measured, measured < 0, file, "its array is damaged, or has not one dimension")
-    return _of_sizes(kind, sizes, found.nulls, file)
+    return _of_sizes(kind, sizes + np.where(found.bare, 4 * kind.stars, 0), found.nulls, file)
 
 
 def lengths_of_sizes(kind: ColumnType, sizes: NDArray[np.int64], *, file: str | None) -> NDArray[np.int64]:

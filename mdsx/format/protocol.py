@@ -7,12 +7,13 @@ The *stored* bytes of a shard are those of its object in storage. Its *raw* byte
 `open` takes: the same, or decompressed, or made from the stored bytes in another way.
 
 Every format has a `StoredFormat` and a `StoredIndex`. What else an index can do are protocols of their own, which
-`mdsx/shards/` asks for by their type. An index is one of the first two, and any of the others:
+`mdsx/shards/` asks for by their type. An index is one of the first three, and any of the others:
 
 | capability | what it has |
 |---|---|
 | `ReadsWhole` | each shard is an object, which is fetched whole |
 | `ReadsParts` | each shard is a part of an object |
+| `ReadsExtents` | each shard is bytes of one or several objects, as they are |
 | `ReadsSamples` | single samples are read from an object by byte range |
 | `NeedsSideObjects` | a shard needs another object, which is next to the index, before anything of it can be read |
 | `ProjectsColumns` | columns are stored apart, so that only some are fetched |
@@ -50,12 +51,38 @@ Range = tuple[int, int]
 """Half-open, in bytes of a stored object."""
 
 
+class Extent(NamedTuple):
+    """Bytes [start, stop) of an object of `size` bytes, whose key is `name`. `etag`: that of the object when it was
+    indexed, "" if that is not known. An object that has it needs no other check; a copy may have another one."""
+
+    name: str
+    size: int
+    start: int
+    stop: int
+    etag: str = ""
+
+
 class SideObject(NamedTuple):
-    """An object that is read with a shard: its key next to the index, its bytes, and their XXH3-128 in hexadecimal."""
+    """An object that is read with a shard: its key next to the index, its bytes, and their XXH3-128 in hexadecimal.
+
+    `total`: the bytes of an object that has those of several shards; this one's begin at `start`.
+    """
 
     name: str
     size: int
     hash: str
+    start: int = 0
+    total: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """Return where the bytes end in the object."""
+        return self.start + self.size
+
+    @property
+    def object_size(self) -> int:
+        """Return the size of the whole object."""
+        return self.size if self.total is None else self.total
 
 
 Reading = Generator[Sequence[Range], Sequence[memoryview], T]
@@ -208,8 +235,26 @@ class ReadsParts(Protocol):
 
 
 @runtime_checkable
+class ReadsExtents(Protocol):
+    """The stored bytes of each shard are those of its extents, one after the other; local ones are mapped in place."""
+
+    __slots__ = ()
+
+    def extents(self, shard: int) -> Sequence[Extent]:
+        """Return where the stored bytes are: at least one extent, each in an object of its own. `name` is the first
+        one's."""
+
+    def identify(self, shard: int, extent: int, *, file: str) -> Reading[None]:
+        """Return the check that an object, which has the extent with this number, is the one that was indexed: its
+        ranges are those of the whole object. It raises ChangedError."""
+
+    def receive_extents(self, shard: int, *, file: str) -> Receiver:
+        """Return the checks for all stored bytes of a shard. They need no side object."""
+
+
+@runtime_checkable
 class ReadsSamples(Protocol):
-    """Single samples can be read from the object of a shard."""
+    """Single samples can be read from the object of a shard; of `ReadsExtents`, by ranges of the shard's bytes."""
 
     __slots__ = ()
 
@@ -331,6 +376,8 @@ class StoredFormat(Protocol):
 
 def object_sizes(index: StoredIndex, shards: Iterable[int]) -> dict[str, int]:
     """Return the keys of the objects that have these shards, and their sizes."""
+    if isinstance(index, ReadsExtents):
+        return {extent.name: extent.size for shard in shards for extent in index.extents(shard)}
     if isinstance(index, ReadsParts):
         return {index.name(shard): index.object_size(shard) for shard in shards}
     return {index.name(shard): int(index.sizes[shard]) for shard in shards}

@@ -116,11 +116,15 @@ class Rows:
 
 
 class Values(NamedTuple):
-    """The extents of one column's values in the samples' heaps, int64 [n], and which are null; None: none is."""
+    """The extents of one column's values in the samples' heaps, int64 [n], and which are null; None: none is.
+
+    `bare`: which values are arrays of one dimension that are stored without it, bool [n] or of all of them.
+    """
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     nulls: NDArray[np.bool_] | None
+    bare: NDArray[np.bool_] | bool = False
 
 
 class JoinedValues(NamedTuple):

@@ -153,6 +153,13 @@ def values_decoder(type: ColumnType, name: str, *, views: bool = False, stored: 
     return lambda pieces: list(map(decode, pieces))
 
 
+def bare_decoder(type: ColumnType, *, stored: bool = False) -> ValueDecoder:
+    """Return a function that decodes arrays of one dimension, which are stored without it: their items alone. `stored`
+    as for `value_decoder`."""
+    decode = _bare_decoder(type)
+    return decode if type.number.native or (stored and type.number is not BOOL) else _numpy_decoder(type, decode)
+
+
 def numpy_values(type: ColumnType, values: Any) -> Any:
     """Convert a column from storage form (see `ColumnType.item_dtype`) to what NumPy users expect: `bool` to bool_, and
     types that NumPy lacks to float32. `values` is an array, or a list of arrays, scalars and None."""
@@ -221,6 +228,18 @@ def _starred_decoder(type: ColumnType) -> ValueDecoder:
         return np.empty(shape, dtype)
 
     return decode_starred
+
+
+def _bare_decoder(type: ColumnType) -> ValueDecoder:
+    dtype = type.item_dtype
+
+    def decode_bare(data: memoryview) -> object:
+        if len(data) % dtype.itemsize:
+            expected = f"a multiple of {dtype.itemsize} bytes"
+            raise CorruptError(f"no array of {type.base} has as many bytes", found=len(data), expected=expected)
+        return np.frombuffer(data, dtype).copy() if len(data) else np.empty(0, dtype)
+
+    return decode_bare
 
 
 def _list_decoder(decode: ValueDecoder) -> ValueDecoder:

@@ -1,15 +1,16 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.changes import DTypes, Fill
+from mdsx.shards.changes import Cast, DTypes, Fill
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
+from mdsx.shards.extents import download_shard
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
 from mdsx.shards.lengths import Lengths, lengths_of, name_of_stored
 from mdsx.shards.needs import Announcer, SideNeeds
-from mdsx.shards.objects import coalesce, download_shard, gap_in, inspect_shard, retried, stream_shard
+from mdsx.shards.objects import coalesce, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.row_lengths import column_of, stored_lengths, stored_sum, write_length_file
 from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
@@ -20,6 +21,7 @@ from mdsx.shards.warm import Warmed, warm
 __all__ = [
     "OURS",
     "Announcer",
+    "Cast",
     "ColumnChoice",
     "Columns",
     "DTypes",

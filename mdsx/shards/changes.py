@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import (
     BOOL,
     ColumnType,
@@ -24,6 +24,7 @@ from mdsx.format import (
     first_outside,
     given_item,
     number_type,
+    parse_type,
     value_decoder,
 )
 from mdsx.shards.gather import StoredValues
@@ -38,13 +39,40 @@ _MASK = ColumnType(BOOL.name)
 
 
 @dataclass(frozen=True, slots=True)
+class Cast:
+    """A column that is read as another type: an item of `columns=`.
+
+        mdsx.Component("s3://bucket/a", columns={"tokens": mdsx.Cast("tokens", "uint32")})
+        mdsx.Dataset("s3://bucket/mds", columns={"tokens": mdsx.Cast("tokens", "int64[*]")})
+
+    Args:
+        column: The column's name in the dataset.
+        type: Of numbers, and arrays of them: the type that these have, as with `dtypes=`. Of a column of bytes: an
+            array of one dimension, whose items are these bytes, little-endian, such as "uint16[*]", or "int64[2048]" if
+            all have this length. Lengths then count items, so that packing works.
+    """
+
+    column: str
+    type: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls."""
+    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls.
+
+    `bytes_of`: the stored type, if the values are bytes that are taken for items of `source`.
+    """
 
     source: ColumnType
     target: ColumnType
     fill: Number | None = None
     is_mask: bool = False
+    bytes_of: ColumnType | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether values stay as they are, once bytes are taken for items."""
+        return self.source == self.target and self.fill is None and not self.is_mask
 
     @property
     def casts_only(self) -> bool:
@@ -58,6 +86,8 @@ class Change:
         """
         if self.is_mask:
             return cast(_there(values), BOOL.name, self.target.base)
+        if self.changes_nothing:
+            return values
         if isinstance(values, np.ndarray):
             return self._cast(values, np.ones(len(values), np.int64), name, place_of)
         if not self.casts_only:
@@ -79,6 +109,8 @@ class Change:
         """Return values as they are read: as an array if they have one size then, else joined."""
         if self.is_mask:
             return self.apply(values, name, place_of)
+        if self.changes_nothing:
+            return values
         data, edges = memoryview(values.data), values.edges.tolist()
         nulls = np.zeros(len(edges) - 1, np.bool_) if values.nulls is None else values.nulls
         decode = value_decoder(self.source, name, stored=True)
@@ -174,6 +206,47 @@ def mask_of(stored: ColumnType) -> Change:
 def taken(mask: str) -> UsageError:
     """Return the error for a mask with the name of another column."""
     return UsageError(f"there is a column {mask!r} already", place="fill", hint="give the mask another name")
+
+
+def cast_changes(
+    schema: Schema, changes: Iterable[Change | None], casts: Mapping[str, Cast]
+) -> tuple[Change | None, ...]:
+    """Return how the columns of `schema`, changed by `changes` already, are read with `casts`, by column. Raise
+    UsageError for those that cannot be."""
+    found = []
+    for column, before in zip(schema.columns, changes, strict=True):
+        change = before or Change(column.type, column.type)
+        if column.name in casts:
+            change = _with_cast(change, column.name, casts[column.name].type)
+        found.append(None if change == Change(change.source, change.source) else change)
+    return tuple(found)
+
+
+def _with_cast(change: Change, name: str, type: object) -> Change:
+    if not isinstance(type, str) or "[" not in type:
+        return _with_type(change, name, type)
+    try:
+        asked = parse_type(type)
+    except FormatError as error:
+        raise UsageError(str(error), place=f"column {name!r}") from None
+    source = change.source
+    if source.kind == "bytes" and not source.is_list and _takes_bytes(asked):
+        read = replace(asked, nullable=source.nullable)
+        return Change(read, read, bytes_of=source)
+    if not source.scalar or asked.shape != source.shape or not asked.scalar:
+        raise UsageError(
+            "a column cannot be read as this type",
+            place=f"column {name!r}",
+            found=f"{source} to {asked}",
+            expected="numbers to numbers, with the same dimensions; or bytes to an array of one dimension",
+        )
+    return _with_type(change, name, asked.base)
+
+
+def _takes_bytes(asked: ColumnType) -> bool:
+    """Return whether bytes can be taken for the items of such an array."""
+    one_dimensional = asked.scalar and asked.shape is not None and len(asked.shape) == 1
+    return one_dimensional and not asked.number.minor and asked.kind != "bool"
 
 
 def _with_type(change: Change, name: str, dtype: object) -> Change:

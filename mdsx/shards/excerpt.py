@@ -11,12 +11,12 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Column, Decoder, Schema
 from mdsx.order import AllSamples, Subset
-from mdsx.shards.changes import Change, DTypes, Fill, changes_of, mask_of, taken
+from mdsx.shards.changes import Cast, Change, DTypes, Fill, cast_changes, changes_of, mask_of, taken
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
-ColumnChoice = Sequence[str] | Mapping[str, str]
-"""Names of columns, or a mapping: new name -> name in the dataset."""
+ColumnChoice = Sequence[str] | Mapping[str, str | Cast]
+"""Names of columns, or a mapping: new name -> name in the dataset, maybe with the type that it is read as."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,19 @@ class DatasetSlice:
         """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
         if isinstance(columns, str):
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
-        asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        given = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        asked = {name: each.column if isinstance(each, Cast) else each for name, each in given.items()}
+        casts = {name: each for name, each in given.items() if isinstance(each, Cast)}
         schema, numbers = self.schema.choose(asked)
         homes = tuple(self.homes[number] for number in numbers)
         datasets, stored = list(self.datasets), [self.columns[number] for number in numbers]
         for home in range(len(datasets)):
             here = [place for place, found in enumerate(homes) if found == home]
             if here or len(datasets) == 1:
-                datasets[home], chosen = datasets[home].project([stored[place] for place in here])
-                for place, number in zip(here, chosen, strict=True):
+                datasets[home], there = datasets[home].project([stored[place] for place in here])
+                for place, number in zip(here, there, strict=True):
                     stored[place] = number
-        return replace(
+        chosen = replace(
             self,
             shards=datasets[0],
             schema=schema,
@@ -65,21 +67,25 @@ class DatasetSlice:
             changes=tuple(self.changes[number] for number in numbers),
             sides=tuple(datasets[1:]),
         )
+        return chosen._with(cast_changes(chosen.stored_schema, chosen.changes, casts)) if casts else chosen
 
     def change(self, dtypes: DTypes | None, fill: Fill | None) -> DatasetSlice:
         """Return the same, with columns read as `dtypes` and `fill` say. Raise UsageError for those that cannot be."""
         if not dtypes and not fill:
             return self
-        stored = self.stored_schema
-        changes, masks = changes_of(stored, self.changes, dtypes, fill)
-        columns = [
-            column if change is None else Column(column.name, change.target)
-            for column, change in zip(stored.columns, changes, strict=True)
-        ]
-        changed = replace(self, schema=Schema.of(columns), changes=changes)
+        changes, masks = changes_of(self.stored_schema, self.changes, dtypes, fill)
+        changed = self._with(changes)
         for name, number in masks.items():
             changed = changed._masked(name, number)
         return changed
+
+    def _with(self, changes: tuple[Change | None, ...]) -> DatasetSlice:
+        """Return the same, with columns read as `changes` say."""
+        columns = [
+            Column(column.name, column.type if change is None else change.target)
+            for column, change in zip(self.stored_schema.columns, changes, strict=True)
+        ]
+        return replace(self, schema=Schema.of(columns), changes=changes)
 
     def _masked(self, name: str, number: int) -> DatasetSlice:
         """Return the same with one more column, the mask of column `number`; unless there is that one already."""
@@ -100,7 +106,7 @@ class DatasetSlice:
 
     @property
     def stored_schema(self) -> Schema:
-        """The columns with the types that they are stored with."""
+        """The columns with the types that they are stored with, or that their bytes are taken for."""
         columns = [
             column if change is None else Column(column.name, change.source)
             for column, change in zip(self.schema.columns, self.changes, strict=True)

@@ -37,6 +37,7 @@ from mdsx.errors import (
 from mdsx.foreign.mds import MdsFormat
 from mdsx.foreign.parquet import ParquetFormat
 from mdsx.foreign.tars import TarsFormat, is_wids
+from mdsx.foreign.tokens import TokensFormat
 from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, begins_sealed, filenames, is_sealed, parse_index
 from mdsx.shards.objects import retried
 from mdsx.shards.opened import make_room
@@ -50,7 +51,7 @@ _PATIENCE = 60.0  # seconds to wait for a process that downloads the index
 _PAUSE = 0.02
 
 OURS: Final = MdsxFormat()
-FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat())
+FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat(), TokensFormat())
 """The formats that can be read: to add one, add it here. An index that none of them recognizes is parsed as one of
 ours, which refuses it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ from mdsx.format import (
     Column,
     JoinedValues,
     Rows,
+    SampleLayout,
     Schema,
     Selection,
+    ValueDecoder,
     Values,
     ValuesDecoder,
+    bare_decoder,
     numpy_values,
     read_joined,
     read_records,
@@ -55,7 +58,7 @@ def gather(
     that names the sample.
     """
     rows = _rows(sources, places)
-    located = _locate(sources, rows) if sources else [_nowhere(column) for column in schema.columns]
+    located = _locate(schema, sources, rows) if sources else [_nowhere(column) for column in schema.columns]
     fixed = {
         number: read_records(addresses, schema.columns[number].type.field_dtype, sizes)
         for number, addresses in enumerate(located)
@@ -100,24 +103,50 @@ def _rows(sources: Sequence[Source], places: NDArray[np.int64]) -> Rows:
     return Rows([selection for selection, _ in sources], *found)
 
 
-def _locate(sources: Sequence[Source], rows: Rows) -> list[NDArray[np.int64] | Values]:
+def _locate(schema: Schema, sources: Sequence[Source], rows: Rows) -> list[NDArray[np.int64] | Values]:
     """Return where the values of each result column are. Raise CorruptError for values that are not within a heap."""
     kinds = {(id(selection.schema), columns): selection.layout for selection, columns in sources}
     if len(kinds) == 1:
         (((_, columns), layout),) = kinds.items()
-        found = layout.locate(rows, columns)
-        return [found[number] for number in columns]
+        return _located(schema, layout, columns, rows)
     numbers = {kind: number for number, kind in enumerate(kinds)}
     kind_of = np.array([numbers[id(selection.schema), columns] for selection, columns in sources], np.int64)
     joined: list[NDArray[np.int64] | Values] = []
     for number, ((_, columns), layout) in enumerate(kinds.items()):
         here = kind_of[rows.source] == number
-        found = layout.locate(rows[here], columns)
-        parts = [found[column] for column in columns]
+        parts = _located(schema, layout, columns, rows[here])
         joined = joined or [_empty(part, len(here)) for part in parts]
         for whole, part in zip(joined, parts, strict=True):
             _place(whole, part, here)
     return joined
+
+
+def _located(
+    schema: Schema, layout: SampleLayout, columns: tuple[int, ...], rows: Rows
+) -> list[NDArray[np.int64] | Values]:
+    """Return where the values of each column of `schema` are, in rows of one layout. Bytes that are read as an array
+    have no dimension before its items."""
+    found, stored = layout.locate(rows, columns), layout.schema.columns
+    return [
+        _as_array(column, found[number], rows)
+        if column.type.scalar and not stored[number].type.scalar
+        else found[number]
+        for column, number in zip(schema.columns, columns, strict=True)
+    ]
+
+
+def _as_array(column: Column, found: NDArray[np.int64] | Values, rows: Rows) -> NDArray[np.int64] | Values:
+    if not isinstance(found, Values):
+        return found
+    if not column.type.fixed_size:
+        return found._replace(bare=True)
+    wrong = found.stops - found.starts != column.type.nbytes
+    if wrong.any():
+        row = int(wrong.argmax())
+        size, expected = int(found.stops[row] - found.starts[row]), f"{column.type.nbytes} bytes"
+        message = f"the bytes of column {column.name!r} are no array of type '{column.type}'"
+        raise rows.corrupt(row, message, found=size, expected=expected)
+    return rows.heap_addresses + found.starts
 
 
 def _nowhere(column: Column) -> NDArray[np.int64] | Values:
@@ -128,7 +157,9 @@ def _nowhere(column: Column) -> NDArray[np.int64] | Values:
 
 def _empty(part: NDArray[np.int64] | Values, count: int) -> NDArray[np.int64] | Values:
     starts = np.empty(count, np.int64)
-    return starts if isinstance(part, np.ndarray) else Values(starts, starts.copy(), np.zeros(count, np.bool_))
+    if isinstance(part, np.ndarray):
+        return starts
+    return Values(starts, starts.copy(), np.zeros(count, np.bool_), np.zeros(count, np.bool_))
 
 
 def _place(whole: NDArray[np.int64] | Values, part: NDArray[np.int64] | Values, here: NDArray[np.bool_]) -> None:
@@ -136,6 +167,8 @@ def _place(whole: NDArray[np.int64] | Values, part: NDArray[np.int64] | Values, 
         whole.starts[here], whole.stops[here] = part.starts, part.stops
         if whole.nulls is not None and part.nulls is not None:
             whole.nulls[here] = part.nulls
+        if isinstance(whole.bare, np.ndarray):
+            whole.bare[here] = part.bare
     else:
         whole[here] = part  # type: ignore[index, assignment]  # excerpts of a view have columns of the same types
 
@@ -157,7 +190,7 @@ class _Values:
         if nulls is not None:
             wanted = wanted[~nulls[start:stop]]
         try:
-            values = self.decoder(self._pieces(wanted))
+            values = self._decoded(wanted)
         except CorruptError:
             self._blame(wanted)
             raise
@@ -175,8 +208,26 @@ class _Values:
         if nulls is not None:
             nulls = nulls[here]
             sizes = np.where(nulls, 0, sizes)
-        data = read_joined((self.rows.heap_addresses + self.extents.starts)[here], sizes)
-        return JoinedValues(data, np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls)
+        addresses, bare = (self.rows.heap_addresses + self.extents.starts)[here], self.extents.bare
+        if np.any(bare) and self.column.type.stars:
+            return _with_dimensions(addresses, sizes, nulls, bare[here] if isinstance(bare, np.ndarray) else bare,
+                                    self.column.type.item_dtype.itemsize)  # fmt: skip
+        return JoinedValues(read_joined(addresses, sizes), _edges(sizes), nulls)
+
+    @cached_property
+    def _bare_decoder(self) -> ValueDecoder:
+        return bare_decoder(self.column.type, stored=True)
+
+    def _decoded(self, wanted: NDArray[np.int64]) -> list[object]:
+        """Return the values of the rows `wanted`, which are not null."""
+        pieces, bare = self._pieces(wanted), self.extents.bare
+        if not np.any(bare):
+            return self.decoder(pieces)
+        each = bare[wanted].tolist() if isinstance(bare, np.ndarray) else repeat(bare)
+        return [
+            self._bare_decoder(piece) if alone else self.decoder([piece])[0]
+            for piece, alone in zip(pieces, each, strict=False)
+        ]
 
     def _stacked(self, start: int, stop: int) -> NDArray[Any]:
         kind = self.column.type
@@ -191,13 +242,14 @@ class _Values:
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """Of a column of one-dimensional arrays: where the items of each value begin in its heap, how many there are
         (0 of null), and which values are damaged."""
-        kind, (starts, stops, nulls) = self.column.type, self.extents
-        head = 4 * kind.stars
-        begins = starts + head
+        kind, (starts, stops, nulls, alone) = self.column.type, self.extents
+        head, bare = 4 * kind.stars, np.broadcast_to(alone, len(starts))
+        begins = starts + np.where(bare, 0, head)
         counts, rest = np.divmod(stops - begins, kind.item_dtype.itemsize)
         wrong = (rest != 0) | (counts < 0)
         there = ~wrong if nulls is None else ~(wrong | nulls)
         if head:
+            there &= ~bare
             (claimed,) = read_records((self.rows.heap_addresses + starts)[there], np.dtype("<u4"), [int(there.sum())])
             wrong[there] = claimed != counts[there]
         else:
@@ -215,12 +267,33 @@ class _Values:
 
     def _blame(self, wanted: NDArray[np.int64]) -> None:
         """Raise the decoder's error again, with the sample and column."""
-        for row, piece in zip(wanted.tolist(), self._pieces(wanted), strict=True):
+        for row in wanted.tolist():
             try:
-                self.decoder([piece])
+                self._decoded(np.array([row]))
             except CorruptError as error:
                 place = f"sample {self.rows.samples[row]}, column {self.column.name!r}"
                 raise CorruptError(str(error), file=self.rows.file(row), place=place) from error
+
+
+def _edges(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate((np.zeros(1, np.int64), sizes.cumsum()))
+
+
+def _with_dimensions(
+    addresses: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    nulls: NDArray[np.bool_] | None,
+    bare: NDArray[np.bool_] | bool,
+    item_size: int,
+) -> JoinedValues:
+    """Return arrays of one dimension as our own format stores them: a u32, the dimension, before the items of each of
+    those that are `bare`."""
+    heads = np.broadcast_to(bare, len(sizes)) if nulls is None else bare & ~nulls
+    dimensions = (sizes // item_size).astype("<u4")
+    pairs = np.stack((dimensions.ctypes.data + 4 * np.arange(len(sizes)), addresses), axis=1)
+    lengths = np.stack((4 * heads.astype(np.int64), sizes), axis=1)
+    data = read_joined(pairs.reshape(-1), lengths.reshape(-1))
+    return JoinedValues(data, _edges(lengths.sum(axis=1)), nulls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

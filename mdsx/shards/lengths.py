@@ -205,10 +205,14 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
     number, home = excerpt.columns[place], excerpt.homes[place]
     shards = excerpt.datasets[home]
     identity = LengthIdentity(shards.index.fingerprint, stored[place].name, rule)
-    constant = constant_length(stored[place].type)
+    change = excerpt.changes[place]
+    items = None if change is None or change.bytes_of is None else change.source
+    constant = constant_length(items or stored[place].type)
     if constant is not None:
         return _ConstantLengths(identity, shards.index.samples, constant)
-    lengths = _StoredLengths(shards, number, identity)
+    lengths: _Part = _StoredLengths(shards, number, identity)
+    if items is not None:
+        lengths = _ItemLengths(lengths, items.item_dtype.itemsize)
     return lengths if home == 0 else _SideLengths(lengths, Join(excerpt.shards.index.counts, shards.index.counts))
 
 
@@ -237,6 +241,27 @@ class _SideLengths:
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._part.of(*self._join.locate(shards, samples))
+
+
+class _ItemLengths:
+    """How many items of `size` bytes the values of a column of bytes have."""
+
+    def __init__(self, part: _Part, size: int) -> None:
+        self.identity: Mapping[str, Any] = {**part.identity, "items": size}
+        self.samples, self._part, self._size = part.samples, part, size
+
+    @property
+    def mean(self) -> Fraction | None:
+        mean = self._part.mean
+        return None if mean is None else mean / self._size
+
+    @property
+    def total(self) -> int | None:
+        total = self._part.total
+        return None if total is None else total // self._size
+
+    def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._part.of(shards, samples) // self._size
 
 
 class _ConstantLengths:

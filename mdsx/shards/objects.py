@@ -150,7 +150,7 @@ class _Checks(Protocol[T_co]):
     def finish(self) -> T_co: ...
 
 
-def download_shard(
+def download_object(
     storage: Storage,
     index: StoredIndex,
     shard: int,
@@ -159,7 +159,8 @@ def download_shard(
     name: str | None = None,
     etag: str | None = None,
 ) -> None:
-    """Write the raw bytes of a shard with `write`. Raise CorruptError, at the end, if they are not the right ones.
+    """Write the raw bytes of a shard, which is an object or a part of one, with `write`. Raise CorruptError, at the
+    end, if they are not the right ones.
 
     `name` is the shard's key in `storage`, if it is not the index's own name for it. Raise ChangedError if it is an
     object of its own, and its ETag is not `etag`, if that is given.

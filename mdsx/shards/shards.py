@@ -34,6 +34,7 @@ from mdsx.format import (
     Decoder,
     OpenedShard,
     ProjectsColumns,
+    ReadsExtents,
     ReadsParts,
     Schema,
     Selection,
@@ -46,7 +47,7 @@ from mdsx.shards.objects import retried
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.side_objects import SideObjects
 from mdsx.shards.stored import StoredShards
-from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of, map_range, open_beside, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
 
 _DEFAULT_CACHE = Cache()
@@ -96,9 +97,10 @@ class Shards:
         self.cache_folder = cache_folder(self.index)
         self.local = path is not None
         self._mmap = mmap and not _on_network(self.beside)
-        self.mapped_in_place = (
+        self._may_map = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
+        self.mapped_in_place = self._may_map and not _in_several(self.index)
         if self.local and self.index.compression is not None:
             self.cache = cache.open()
         self._state_or_none: _ProcessState | None = None
@@ -107,6 +109,10 @@ class Shards:
     def has_default_cache(self) -> bool:
         """Whether nothing was said about the cache when these were opened."""
         return self._given_cache == _DEFAULT_CACHE
+
+    @property
+    def _extents(self) -> ReadsExtents | None:
+        return self.index if isinstance(self.index, ReadsExtents) else None
 
     @property
     def _trust_cache(self) -> bool:
@@ -150,6 +156,8 @@ class Shards:
             return self, tuple(columns)
         other = copy(self)
         other.index, other._state_or_none = self.index.project(columns), None
+        if self.local and self.cache is None:  # fewer columns may be in one object
+            other.mapped_in_place = self._may_map and not _in_several(other.index)
         return other, tuple(range(len(columns)))
 
     def check_cache(self) -> None:
@@ -201,7 +209,7 @@ class Shards:
         if not make_room(leased=not self.mapped_in_place):
             return False
         if self.mapped_in_place:
-            self._keep(shard, self._identity(shard), map_in_place(self._path(shard)), whole=whole)
+            self._keep(shard, self._identity(shard), self._map(shard), whole=whole)
             return True
         if self.cache is None:
             return False
@@ -335,8 +343,10 @@ class Shards:
         """Return the length of each sample of a shard, int64 [n], by the column with this number: from the shard in
         place or in the cache, else from storage. Raise CorruptError."""
         cached = None
-        if self.mapped_in_place:
-            return self._parse(shard, map_in_place(self._path(shard))).lengths(column)
+        if self.mapped_in_place and self._extents is not None:
+            self._state.stored.confirm(shard)  # its values are not read
+        elif self.mapped_in_place:
+            return self._parse(shard, self._map(shard)).lengths(column)
         if self.cache is not None and (cached := self.cache.open(self.key(shard))) is not None:
             try:
                 return self._parse(shard, cached).lengths(column)
@@ -438,6 +448,15 @@ class Shards:
         assert path is not None
         return path
 
+    def _map(self, shard: int) -> mmap.mmap | memoryview:
+        """Map a shard of a local dataset in place."""
+        index = self._extents
+        if index is None:
+            return map_in_place(self._path(shard))
+        self._state.stored.confirm(shard)
+        (extent,) = index.extents(shard)
+        return map_range(self._path(shard), extent.start, extent.stop)
+
     def _keep_cached(
         self,
         cache: CacheDirectory,
@@ -462,14 +481,22 @@ class Shards:
             return Identity(str(self._path(shard)), in_cache=False)
         return Identity(str(self.cache.path(self.key(shard))), in_cache=True)
 
-    def _keep(self, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
+    def _keep(
+        self,
+        shard: int,
+        identity: Identity,
+        mapped: mmap.mmap | memoryview,
+        *,
+        whole: bool,
+        verified: bool = False,
+    ) -> None:
         view = self._parse(shard, mapped)
         opened = Opened(view, verified, identity)
         if (whole or not view.checks_samples) and not verified:
             self._verify(shard, opened)
         self._state.opened.add(shard, opened)
 
-    def _parse(self, shard: int, mapped: mmap.mmap) -> OpenedShard:
+    def _parse(self, shard: int, mapped: mmap.mmap | memoryview) -> OpenedShard:
         """Parse the raw bytes of a shard, with its side object if it has one."""
         return self._state.side_objects.opened_index(shard).open(shard, mapped, file=self.file(shard))
 
@@ -480,6 +507,11 @@ class Shards:
         except CorruptError as error:
             raise self._numbered(shard, error) from error.__cause__
         opened.verified = True
+
+
+def _in_several(index: StoredIndex) -> bool:
+    """Return whether shards have bytes of several objects: these cannot be mapped as one."""
+    return isinstance(index, ReadsExtents) and len(index.counts) > 0 and len(index.extents(0)) > 1
 
 
 def _on_network(storage: Storage) -> bool:

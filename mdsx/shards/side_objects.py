@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from mdsx.base.process import Counter, count, in_flight
-from mdsx.errors import CorruptError, FormatError, MissingError
+from mdsx.errors import CorruptError, FormatError, MissingError, TruncatedError
 from mdsx.format import NeedsSideObjects, SideObject, StoredIndex, filenames
 from mdsx.shards.objects import retried
 from mdsx.shards.opened import make_room
-from mdsx.storage import Storage, file_of, map_whole
+from mdsx.storage import Storage, file_of, map_range, map_whole
 from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, Write
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ class SideObjects:
         path = self._storage.path(side.name)
         assert path is not None
         try:
-            found: Buffer = map_whole(path)
+            found: Buffer = map_whole(path) if side.total is None else map_range(path, side.start, side.stop)
         except MissingError:
             raise self._missing(side) from None
-        except ValueError:  # an empty file cannot be mapped
+        except (ValueError, TruncatedError):  # an empty file cannot be mapped
             found = b""
         if not _is_right(side, found):
             raise self._wrong(side)
@@ -123,11 +123,11 @@ class SideObjects:
     def _download(self, side: SideObject) -> bytes:
         try:
             with in_flight():
-                piece = self._storage.get(side.name, stop=side.size)
+                piece = self._storage.get(side.name, start=side.start, stop=side.stop)
         except MissingError:
             raise self._missing(side) from None
         count(Counter.DOWNLOADED, len(piece.data))
-        if piece.total != side.size or not _is_right(side, piece.data):
+        if piece.total != side.object_size or not _is_right(side, piece.data):
             raise self._wrong(side)
         return piece.data
 
@@ -146,7 +146,7 @@ class SideObjects:
         return CorruptError(message, file=file, place="size or XXH3-128", expected=side.hash, hint=_HINT)
 
 
-_HINT = "it belongs to the index: make that again (`mdsx index tar`), or copy the whole folder again"
+_HINT = "it belongs to the index: make that again (`mdsx index`), or copy the whole folder again"
 
 
 def with_side_object(storage: Storage, index: StoredIndex, shard: int) -> StoredIndex:

@@ -21,6 +21,7 @@ from mdsx.format import (
     OpenedShard,
     RangeReader,
     Reading,
+    ReadsExtents,
     ReadsLengths,
     ReadsParts,
     ReadsRows,
@@ -28,7 +29,8 @@ from mdsx.format import (
     Selection,
     StoredIndex,
 )
-from mdsx.shards.objects import StoredObject, download_shard, retried, write_part
+from mdsx.shards.extents import IndexedObject, StoredExtents, indexed_object
+from mdsx.shards.objects import StoredObject, download_object, retried, write_part
 from mdsx.storage import Storage, file_of
 
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 
 class _Remote(NamedTuple):
-    object: StoredObject
+    object: StoredObject | StoredExtents
     reader: RangeReader | None
 
 
@@ -51,12 +53,14 @@ class StoredShards:
         self._index = copy(index)  # what it keeps of objects lasts as long as their ETags here
         self._index_of = index_of
         self._parts = self._index if isinstance(self._index, ReadsParts) else None
+        self._extents = self._index if isinstance(self._index, ReadsExtents) else None
         self._samples = self._index if isinstance(self._index, ReadsSamples) else None
         self._keeps_readers = not isinstance(index, NeedsSideObjects)
         self._lock = Lock()
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
         self._objects: dict[str, StoredObject] = {}  # by key, of parts
+        self._indexed: dict[str, IndexedObject] = {}  # the same, of extents
         self._damaged: dict[int, CorruptError] = {}  # parts
         self._requests = Share(REQUESTS)
 
@@ -74,9 +78,19 @@ class StoredShards:
         if self._parts is not None:
             write_part(self._object(shard), self._parts, shard, write)
             return
+        if self._extents is not None:
+            self._of_extents(self._extents, shard).pass_on(
+                self._extents.receive_extents(shard, file=self.file(shard)), write
+            )
+            return
         remote = self._readers.get(shard)
         etag = None if remote is None else remote.object.etag
-        download_shard(self._storage, self._index, shard, write, etag=etag)
+        download_object(self._storage, self._index, shard, write, etag=etag)
+
+    def confirm(self, shard: int) -> None:
+        """Raise ChangedError unless the objects that have the extents of a shard are those that were indexed."""
+        assert self._extents is not None
+        self._of_extents(self._extents, shard).confirm()
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""
@@ -160,10 +174,24 @@ class StoredShards:
         with self._lock:
             found = self._objects.get(name)
             if found is None:
-                found = self._objects[name] = self._stored_object(shard)
+                found = self._objects[name] = self._plain_object(shard)
             return found
 
-    def _stored_object(self, shard: int) -> StoredObject:
+    def _of_extents(self, index: ReadsExtents, shard: int) -> StoredExtents:
+        extents, objects = index.extents(shard), list[IndexedObject]()
+        for number, extent in enumerate(extents):
+            if (found := self._indexed.get(extent.name)) is None:
+                made = indexed_object(self._storage, index, shard, number, pool=self._requests)
+                found = self._indexed.setdefault(extent.name, made)  # atomic: one thread's counts
+            objects.append(found)
+        return StoredExtents(extents, objects)
+
+    def _stored_object(self, shard: int) -> StoredObject | StoredExtents:
+        if self._extents is not None:
+            return self._of_extents(self._extents, shard)
+        return self._plain_object(shard)
+
+    def _plain_object(self, shard: int) -> StoredObject:
         size = int(self._index.sizes[shard]) if self._parts is None else self._parts.object_size(shard)
         name = self._index.name(shard)
         return StoredObject(self._storage, name, size=size, pool=self._requests)

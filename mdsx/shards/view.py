@@ -436,7 +436,7 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
     groups: dict[Any, list[int]] = {}
     for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):
         kinds = [
-            (schema.columns[number].type, each.changes[number]) for schema, each in zip(schemas, excerpts, strict=True)
+            (schema.columns[number].type, _change(each, number)) for schema, each in zip(schemas, excerpts, strict=True)
         ]
         alike = tuple(kinds.index(kind) for kind in kinds)
         groups.setdefault((homes, alike), []).append(number)
@@ -453,10 +453,18 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
             }
             whole = _joined_schema([schema for schema, kind in zip(schemas, alike, strict=True) if kind == first])
             schema, names = Schema.of(whole.columns[number] for number in own), [each.name for each in whole.columns]
-            changes = excerpts[first].changes
-            reads = tuple(_Read(names[number], names[source], changes[number]) for number, source in sources.items())
+            reads = tuple(
+                _Read(names[number], names[source], _change(excerpts[first], number))
+                for number, source in sources.items()
+            )
             found.append(_Columns(schema, stored, reads, everywhere=len(set(alike)) == 1))
     return tuple(found)
+
+
+def _change(excerpt: DatasetSlice, number: int) -> Change | None:
+    """Return how the gathered values of a column change."""
+    change = excerpt.changes[number]
+    return None if change is None or change.changes_nothing else change
 
 
 def _sources(excerpts: Sequence[DatasetSlice], numbers: Sequence[int]) -> dict[int, int]:

@@ -19,7 +19,7 @@ from mdsx.storage.base import (
     find_entries,
     is_visible,
 )
-from mdsx.storage.local import LocalStorage, map_whole
+from mdsx.storage.local import LocalStorage, map_range, map_whole
 from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
@@ -38,6 +38,7 @@ __all__ = [
     "file_of",
     "find_entries",
     "is_visible",
+    "map_range",
     "map_whole",
     "open_beside",
     "open_storage",

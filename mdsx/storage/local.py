@@ -325,6 +325,20 @@ def map_whole(path: Path) -> mmap.mmap:
         return map_file(file.fileno(), size)
 
 
+def map_range(path: Path, start: int, stop: int) -> memoryview:
+    """Map bytes [start, stop) of the file at `path`, which must have them. Raise TruncatedError."""
+    with _errors(path), open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if stop > size:
+            raise TruncatedError("the file ends before the bytes asked for", file=str(path), found=size, expected=stop)
+        if start == stop:
+            return memoryview(b"")
+        _check_holes(file.fileno(), start, stop, path)
+        before = start % mmap.ALLOCATIONGRANULARITY
+        mapped = map_file(file.fileno(), before + stop - start, offset=start - before)
+        return memoryview(mapped)[before:]
+
+
 def _check_holes(descriptor: int, start: int, stop: int, path: Path) -> None:
     """Raise CorruptError if bytes [start, stop) have far more holes than stored bytes."""
     if stop - start <= most_unpacked(0):

@@ -17,7 +17,7 @@ import numpy as np
 from mdsx.checks.damage import damages_of
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
-from mdsx.format import BASES, ReadsParts, ReadsSamples, StoredIndex
+from mdsx.format import BASES, ReadsExtents, ReadsParts, ReadsSamples, StoredIndex, object_sizes
 from mdsx.shards import ColumnChoice, Shards, snapshots
 from mdsx.storage import StorageOptions, sealed
 from mdsx.view.search import Match, scan
@@ -82,7 +82,9 @@ class ViewedDataset:
             "checks": index.checks,
             "samples": index.samples,
             "shards": len(index.counts),
-            "files": len({index.name(shard) for shard in range(len(index.counts))}) if in_parts else None,
+            "files": len(object_sizes(index, range(len(index.counts))))
+            if in_parts or isinstance(index, ReadsExtents)
+            else None,
             "size": sum(index.sizes.tolist()),
             "raw_size": sum(index.raw_sizes.tolist()),
             "exact": not in_parts,

@@ -1,10 +1,11 @@
-"""`mdsx index parquet` and `mdsx index tar`."""
+"""`mdsx index`: of Parquet files, tars and token files."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import mdsx
 from tests.cli.conftest import Run
 from tests.foreign.tars.tars import sample_members, tar_bytes, write_tar
+from tests.foreign.tokens.writers import documents, write_datatrove, write_megatron
 
 
 @pytest.fixture
@@ -121,3 +123,57 @@ def test_index_tar_names_tar_member_and_offset(run: Run, tmp_path: Path) -> None
     ran = run("index", "tar", tmp_path)
     assert ran.status == 1
     assert "mdsx convert tar" in ran.err
+
+
+# --- token files
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    (tmp_path / "tokens").mkdir()
+    write_megatron(tmp_path / "tokens" / "a", documents(100))
+    return tmp_path / "tokens"
+
+
+def test_index_megatron_says_what_it_found(run: Run, tokens: Path) -> None:
+    ran = run("index", "megatron", tokens)
+    count = sum(map(len, documents(100)))
+    assert ran.out.startswith(f"100 samples of {count:,} tokens in 1 shard of 1 file, ")
+    assert "tokens  uint16[*]" in ran.out
+    assert "the index has no hashes of the tokens (--hash): flipped bytes go unnoticed" in ran.out
+    assert ran.out.endswith(f"the dataset is {tokens}\n")
+    assert "flipped" not in run("index", "megatron", tokens, "--hash").out
+    assert "XXH3-64 of documents" in run("info", tokens).out
+    assert run("verify", tokens).status == 0
+    assert json.loads(run("cat", tokens, "--count", 1, "--json").out)["tokens"] == documents(100)[0].tolist()
+    assert "all 2 files that were looked for are there" in run("doctor", tokens).out
+
+
+def test_index_datatrove_prints_json(run: Run, tmp_path: Path) -> None:
+    write_datatrove(tmp_path / "0.ds", documents(50), [each % 2 for each in documents(50)])
+    found = json.loads(run("index", "datatrove", tmp_path, "--json").out)
+    assert found == {
+        "url": str(tmp_path),
+        "files": 1,
+        "samples": 50,
+        "tokens": sum(map(len, documents(50))),
+        "shards": 1,
+        "size": 2 * sum(map(len, documents(50))),
+        "columns": {"tokens": "uint16[*]", "loss": "uint8[*]"},
+        "left_out": 0,
+        "hashed": False,
+        "warnings": [],
+    }
+
+
+def test_index_tokens_asks_where_samples_end(run: Run, tmp_path: Path) -> None:
+    np.arange(105, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    ran = run("index", "tokens", tmp_path, "--dtype", "uint16")
+    assert ran.status == 1
+    assert "--separator" in ran.err
+    found = json.loads(run("index", "tokens", tmp_path, "--dtype", "uint16", "--every", 10, "--json").out)
+    assert (found["samples"], found["left_out"]) == (10, 5)
+    assert "5 tokens belong to no sample" in found["warnings"][0]
+    ran = run("index", "tokens", tmp_path, "--every", 10)
+    assert ran.status == 1
+    assert "--dtype uint16" in ran.err

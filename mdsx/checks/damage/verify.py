@@ -28,6 +28,7 @@ from mdsx.format import (
     Index,
     Layout,
     Ranges,
+    ReadsExtents,
     ReadsParts,
     ReadsWhole,
     Salvage,
@@ -165,7 +166,7 @@ def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int)
     name, file = index.name(shard), file_of(storage, index.name(shard))
     if _is_undamaged(storage, index, shard):
         return []
-    if isinstance(index, ReadsParts):  # only its format knows which bytes of the object are the part's
+    if isinstance(index, ReadsParts | ReadsExtents):  # only its format knows which bytes of the object are the part's
         return _check_whole(storage, index, shard, name)
     stored, size = _read(storage, name, int(index.sizes[shard]))
     if isinstance(index, FindsDamage):

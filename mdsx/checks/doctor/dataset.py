@@ -70,7 +70,7 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
     last = max(objects) if len(objects) == _LISTED else None
     expected = object_sizes(index, range(shards))  # parts share an object
     if isinstance(index, NeedsSideObjects):
-        expected |= {side.name: side.size for side in map(index.side_object, range(shards))}
+        expected |= {side.name: side.object_size for side in map(index.side_object, range(shards))}
     seen = [name for name in expected if last is None or name <= last]
     wrong = [name for name in seen if objects.get(name) != expected[name]]
     kind = "shards" if len(expected) == shards else "files"

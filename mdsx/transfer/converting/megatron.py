@@ -1,17 +1,12 @@
 """The source of Megatron-LM's indexed datasets, PREFIX.idx with PREFIX.bin: a unit is a range of documents.
 
-    PREFIX.idx = "MMIDIDX\\0\\0", u64 version 1, u8 code of the dtype, u64 S, u64 D,
-                 int32 sizes[S], int64 pointers[S], int64 documents[D], maybe int8 modes[S]         (little-endian)
-
-Sequence i is sizes[i] tokens from byte pointers[i] of PREFIX.bin on. Document d is the sequences documents[d] to
-documents[d + 1]. All of this is checked before the first sample, in one pass that holds a few MiB. Reading fetches the
-rows of a unit from the index again, so that a worker process holds no more than a block of them.
+What the index says (see `MegatronIndex`) is checked before the first sample, in one pass that holds a few MiB. Reading
+fetches the rows of a unit from the index again, so that a worker process holds no more than a block of them.
 """
 
 from __future__ import annotations
 
 import operator
-import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
-from mdsx.errors import CorruptError, MdsxError, UnsupportedError, UsageError, shown
+from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.arrow import pa
-from mdsx.format import ColumnType, Schema, parse_type
+from mdsx.foreign.tokens import MegatronIndex
+from mdsx.format import ColumnType, Range, Schema, parse_type
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting.files import File, FileKind, find_files, read_ranges
 from mdsx.transfer.converting.naming import Naming
@@ -32,8 +28,6 @@ from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, U
 Integers = NDArray[np.int64]
 
 _INDEX, _TOKENS = FileKind("Megatron index", "idx"), FileKind("file of Megatron's tokens", "bin")
-_MAGIC, _HEAD = b"MMIDIDX\0\0", struct.Struct("<9sQBQQ")
-_DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
 _UNIT = 2**28  # bytes of tokens, about: a rerun repeats at most one unit
 _BLOCK = 2**23  # bytes of tokens that are read and written at once
 _ROWS = 2**18  # sequences or documents of the index that are read at once
@@ -53,55 +47,45 @@ class _Dataset:
     index: File
     tokens: File
     options: StorageOptions | None
-    dtype: str
-    sequences: int
-    bounds: int
-    """The number of entries of `documents`: one more than there are documents."""
-    modes: bool
+    head: MegatronIndex
+
+    @property
+    def dtype(self) -> str:
+        return self.head.dtype
+
+    @property
+    def sequences(self) -> int:
+        return self.head.sequences
+
+    @property
+    def bounds(self) -> int:
+        """Return the number of entries of `documents`: one more than there are documents."""
+        return self.head.bounds
+
+    @property
+    def modes(self) -> bool:
+        return self.head.modes
 
     @classmethod
     def open(cls, index: File, tokens: File, options: StorageOptions | None) -> _Dataset:
         """Return the dataset of these files, whose index has an undamaged header. Raise FormatError."""
-        head = _get(index, options, 0, min(_HEAD.size, index.size))
-        if not head.startswith(_MAGIC):
-            hint = "old datasets without it (before Megatron-LM's mmap format) have to be preprocessed again"
-            raise CorruptError(
-                "is not the index of a Megatron dataset", file=index.url, found=shown(head[:9]), hint=hint
-            )
-        if len(head) < _HEAD.size:
-            raise CorruptError("index is truncated in its header", file=index.url, found=f"{len(head)} bytes")
-        _, version, code, sequences, bounds = _HEAD.unpack(head)
-        if version != 1:
-            raise UnsupportedError("index has an unknown version", file=index.url, found=version, expected=1)
-        if code not in _DTYPES:
-            raise UnsupportedError("index has an unknown dtype", file=index.url, found=code, expected="1 to 8")
-        plain = _HEAD.size + 12 * sequences + 8 * bounds
-        if index.size not in (plain, plain + sequences):
-            raise CorruptError(
-                f"index of {sequences:,} sequences and {bounds:,} bounds of documents has another size",
-                file=index.url,
-                found=f"{index.size:,} bytes",
-                expected=f"{plain:,}, or {plain + sequences:,} with modes",
-            )
-        return cls(index, tokens, options, _DTYPES[code], sequences, bounds, index.size > plain)
+        data = _get(index, options, 0, min(MegatronIndex.HEAD, index.size))
+        return cls(index, tokens, options, MegatronIndex.parse(data, size=index.size, file=index.url))
 
     def sizes(self, start: int, stop: int) -> Integers:
-        return self._rows(_HEAD.size, "<i4", start, stop)
+        return self._rows(self.head.sizes(start, stop), "<i4")
 
     def pointers(self, start: int, stop: int) -> Integers:
-        return self._rows(_HEAD.size + 4 * self.sequences, "<i8", start, stop)
+        return self._rows(self.head.pointers(start, stop), "<i8")
 
     def documents(self, start: int, stop: int) -> Integers:
-        return self._rows(_HEAD.size + 12 * self.sequences, "<i8", start, stop)
+        return self._rows(self.head.documents(start, stop), "<i8")
 
     def mode(self, start: int, stop: int) -> NDArray[np.int8]:
-        offset = _HEAD.size + 12 * self.sequences + 8 * self.bounds
-        return np.frombuffer(_get(self.index, self.options, offset + start, offset + stop), np.int8)
+        return np.frombuffer(_get(self.index, self.options, *self.head.mode(start, stop)), np.int8)
 
-    def _rows(self, offset: int, dtype: str, start: int, stop: int) -> Integers:
-        width = np.dtype(dtype).itemsize
-        data = _get(self.index, self.options, offset + width * start, offset + width * stop)
-        return np.frombuffer(data, dtype).astype(np.int64)
+    def _rows(self, where: Range, dtype: str) -> Integers:
+        return np.frombuffer(_get(self.index, self.options, *where), dtype).astype(np.int64)
 
     @property
     def width(self) -> int:

@@ -21,7 +21,7 @@ from mdsx.base.sizes import parse_size
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.tars import Names
-from mdsx.shards import ColumnChoice, View, scan
+from mdsx.shards import Cast, ColumnChoice, View, scan
 from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
 from mdsx.transfer.exporting.json_lines import JsonLines, Nan
 from mdsx.transfer.exporting.kinds import ExportKind
@@ -143,7 +143,8 @@ def export(
     by, cuts = _cuts(dataset, file_size, file_samples)
     own = {"compression": compression, "key_until": key_until, "nan": nan, "row_group_size": row_group_size}
     made = _kind(kind, dataset, {name: value for name, value in own.items() if value is not None})
-    wanted = make_record(kind, dataset.fingerprint, chosen, {**made.options, **by}, cuts, made.suffix)
+    read = {name: f"{each.column} as {each.type}" if isinstance(each, Cast) else each for name, each in chosen.items()}
+    wanted = make_record(kind, dataset.fingerprint, read, {**made.options, **by}, cuts, made.suffix)
     replacing = Replacing.begin(storage, wanted) if overwrite else None
     record, there = (replacing.record, set[str]()) if replacing else begin(storage, wanted)
     export = _Exporter(dataset, made, storage, tuple(record.files), tuple(cuts), answered())
@@ -181,7 +182,7 @@ def _open_out(url: str | os.PathLike[str], options: StorageOptions | None) -> St
 
 def _choice(
     dataset: Dataset, columns: ColumnChoice | None, rename: Mapping[str, str], drop: Sequence[str]
-) -> dict[str, str]:
+) -> dict[str, str | Cast]:
     """Return the columns to export: name in the files -> name in the dataset. Raise UsageError."""
     for value in (columns, drop):
         if isinstance(value, str):

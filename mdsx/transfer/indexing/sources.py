@@ -17,13 +17,13 @@ Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class IndexedKind:
-    """A kind of files: what a message calls them, their suffix, and whether one may have a name.
+    """A kind of files: what a message calls them, their suffix or suffixes, and whether one may have a name.
 
     `check` raises an error for a file in a folder that must not be passed over.
     """
 
     name: str
-    suffix: str
+    suffix: str | tuple[str, ...]
     is_key: Callable[[str], bool]
     check: Callable[[str], object] = lambda file: None
 
@@ -113,7 +113,8 @@ class _Place:
             parent = open_storage(self.root + "/".join(self.folder), options)
             self._files = [describe(parent, self._key(name))] if found is None else _named(parent, name)
         if not self._files:
-            what = f"no {kind.suffix} file is in this folder" if found else "there is no such file or folder"
+            suffixes = kind.suffix if isinstance(kind.suffix, str) else " or ".join(kind.suffix)
+            what = f"no {suffixes} file is in this folder" if found else "there is no such file or folder"
             raise MissingError(what, file=self.url)
 
     def files(self, depth: int) -> list[Entry]:

@@ -10,6 +10,7 @@ import pytest
 
 from mdsx.shards import formats, shards
 from tests.shards.formats import far_disk
+from tests.shards.formats.documents import DocumentsFormat
 from tests.shards.formats.far_disk import FarDisk
 from tests.shards.formats.json_lines import LinesFormat
 from tests.shards.formats.more_lines import MoreFormat
@@ -20,7 +21,7 @@ Written = Callable[[Subject, int], Path]
 
 @pytest.fixture(autouse=True)
 def _formats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, LinesFormat(), MoreFormat()))
+    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, LinesFormat(), MoreFormat(), DocumentsFormat()))
     monkeypatch.setattr(shards, "open_storage", far_disk.open_far)
     monkeypatch.setenv("MDSX_CACHE", str(tmp_path / "cache"))
     FarDisk.requests.clear()

@@ -23,10 +23,11 @@ import mdsx
 from mdsx.foreign.mds import MdsFormat
 from mdsx.foreign.parquet import ParquetFormat
 from mdsx.foreign.tars import TarsFormat
-from mdsx.format import ReadsParts, ReadsSamples, ReadsWhole, StoredFormat
+from mdsx.format import ReadsExtents, ReadsParts, ReadsSamples, ReadsWhole, StoredFormat
 from mdsx.shards import OURS
 from tests.foreign.mds import plain
 from tests.foreign.tars.indexed import write_indexed
+from tests.shards.formats.documents import DocumentsFormat, write_documents
 from tests.shards.formats.json_lines import IndexFields, LinesFormat, ShardFields
 from tests.shards.formats.more_lines import MoreFormat, write_more
 
@@ -82,7 +83,7 @@ class Subject:
         name: For the names of tests.
         format: The format.
         columns: The names of the columns of `COLUMNS` that it stores, in the order of its schema.
-        reads: How its shards are read from storage: `ReadsWhole`, `ReadsParts` or `ReadsSamples`.
+        reads: How its shards are read from storage: `ReadsWhole`, `ReadsParts`, `ReadsExtents` or `ReadsSamples`.
         write: Writes shards of samples with these columns to a new folder.
         proves: Whether it finds each change of a byte that would change a value. Otherwise only sizes and structure are
             checked, and `StoredIndex.checks` says so.
@@ -103,6 +104,11 @@ class Subject:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether single samples are read from storage."""
+        return self.reads in (ReadsSamples, ReadsExtents)
 
     @property
     def ours(self) -> bool:
@@ -175,6 +181,8 @@ SUBJECTS = [
     Subject("parquet", ParquetFormat(), [*COLUMNS], ReadsParts, _write_parquet, projects=True),
     Subject("tar", TarsFormat(), [*COLUMNS], ReadsSamples, _write_tars),
     Subject("tar-headers", TarsFormat(), [*COLUMNS], ReadsSamples, partial(_write_tars, checksums=False), proves=False),
+    Subject("documents", DocumentsFormat(), _JSON, ReadsExtents, partial(write_documents, hash=False), proves=False),
+    Subject("documents-hashes", DocumentsFormat(), _JSON, ReadsExtents, partial(write_documents, hash=True)),
     Subject("mds", MdsFormat(), [*_MDS], ReadsSamples, partial(_write_mds, hashes=[]), proves=False),
     Subject("mds-hashes", MdsFormat(), [*_MDS], ReadsWhole, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]

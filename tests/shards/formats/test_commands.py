@@ -10,7 +10,7 @@ import pytest
 
 import mdsx
 from mdsx.checks.doctor import Job, examine
-from mdsx.format import NeedsSideObjects, ReadsParts, ReadsWhole
+from mdsx.format import NeedsSideObjects, ReadsExtents, ReadsParts, ReadsWhole
 from mdsx.shards import Shards, index_keys
 from mdsx.storage.cache import Cache
 from tests.cli.conftest import Run
@@ -34,8 +34,9 @@ def test_info_names_the_format_and_what_is_checked(run: Run, subject: Subject, f
     shown = {line[0]: line[-1] for line in lines}
     assert shown["format"] == subject.format.name
     assert shown["checks"] == found["checks"]
-    files = sum(path.is_file() and path.name not in index_keys() for path in folder.rglob("*"))
-    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads is ReadsParts else ""
+    shards = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".table")
+    files = sum(path.name not in index_keys() for path in shards)
+    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads in (ReadsParts, ReadsExtents) else ""
     assert shown["shards"] == f"{SHARDS}{in_files}"
     assert ("about " in shown["size"]) == (not found["raw_size_is_exact"])
 
@@ -166,6 +167,10 @@ def test_files_of_other_formats_are_no_tars(name: str, hint: str, tmp_path: Path
         (["shard.00000.mds"], "", r"without their index\.json"),
         (["shard.00000.mds.zstd"], "", r"\*\.mds\.zstd file here: .*without their index\.json"),
         (["a.tar", "b.tar", "c.parquet", "_mdsx-tars/d.tar"], "", r"2 \*\.tar files here: .*mdsx index tar {url}`"),
+        (["a.bin", "a.idx", "b.bin", "b.idx"], "", r"2 \*\.bin files here: .*mdsx index megatron {url}`"),
+        (["a.ds", "a.ds.index", "b.ds", "b.ds.index"], "", r"2 \*\.ds files here: .*mdsx index datatrove {url}`"),
+        (["a.npy", "b.npy"], "", r"2 \*\.npy files here: .*mdsx index tokens {url} --dtype uint16`"),
+        (["train.bin"], "", r"1 \*\.bin file here: .*mdsx index tokens {url} --dtype uint16`"),
         (["train/a.tar", "train/b.tar"], "", r"there are 2 \*\.tar files below train/: .*mdsx index tar {url}/train`"),
         (["train/a.tar", "val/b.tar"], "", r"there are 2 \*\.tar files here: .*mdsx index tar {url}`"),
         (["a.tar.gz"], "", r"1 \*\.tar\.gz file here: .*mdsx convert tar {url}/\*\.tar\.gz OUT`"),

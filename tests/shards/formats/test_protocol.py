@@ -64,7 +64,7 @@ def test_an_index_says_what_its_protocol_asks(subject: Subject, folder: Path) ->
         assert object_sizes(index, [shard]) == {index.name(shard): path.stat().st_size}
         assert path.stat().st_size == index.sizes[shard] or subject.reads is ReadsParts
         ranges = isinstance(index, ReadsSamples) and index.has_ranges(shard)
-        assert ranges == (subject.reads is ReadsSamples)
+        assert ranges == subject.by_sample
 
 
 def test_equal_bytes_make_equal_indexes(subject: Subject, folder: Path) -> None:

@@ -1,0 +1,181 @@
+"""What the headers of token files say: Megatron's `.idx`, and those of raw arrays, which may have none.
+
+    PREFIX.idx = "MMIDIDX\\0\\0", u64 version 1, u8 code of the dtype, u64 S, u64 D,
+                 int32 sizes[S], int64 pointers[S], int64 documents[D], maybe int8 modes[S]         (little-endian)
+
+Sequence i is sizes[i] tokens from byte pointers[i] of PREFIX.bin on. Document d is the sequences documents[d] to
+documents[d + 1].
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from tokenize import TokenError
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import xxhash
+from numpy.lib import format as npy
+
+from mdsx.errors import CorruptError, UnsupportedError, UsageError, shown
+from mdsx.format import Range
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+ENDS = 2**16
+"""How many of the first and of the last bytes of a file say which file it is."""
+
+
+def ends_of(size: int) -> list[Range]:
+    """Return where the first and the last bytes of a file of this size are."""
+    return [(0, min(size, ENDS)), (max(size - ENDS, 0), size)]
+
+
+def ends_hash(parts: Sequence[Buffer]) -> str:
+    """Return the XXH3-128 of the first and the last bytes of a file, in hexadecimal."""
+    hasher = xxhash.xxh3_128()
+    for part in parts:
+        hasher.update(part)
+    found: str = hasher.hexdigest()
+    return found
+
+
+# --- Megatron
+
+_HEAD, _MAGIC = struct.Struct("<9sQBQQ"), b"MMIDIDX\0\0"
+_DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronIndex:
+    """What the header of an `.idx` says. `bounds`: the number of entries of `documents`, one more than documents."""
+
+    dtype: str
+    sequences: int
+    bounds: int
+    modes: bool
+
+    HEAD: ClassVar[int] = _HEAD.size
+
+    @classmethod
+    def parse(cls, head: bytes, *, size: int, file: str) -> MegatronIndex:
+        """Parse the first bytes of an `.idx` of `size` bytes, `HEAD` of them. Raise CorruptError or
+        UnsupportedError."""
+        if not head.startswith(_MAGIC):
+            hint = "old datasets without it (before Megatron-LM's mmap format) have to be preprocessed again"
+            raise CorruptError("is not the index of a Megatron dataset", file=file, found=shown(head[:9]), hint=hint)
+        if len(head) < _HEAD.size:
+            raise CorruptError("index is truncated in its header", file=file, found=f"{len(head)} bytes")
+        _, version, code, sequences, bounds = _HEAD.unpack(head[: _HEAD.size])
+        if version != 1:
+            raise UnsupportedError("index has an unknown version", file=file, found=version, expected=1)
+        if code not in _DTYPES:
+            raise UnsupportedError("index has an unknown dtype", file=file, found=code, expected="1 to 8")
+        plain = _HEAD.size + 12 * sequences + 8 * bounds
+        if size not in (plain, plain + sequences):
+            raise CorruptError(
+                f"index of {sequences:,} sequences and {bounds:,} bounds of documents has another size",
+                file=file,
+                found=f"{size:,} bytes",
+                expected=f"{plain:,}, or {plain + sequences:,} with modes",
+            )
+        return cls(_DTYPES[code], sequences, bounds, size > plain)
+
+    def sizes(self, start: int, stop: int) -> Range:
+        """Return where the sizes of the sequences [start, stop) are, `<i4`."""
+        return _HEAD.size + 4 * start, _HEAD.size + 4 * stop
+
+    def pointers(self, start: int, stop: int) -> Range:
+        """Return where their pointers are, `<i8`."""
+        first = _HEAD.size + 4 * self.sequences
+        return first + 8 * start, first + 8 * stop
+
+    def documents(self, start: int, stop: int) -> Range:
+        """Return where the bounds [start, stop) of documents are, `<i8`."""
+        first = _HEAD.size + 12 * self.sequences
+        return first + 8 * start, first + 8 * stop
+
+    def mode(self, start: int, stop: int) -> Range:
+        """Return where the modes of the sequences [start, stop) are, `i1`."""
+        first = _HEAD.size + 12 * self.sequences + 8 * self.bounds
+        return first + start, first + stop
+
+
+# --- datatrove
+
+
+def item_size_of(size: int, tokens: int, *, file: str) -> int:
+    """Return the bytes of a token of a `.ds` of `size` bytes, whose index ends with `tokens`. Raise CorruptError."""
+    item = size // tokens if tokens else 2
+    if item * tokens != size or item not in (1, 2, 4, 8):
+        found, expected = f"{size:,} bytes for {tokens:,} tokens", "1, 2, 4 or 8 bytes for each"
+        raise CorruptError("the file and its .ds.index do not fit", file=file, found=found, expected=expected)
+    return item
+
+
+# --- raw arrays
+
+LLM_C = 1024
+"""Bytes of the header of llm.c: 256 int32, which begin with a magic number, a version and the number of tokens."""
+_LLM_C = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
+_NPY = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
+"""What NumPy, and Python's parser, which reads the header as a literal, raise for a damaged header."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawHeader:
+    """Where the tokens of a raw file are: its header's kind, their type, the first byte, and how many there are."""
+
+    kind: str
+    dtype: str
+    start: int
+    tokens: int
+
+
+def read_raw_header(head: bytes, *, size: int, dtype: str | None, file: str) -> RawHeader:
+    """Return what the first bytes of a file of `size` bytes say. `dtype`: what the caller says; None for what a header
+    does. Raise UsageError, CorruptError or UnsupportedError."""
+    if head.startswith(npy.MAGIC_PREFIX):
+        found = _of_numpy(head, file)
+    elif (known := _LLM_C.get(tuple(np.frombuffer(head[:8], "<i4").tolist()) if len(head) >= 8 else ())) is not None:
+        found = RawHeader("llm.c", known, LLM_C, int(np.frombuffer(head, "<i4", 1, 8)[0]) if len(head) >= 12 else -1)
+    elif dtype is None:
+        message, hint = "the file has no header that says the type of its tokens", "give it: --dtype uint16 (dtype=)"
+        raise UsageError(message, file=file, hint=hint)
+    else:
+        tokens, rest = divmod(size, np.dtype(dtype).itemsize)
+        if rest:
+            expected = f"a multiple of {np.dtype(dtype).itemsize} bytes, as tokens of {dtype} have"
+            raise CorruptError("this is no array of such tokens", file=file, found=f"{size:,} bytes", expected=expected)
+        return RawHeader("none", dtype, 0, tokens)
+    if dtype not in (None, found.dtype):
+        message = "the file's header says another type of tokens"
+        raise UsageError(message, file=file, found=found.dtype, expected=dtype, hint="leave out --dtype (dtype=)")
+    expected_size = found.start + found.tokens * np.dtype(found.dtype).itemsize
+    if size != expected_size or found.tokens < 0:
+        message = f"the file has not the size that its header ({found.kind}) says"
+        raise CorruptError(message, file=file, found=f"{size:,} bytes", expected=f"{expected_size:,}")
+    return found
+
+
+def _of_numpy(head: bytes, file: str) -> RawHeader:
+    stream = BytesIO(head)
+    try:
+        version = npy.read_magic(stream)
+        if version not in _NPY:
+            raise ValueError(f"version {version[0]}.{version[1]} is unknown")
+        shape, fortran, dtype = _NPY[version](stream)
+    except _NPY_DAMAGE as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CorruptError(f"the NumPy header is damaged: {problem[:200]}", file=file) from None
+    little = dtype.newbyteorder("<")
+    if dtype.kind not in "iuf" or dtype != little or (fortran and len(shape) > 1):
+        expected, found = "numbers, little-endian and in C order", f"{dtype}{' in Fortran order' * fortran}"
+        raise UnsupportedError("such an array cannot be read in place", file=file, found=found, expected=expected)
+    return RawHeader("NumPy", little.newbyteorder("=").name, stream.tell(), math.prod(shape))

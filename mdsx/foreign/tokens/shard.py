@@ -1,0 +1,114 @@
+"""The raw bytes of a shard: a range of documents in place, or from the cache, and its checks.
+
+In the cache, they are followed by the XXH3-128 of the shard's name there and of them, so that damage there, and the
+file of another shard, are found even where the index has no hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.foreign.tokens.layout import MODE, TokensLayout
+from mdsx.format import Selection, lengths_of_selection
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+TRAILER = 16
+"""Bytes that follow a shard in the cache."""
+CHANGED = "the file is damaged, or was changed after it was indexed: restore it, or index the files again"
+
+_SMALL = 2**14  # bytes of a document that takes less than 2 us to check
+_BLOCK = 2**16  # documents checked at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokensShard:
+    """A shard of the size that the index says, with its table of documents."""
+
+    layout: TokensLayout
+    file: str
+    buffer: memoryview
+    table: NDArray[np.void]
+    trailer: bytes | None
+
+    @classmethod
+    def parse(
+        cls, raw: Buffer, layout: TokensLayout, table: NDArray[np.void], *, tokens: int, file: str
+    ) -> TokensShard:
+        """Parse a shard of `tokens` tokens. Raise CorruptError."""
+        view, size = memoryview(raw).cast("B").toreadonly(), tokens * layout.stride
+        if len(view) not in (size, size + TRAILER):
+            message = "the shard has not the size that the index says"
+            raise CorruptError(message, file=file, place="size", found=len(view), expected=size)
+        return cls(layout, file, view[:size], table, bytes(view[size:]) or None)
+
+    @property
+    def samples(self) -> int:
+        return len(self.table) - 1
+
+    @property
+    def hashed(self) -> bool:
+        return any(name in (self.table.dtype.names or ()) for name, _ in self.layout.heap)
+
+    @property
+    def checks_samples(self) -> bool:
+        return self.trailer is None
+
+    @property
+    def checks_cheaply(self) -> bool:
+        return not self.hashed or len(self.buffer) < _SMALL * self.samples
+
+    def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
+        selection = Selection(self.layout, self.file, samples, self.table[:-1], samples, self.buffer)
+        if verify:
+            self.layout.check_hashes(selection)
+        return selection
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        if self.layout.schema.columns[column].name == MODE or self.layout.every is not None:
+            return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
+        return table_lengths(self.table, file=self.file)
+
+    def check_trailer(self, name: bytes) -> None:
+        """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""
+        if self.trailer is None:
+            return
+        hasher = xxhash.xxh3_128(name)
+        hasher.update(self.buffer)
+        if (found := hasher.digest()) != self.trailer:
+            expected, message = self.trailer.hex(), "the shard was damaged in the cache"
+            raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
+
+    def problems(self) -> Iterator[CorruptError]:
+        """Yield the documents that are not in the shard, or that have other hashes."""
+        for start in range(0, self.samples, _BLOCK):
+            yield from self._wrong(np.arange(start, min(start + _BLOCK, self.samples)))
+
+    def _wrong(self, samples: NDArray[np.int64]) -> Iterator[CorruptError]:
+        try:
+            selection = self.select(samples, verify=True)
+            lengths_of_selection(selection, 0)
+        except CorruptError as error:
+            if len(samples) == 1:
+                yield error
+                return
+            for half in np.array_split(samples, 2):
+                yield from self._wrong(half)
+
+
+def table_lengths(table: NDArray[np.void], *, file: str) -> NDArray[np.int64]:
+    """Return how many tokens each document has, int64 [n]. Raise CorruptError."""
+    edges: NDArray[np.int64] = table["edge"].astype(np.int64)
+    found = edges[1:] - edges[:-1]
+    if (wrong := found < 0).any():
+        place, expected = f"sample {int(wrong.argmax())}", "edges that ascend"
+        raise CorruptError("the table of documents is damaged", file=file, place=place, expected=expected)
+    return found

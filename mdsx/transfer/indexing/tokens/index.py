@@ -1,0 +1,367 @@
+"""Index token files, so that documents are read in place: Megatron's, datatrove's, and raw arrays.
+
+The index depends on the files and the options only: the same ones give the same bytes, with any number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mdsx.base.process import Engine, Workers
+from mdsx.base.progress import Progress, Totals
+from mdsx.base.warn import warn
+from mdsx.errors import FormatError, MissingError, TruncatedError, UsageError, shown
+from mdsx.foreign.tokens import INDEX_KEY, LOSS, MODE, TOKENS, TokensFormat, TokensIndex, build_text, is_key
+from mdsx.format import filenames
+from mdsx.storage import (
+    Entry,
+    Storage,
+    StorageOptions,
+    answered,
+    discard,
+    file_of,
+    find_entries,
+    open_beside,
+    remove,
+)
+from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files
+from mdsx.transfer.indexing.tokens.datatrove import DatatroveKind
+from mdsx.transfer.indexing.tokens.megatron import MegatronKind
+from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
+from mdsx.transfer.indexing.tokens.raw import RawKind
+from mdsx.transfer.indexing.tokens.source import TokensKind
+
+_FILES = 32  # that are indexed at once, each in some 12 MiB of memory
+_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTokenFiles:
+    """What `index_megatron`, `index_datatrove` or `index_tokens` has indexed.
+
+    Attributes:
+        url: The common folder of the files: the URL for `mdsx.Dataset` and the loaders.
+        files: Files of tokens that have documents.
+        samples: Documents.
+        tokens: Tokens of all documents.
+        shards: Ranges of documents of about 64 MiB.
+        size: Bytes of the files of tokens.
+        columns: Column -> type.
+        left_out: Tokens that belong to no document.
+        hashed: Whether the index has hashes of the bytes.
+    """
+
+    url: str
+    files: int
+    samples: int
+    tokens: int
+    shards: int
+    size: int
+    columns: Mapping[str, str]
+    left_out: int
+    hashed: bool
+
+
+def index_megatron(
+    sources: Urls,
+    *,
+    per: str = "document",
+    modes: bool = True,
+    hash: bool = False,
+    index: str | os.PathLike[str] | None = None,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
+    replace_index: bool = False,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> IndexedTokenFiles:
+    """Index Megatron-LM's indexed datasets, so that they are read in place: each document is a sample.
+
+        mdsx.index_megatron("s3://bucket/corpus")  # all PREFIX.bin below it, each with its PREFIX.idx
+        loader = StreamingDataLoader(StreamingDataset("s3://bucket/corpus"), batching=mdsx.Pack(4096, length="tokens"))
+
+    Reads the `.idx` files, and 128 KiB of each `.bin`, not the tokens. Nothing is copied. A sample has `tokens`, an
+    array of the stored type. See docs/token-files.md for what is checked, and what only `hash=True` finds.
+
+    Args:
+        sources: Paths, globs and URLs of `.bin` files, and folders with them, in the order of names. All must be in one
+            storage.
+        per: "document", whose sequences are joined, or "sequence".
+        modes: Whether the modes of sequences, if the files have any, become a column `mode`. Where documents have
+            several sequences, that needs `per="sequence"`.
+        hash: Whether to read all tokens once, and store a hash of each document and shard. The fingerprint stays the
+            same.
+        index: The folder to write the index to, if nothing can be written beside the files. Give readers the same.
+        num_workers: How many processes index files.
+        engine: "ray" indexes on a Ray cluster (docs/engines.md).
+        replace_index: Whether to replace an index of other files that still exist.
+        storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then.
+
+    Returns:
+        What was indexed.
+
+    Raises:
+        MissingError: A source names no file, or one that belongs to it is missing.
+        FormatError: A file is damaged, or its documents cannot be read in place.
+        UsageError: An argument is invalid, the files have tokens of different types, or the folder has another index.
+        TransportError: Storage failed.
+    """
+    if per not in ("document", "sequence"):
+        raise UsageError("per is unknown", found=shown(per), expected="document or sequence")
+    kind = MegatronKind(per, modes)
+    sources = [_without_idx(url) for url in expand(sources)]
+    return _index(kind, sources, hash, index, Workers.of(num_workers, engine), replace_index, storage_options, watch)
+
+
+def index_datatrove(
+    sources: Urls,
+    *,
+    hash: bool = False,
+    index: str | os.PathLike[str] | None = None,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
+    replace_index: bool = False,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> IndexedTokenFiles:
+    """Index datatrove's token files, so that they are read in place: each document is a sample.
+
+        mdsx.index_datatrove("s3://bucket/tokenized")  # all .ds files below it, each with its .ds.index
+
+    Reads the `.ds.index` files, and 128 KiB of each `.ds`, not the tokens. A sample has `tokens`, whose type follows
+    from the sizes of the files, and, if there are `.ds.loss` files, `loss`: a byte for each token, which packing puts
+    beside it.
+
+    Args:
+        sources: Paths, globs and URLs of `.ds` files, and folders with them, in the order of names. All must be in one
+            storage.
+        hash: As in `mdsx.index_megatron`.
+        index: As in `mdsx.index_megatron`.
+        num_workers: As in `mdsx.index_megatron`.
+        engine: As in `mdsx.index_megatron`.
+        replace_index: As in `mdsx.index_megatron`.
+        storage_options: As in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then.
+
+    Raises:
+        MdsxError: As `mdsx.index_megatron` does.
+    """
+    workers = Workers.of(num_workers, engine)
+    return _index(DatatroveKind(), expand(sources), hash, index, workers, replace_index, storage_options, watch)
+
+
+def index_tokens(
+    sources: Urls,
+    *,
+    dtype: str | None = None,
+    separator: int | None = None,
+    csv: bool = False,
+    every: int | None = None,
+    hash: bool = False,
+    index: str | os.PathLike[str] | None = None,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
+    replace_index: bool = False,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> IndexedTokenFiles:
+    """Index raw arrays of tokens, so that they are read in place.
+
+        mdsx.index_tokens("s3://bucket/dolma", dtype="uint16", csv=True)  # .npy with .csv.gz, as dolma writes them
+        mdsx.index_tokens("fineweb10B", every=1024)  # llm.c's .bin, whose header says the type: samples of 1,024 tokens
+
+    The `.npy` files of dolma and OLMo have no header. A NumPy header is recognised by its first bytes, and so is that
+    of llm.c. Exactly one of `separator`, `csv` and `every` says where a sample ends.
+
+    Args:
+        sources: Paths, globs and URLs of files, and folders with `.npy` and `.bin` files, in the order of names. All
+            must be in one storage.
+        dtype: The type of the tokens, such as "uint16". Files whose header says it need none.
+        separator: The token with which each document ends; it stays the document's last one. All tokens are read.
+        csv: Whether a `.csv.gz` beside each file begins each line with a document's first token, and the one after its
+            last.
+        every: How many tokens each sample has. The column has a fixed size, and what is left at the end of a file is
+            left out, with a warning.
+        hash: As in `mdsx.index_megatron`.
+        index: As in `mdsx.index_megatron`.
+        num_workers: As in `mdsx.index_megatron`.
+        engine: As in `mdsx.index_megatron`.
+        replace_index: As in `mdsx.index_megatron`.
+        storage_options: As in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then.
+
+    Raises:
+        MdsxError: As `mdsx.index_megatron` does.
+    """
+    given = [
+        name
+        for name, said in (("separator", separator is not None), ("csv", csv), ("every", every is not None))
+        if said
+    ]
+    if len(given) != 1:
+        expected = "one of separator (--separator), csv (--csv) and every (--every)"
+        message = "say in one way where samples end"
+        raise UsageError(message, found=", ".join(given) or "none", expected=expected)
+    if dtype is not None and dtype not in _DTYPES:
+        raise UsageError("tokens cannot be of this type", found=shown(dtype), expected=", ".join(_DTYPES))
+    for name, number in (("separator", separator), ("every", every)):
+        if number is not None and type(number) is not int:
+            raise UsageError(f"{name} is an integer", found=shown(number))
+    if every is not None and every < 1:
+        raise UsageError("every is at least 1", found=every)
+    kind = RawKind(dtype, separator, csv, every)
+    workers = Workers.of(num_workers, engine)
+    return _index(kind, expand(sources), hash, index, workers, replace_index, storage_options, watch)
+
+
+def _without_idx(url: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the URL of a file of tokens, for that of its index."""
+    text = os.fspath(url)
+    return f"{text.removesuffix('.idx')}.bin" if text.endswith(".idx") else url
+
+
+def _index(
+    kind: TokensKind,
+    given: Sequence[str | os.PathLike[str]],
+    hash: bool,
+    index: str | os.PathLike[str] | None,
+    workers: Workers,
+    replace_index: bool,
+    options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+) -> IndexedTokenFiles:
+    """Index files of one kind: see `index_megatron`."""
+    storage, entries = find_files(given, options, _found(kind), write=index is None)
+    place = storage if index is None else open_beside(given[0], index, options, write=True)
+    before = _index_before(place, storage, entries, replace_index=replace_index)
+    discard(place, INDEX_KEY, filenames.TABLES_FOLDER)
+    sources = _with_beside(storage, kind, [entry for entry in entries if entry.size])
+    if not sources:
+        raise UsageError("the files are empty", file=storage.url)
+    local = storage.path(INDEX_KEY) is not None
+    work = TokensPass(storage, place, kind, hash, answered(), local)
+    paths = [place.url, file_of(storage, entries[0].key)]
+    totals, of_size = Totals(3), sum(entry.size for entry in entries)
+
+    def report(task: str, *numbers: int) -> None:
+        totals.reach(task, *numbers)
+        samples, size, shards = totals.sums
+        watch(Progress(samples, size, of_size, shards))
+
+    at_once = 1 if hash or kind.reads_values else _FILES
+    tasks = [sources[start : start + at_once] for start in range(0, len(sources), at_once)]
+    found = [each for some in workers.map(work, tasks, report, name="mdsx-index", paths=paths) for each in some]
+    columns, hashed = _columns(storage, found, kind), [TOKENS, *([LOSS] if LOSS in sources[0] else [])] if hash else []
+    data = build_text(kind.name, columns, [each.file for each in found if each.file.shards], hashed)
+    made = TokensFormat().parse_index(data, file=file_of(place, INDEX_KEY))
+    place.put(INDEX_KEY, data)
+    _tidy(place, {*made.table_names, *(() if before is None else before.table_names)})
+    left_out = sum(each.left_out for each in found)
+    if left_out:
+        warn(f"{storage.url}: {left_out:,} tokens belong to no sample, and are left out")
+    return IndexedTokenFiles(
+        url=storage.url,
+        files=len(made.names),
+        samples=made.samples,
+        tokens=made.tokens,
+        shards=len(made.counts),
+        size=of_size,
+        columns=dict(columns),
+        left_out=left_out,
+        hashed=hash,
+    )
+
+
+def _found(kind: TokensKind) -> IndexedKind:
+    return IndexedKind("token files", kind.suffixes, is_key)
+
+
+def _with_beside(storage: Storage, kind: TokensKind, entries: Sequence[Entry]) -> list[dict[str, Entry]]:
+    """Return the objects of each file, by role. Raise MissingError."""
+    keys = [kind.beside(entry.key) for entry in entries]
+    found = list[dict[str, Entry]]({TOKENS: entry} for entry in entries)
+    for role in keys[0] if keys else ():
+        try:
+            there = find_entries(storage, [each[role] for each in keys])
+        except MissingError:
+            if role != LOSS:
+                raise
+            there = {}
+        missing = [each[role] for each in keys if each[role] not in there]
+        if role == LOSS and len(missing) == len(keys):
+            continue
+        if missing:
+            message = (
+                "only some of the files have losses" if role == LOSS else "a file of tokens needs this one beside it"
+            )
+            raise MissingError(message, file=file_of(storage, missing[0]))
+        for objects, each in zip(found, keys, strict=True):
+            objects[role] = there[each[role]]
+    return found
+
+
+def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> list[tuple[str, str]]:
+    """Return the columns that all files have. Raise UsageError if they differ."""
+    first = found[0]
+    for other in found:
+        for what, here, there in (
+            ("tokens of another type", first.dtype, other.dtype),
+            ("modes", first.modes, other.modes),
+        ):
+            if here != there:
+                raise UsageError(
+                    f"the files differ: {what}",
+                    file=file_of(storage, other.file.name),
+                    found=there,
+                    expected=f"{here}, as in {first.file.name}",
+                    hint="index them apart (--index), and mix them: mdsx.Mixture with "
+                    'columns={"tokens": mdsx.Cast("tokens", "uint32")}',
+                )
+    every = kind.every if isinstance(kind, RawKind) else None
+    columns = [(TOKENS, f"{first.dtype}[{'*' if every is None else every}]")]
+    if first.file.loss is not None:
+        columns.append((LOSS, "uint8[*]"))
+    return [*columns, *([(MODE, "int8")] if first.modes else [])]
+
+
+def _index_before(
+    place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
+) -> TokensIndex | None:
+    """Return the index that is at `place`. Raise UsageError if another dataset is there, or an index of other files."""
+    if _exists(place, filenames.INDEX):
+        hint = "index folders below this one, or move the other dataset"
+        message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the token files"
+        raise UsageError(message, file=place.url, hint=hint)
+    try:
+        known = TokensFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
+    except (MissingError, TruncatedError, FormatError):  # none, an empty one, or a damaged or older one: made again
+        return None
+    others = sorted(set(known.names) - {entry.key for entry in entries})
+    if others and not replace_index:
+        there = {entry.key for entry in storage.list()}
+        for name in filter(there.__contains__, others):
+            raise UsageError(
+                f"the index here has other files too, such as {shown(name)}",
+                file=file_of(place, INDEX_KEY),
+                hint="name them as well, or replace the index: replace_index=True (--replace-index)",
+            )
+    return known
+
+
+def _exists(storage: Storage, key: str) -> bool:
+    try:
+        storage.get(key, stop=1)
+    except MissingError:
+        return False
+    except TruncatedError:  # it is empty
+        return True
+    return True
+
+
+def _tidy(place: Storage, keep: set[str]) -> None:
+    """Remove all tables but those to `keep`."""
+    there = {entry.key for entry in place.list(filenames.TABLES_FOLDER) if filenames.is_token_table(entry.key)}
+    remove(place, *sorted(there - keep))
