@@ -19,6 +19,7 @@ from mdsx.order.limits import integer
 
 Over = Literal["node", "job"]
 MAX_COST = 2**63 - 1
+_MANY = 128  # rows in a round, of all steps, for which NumPy is faster than Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +122,51 @@ def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64
     that have room, ties to the lowest rank. Rank r has `rooms[r]` places, its rows in the order in which they came.
     """
     order = np.argsort(-costs, axis=1, kind="stable")
-    ranks, most = len(rooms), int(rooms.max(initial=0))
-    if ranks == 1 or most <= 1:  # each row goes to the next rank that has room
+    most = int(rooms.max(initial=0))
+    if len(rooms) == 1 or most <= 1:  # each row goes to the next rank that has room
         return order
-    open_ranks = np.flatnonzero(rooms).tolist()
-    room_of = rooms.tolist()
-    taken = [_ranks_of(each, open_ranks, room_of) for each in np.take_along_axis(costs, order, 1).tolist()]
-    return np.take_along_axis(order, np.argsort(np.array(taken, np.int64), axis=1, kind="stable"), 1)
+    descending = np.take_along_axis(costs, order, 1)
+    if descending.size >= _MANY * most and int(costs.max()) * most < MAX_COST:
+        taken, left = _in_rounds(descending, rooms)
+    else:
+        taken, left = np.empty_like(order), np.arange(len(order))
+    for step in left.tolist():
+        taken[step] = _one_by_one(descending[step].tolist(), rooms.tolist())
+    return np.take_along_axis(order, np.argsort(taken, axis=1, kind="stable"), 1)
 
 
-def _ranks_of(costs: list[int], ranks: list[int], rooms: list[int]) -> list[int]:
-    """Return the rank that each row goes to, by costs in descending order. `ranks`, ascending: those with room."""
+def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rank that each row goes to, int64 [steps, places], from the costs in descending order; and the steps
+    for which that is wrong.
+
+    In a round, each rank that has room gets one row, the rank with the least cost first. That is right if no rank has
+    less after its row than another one had before it. Where rows cost nearly the same, it always is.
+    """
+    taken, sums = np.empty_like(costs), np.zeros((len(costs), len(rooms)), np.int64)
+    known, first = np.ones(len(costs), np.bool_), 0
+    for number in range(int(rooms.max())):
+        having = np.flatnonzero(rooms > number)
+        ranks = having[np.argsort(sums[:, having], axis=1, kind="stable")]
+        before = np.take_along_axis(sums, ranks, 1)
+        after = before + costs[:, first : first + len(having)]
+        known &= before[:, -1] < after.min(axis=1)
+        taken[:, first : first + len(having)] = ranks
+        np.put_along_axis(sums, ranks, after, 1)
+        first += len(having)
+    return taken, np.flatnonzero(~known)
+
+
+def _one_by_one(costs: list[int], rooms: list[int]) -> list[int]:
+    """Return the rank that each row of a step goes to, from the costs in descending order."""
     bits = len(rooms).bit_length()
     mask, left = (1 << bits) - 1, rooms.copy()
-    if costs[len(ranks) - 1] > 0:  # then the first rows go to one rank each
-        heap = [(cost << bits) | rank for cost, rank in zip(costs, ranks, strict=False) if rooms[rank] > 1]
+    taken = [rank for rank, room in enumerate(rooms) if room]
+    if costs[len(taken) - 1] > 0:  # the first rows go to one rank each
+        heap = [(cost << bits) | rank for cost, rank in zip(costs, taken, strict=False) if rooms[rank] > 1]
         heap.sort()
-        taken = ranks.copy()
-        for rank in ranks:
-            left[rank] -= 1
+        left = [room - 1 for room in rooms]
     else:
-        heap, taken = ranks.copy(), []
+        heap, taken = taken, []
     for cost in costs[len(taken) :]:
         least = heap[0]
         rank = least & mask

@@ -14,8 +14,6 @@ from mdsx.stream.rows import Part, Rows, edges_of, ends_of
 from mdsx.stream.steps import RankGroups
 
 _MAX_VALUES = 2**31 - 1  # positions are int32
-_SEGMENTS = 16  # of a row, at least, by default
-_SEGMENT_VALUES = 64
 
 
 class Flat(NamedTuple):
@@ -28,6 +26,7 @@ class Flat(NamedTuple):
     capacity: int
     static: bool
     max_segments: int | None
+    row_segments: int  # the default of max_segments, for each row
     max_seqlen: str | None
 
     def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
@@ -70,7 +69,7 @@ class Flat(NamedTuple):
         """
         most = self.max_segments
         if most is None:
-            most = total // self.capacity * max(_SEGMENTS, self.capacity // _SEGMENT_VALUES)
+            most = total // self.capacity * self.row_segments
         padding = np.arange(int(ends[-1]), total, self.capacity) + self.capacity
         bounds = np.concatenate((ends[:1], ends[1:][np.diff(ends) > 0], np.minimum(padding, total)))
         if len(bounds) - 1 > most:

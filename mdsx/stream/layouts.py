@@ -88,11 +88,11 @@ def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
     own = groups_of(batching)
     if not isinstance(groups, Mapping) or set(groups) != set(own):
         raise ValueError("groups by length")
-    for name in ("kind", "length", "added"):
+    names = {field.name for field in fields(batching)}  # type: ignore[arg-type]  # a dataclass
+    for name in {"kind", "length", "added"} - names & {"kind"}:
         if groups[name] != own[name]:
             raise ValueError(f"groups with {name}={own[name]!r}")
-    names = {field.name for field in fields(batching)}  # type: ignore[arg-type]  # a dataclass
-    return {name: groups[name] for name in ("capacity", "window", "oversize", "max_samples") if name in names}
+    return {name: groups[name] for name in ("kind", "capacity", "window", "oversize", "max_samples") if name in names}
 
 
 def length_columns(batching: Grouped) -> tuple[str, ...]:

@@ -205,12 +205,13 @@ class Planner:
         bad = self.rule.first_oversize(lengths)
         if bad is not None:
             split = ', or oversize="split" to cut it into pieces' if self.rule.kind == "pack" else ""
+            added = ", with the tokens that are added" if "added" in self._lengths.identity else ""
             raise SampleError(
                 "a sample is longer than a group",
                 file=self._view.file(int(shards[bad])),
                 place=f"sample {samples[bad]}",
                 found=int(lengths[bad]),
-                expected=f"at most {self.rule.capacity}",
+                expected=f"at most {self.rule.capacity}{added}",
                 hint=f'give oversize="truncate" to take its first {self.rule.capacity} values{split}, or a larger '
                 "capacity",
             )

@@ -16,16 +16,12 @@ import numpy as np
 import pytest
 
 import mdsx
-from mdsx.order import Grouping
 from tests.conftest import Often
-from tests.loader.reference import Accounts, Stage, planned_run
+from tests.order.reference_groups import Rule
+from tests.order.reference_plans import Accounts, PlannedRun, Stage
 
 SIZES = {"web": 260, "code": 90, "math": 70}
-LENGTHS = {
-    0: np.arange(260) * 37 % 61,
-    1: np.arange(90) * 29 % 50,
-    2: np.arange(70) * 31 % 43 + 1,
-}
+LENGTHS = [np.arange(260) * 37 % 61, np.arange(90) * 29 % 50, np.arange(70) * 31 % 43 + 1]
 LANES, BLOCK, E = 4, 64, 420
 
 
@@ -48,10 +44,11 @@ def counts_of(root: Path) -> list[list[int]]:
     return [list(json.loads((root / name / "index.json").read_text())["shards"]["samples"]) for name in SIZES]
 
 
-def pack(capacity: int, window: int) -> mdsx.Pack:
-    return mdsx.Pack(capacity, length="tokens", window=window)
+def pack(capacity: int, window: int, kind: Any = "pack") -> mdsx.Pack:
+    return mdsx.Pack(capacity, length="tokens", window=window, kind=kind)
 
 
+RULES = [Rule("pack", 64, 4), Rule("pack", 64, 8), Rule("pack", 128, 8), Rule("concat", 64, 8, None)]
 WEIGHTS = [(0.8, 0.2, 0.0), (0.5, 0.25, 0.25), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)]
 
 
@@ -65,22 +62,21 @@ class Case:
         starts = [0, *sorted(chance.sample(range(400, 16_000, 37), chance.randrange(4)))]
         phases, stages = dict[int, mdsx.Phase](), list[Stage]()
         for at in starts:
-            new = not stages
-            weights = chance.choice(WEIGHTS) if new or chance.random() < 0.6 else None
-            groups = chance.choice([(64, 4), (64, 8), (128, 8)]) if new or chance.random() < 0.5 else None
-            size = chance.choice([4, 6, 9]) if new or chance.random() < 0.6 else None
+            keeps = [bool(stages) and chance.random() < 0.4 for _ in range(3)]
+            new = Stage(at, chance.choice(WEIGHTS), chance.choice(RULES), chance.choice([4, 6, 9]))
+            before = stages[-1] if stages else new
+            weights, rule, size = new.weights, new.rule, new.size
             phases[mdsx.Tokens(at)] = mdsx.Phase(
-                dict(zip(SIZES, weights, strict=True)) if weights else None,
-                batching=pack(*groups) if groups else None,
-                global_batch_size=size,
+                None if keeps[0] else dict(zip(SIZES, weights, strict=True)),
+                batching=None if keeps[1] else pack(rule.capacity, rule.window, rule.kind),
+                global_batch_size=None if keeps[2] else size,
             )
-            before = stages[-1] if stages else None
             stages.append(
                 Stage(
                     at,
-                    weights or (before.weights if before else ()),
-                    Grouping("pack", *groups) if groups else before.rule if before else Grouping("pack", 1, 1),
-                    size or (before.size if before else 0),
+                    before.weights if keeps[0] else weights,
+                    before.rule if keeps[1] else rule,
+                    before.size if keeps[2] else size,
                 )
             )
         start = chance.randrange(12)
@@ -88,8 +84,8 @@ class Case:
         self.plan, self.stages = mdsx.Plan(phases, skip=self.skip), stages
 
     def expected(self) -> tuple[list[Any], Accounts]:
-        steps, accounts = planned_run(
-            LENGTHS,
+        run = PlannedRun(
+            [lengths.tolist() for lengths in LENGTHS],
             counts_of(self.root),
             self.stages,
             seed=self.seed,
@@ -100,7 +96,7 @@ class Case:
             drop_last=self.drop_last,
             skip=self.skip,
         )
-        return [[values(row) for row in step] for step in steps], accounts
+        return [[values(row) for row in step] for step in run.steps], run.accounts
 
     def loader(self, rank: int, world_size: int, *, plan: mdsx.Plan | None = None, **more: Any) -> mdsx.Loader:
         return mdsx.Loader(

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import Groups, GroupSequence, Order
+from mdsx.order.dealing import deal
 from tests.order import reference_groups
 from tests.order.test_concat import VECTORS
-from tests.order.test_groups import listed
+from tests.order.test_groups import CONCAT, listed
 
 
 def step_of(sizes: list[list[int]], lanes: list[int] | None = None) -> GroupSequence:
@@ -32,9 +33,12 @@ def balanced(linear: int, quadratic: int, node: int | None, lanes: int = 1, **op
     )
 
 
-@pytest.mark.parametrize("number", range(len(VECTORS["deal"])))
+DEALS = [*VECTORS["deal"], *CONCAT["deal"]]
+
+
+@pytest.mark.parametrize("number", range(len(DEALS)))
 def test_shares_follow_the_vectors(number: int) -> None:
-    vector = VECTORS["deal"][number]
+    vector = DEALS[number]
     step, world = step_of(vector["sizes"]), vector["world"]
     groups = balanced(vector["linear"], vector["quadratic"], vector["node"])
     rows = listed(step)
@@ -62,6 +66,16 @@ def test_shares_follow_the_specification(
     expected = reference_groups.dealt(placed, (linear, quadratic), world, world if over == "j" else node)
     for rank in range(world):
         assert listed(groups.share(step, rank, world)) == [placed[place] for place in expected[rank]]
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from([1, 3, 2**40, 2**62]), st.integers(0, 2**32)
+)
+def test_many_steps_are_dealt_as_one_by_one(rooms: list[int], most: int, seed: int) -> None:
+    costs = np.random.default_rng(seed).integers(0, most, (60, sum(rooms)), endpoint=True)
+    found = deal(costs, np.array(rooms))
+    for step, each in enumerate(costs):
+        assert deal(each[None], np.array(rooms)).tolist() == [found[step].tolist()]
 
 
 def test_only_the_ranks_of_a_node_exchange_rows() -> None:

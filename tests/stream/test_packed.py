@@ -215,7 +215,7 @@ def plain(case: Case) -> Iterator[Columns]:
                     sizes.append(min(total - sum(sizes), width))
                     batch["position_ids"] += range(sizes[-1])
                 sizes = [size for size in sizes if size]
-                sizes += [0] * (16 * len(rows) - len(sizes))
+                sizes += [0] * ((64 if layout.oversize else 16) * len(rows) - len(sizes))  # of a row, by kind
             batch["cu_seqlens"] = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
             batch["max_seqlen"] = width if static else max(sizes, default=0)
         elif isinstance(layout, Pack):

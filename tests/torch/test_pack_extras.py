@@ -197,7 +197,7 @@ def test_lengths_in_an_array_get_the_added_tokens(url: str) -> None:
 
 
 def test_a_sample_that_is_too_long_with_its_added_tokens_is_an_error(url: str) -> None:
-    with pytest.raises(mdsx.SampleError, match="at most 61, found 62"):
+    with pytest.raises(mdsx.SampleError, match="at most 61, with the tokens that are added, found 62"):
         list(loader(url, mdsx.Pack(61, length="tokens", begin=BEGIN, end=END)))
     batch = next(iter(loader(url, mdsx.Pack(2, length="tokens", begin=BEGIN, oversize="truncate", labels=True))))
     assert batch["tokens"][0, 0] == BEGIN
@@ -294,11 +294,12 @@ def test_component_ids_say_which_component_each_value_is_from(url: str) -> None:
 # --- static batches
 
 
-def test_static_batches_have_one_shape(url: str) -> None:
+@pytest.mark.parametrize("transform", [None, dict], ids=["stored", "transformed"])
+def test_static_batches_have_one_shape(url: str, transform: Any) -> None:
     """Also the last step, which is short, and a rank without rows in it."""
     groups = loader(url, FLAT).plan().groups
     world = next(world for world in range(2, 99) if 0 < groups % (4 * world) < world)
-    loaders = [loader(url, FLAT, 4, rank, world) for rank in range(world)]
+    loaders = [loader(url, FLAT, 4, rank, world, transform=transform) for rank in range(world)]
     steps = list(zip(*loaders, strict=True))
     shapes = {
         (name, value.shape, value.dtype)
@@ -309,7 +310,7 @@ def test_static_batches_have_one_shape(url: str) -> None:
     }
     assert shapes == {
         ("tokens", (256,), torch.int32), ("mask", (256,), torch.uint8), ("position_ids", (256,), torch.int32),
-        ("cu_seqlens", (65,), torch.int32),
+        ("cu_seqlens", (257,), torch.int32),
     }  # fmt: skip
     assert {batch["max_seqlen"] for step in steps for batch in step} == {64}
     values = [int((batch["position_ids"] < 64).sum()) for step in steps for batch in step]
@@ -327,7 +328,7 @@ def test_padding_is_the_last_segment_and_empty_samples_have_none(url: str) -> No
         expected = cuts.unique().tolist()
         while expected[-1] < 192:  # the last batch has less than a row
             expected.append(min(expected[-1] + 64, 192))
-        assert right["cu_seqlens"].tolist() == expected + [192] * (49 - len(expected))
+        assert right["cu_seqlens"].tolist() == expected + [192] * (193 - len(expected))
         assert torch.equal(left["tokens"], right["tokens"][:total])
         assert right["tokens"][total:].eq(0).all()
         assert torch.equal(left["position_ids"], right["position_ids"][:total])

@@ -19,6 +19,7 @@ from tests.vectors import (
     bad_indexes,
     bad_shards,
     changes,
+    concat,
     datasets,
     disagree,
     either,
@@ -142,6 +143,7 @@ def main() -> None:
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
     (HERE / "changes-v1.json").write_text(changes.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
+    (HERE / "concat-v1.json").write_text(concat.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 
