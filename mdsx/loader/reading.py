@@ -183,10 +183,12 @@ class Reading:
 
     @property
     def _schedule(self) -> Phases:
-        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count."""
+        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count. Its
+        phases are compared with the state's plan."""
         if self.plan.given or len(self.plan.phases) > 1:
             first = self.plan.phases[0].weights
-            return () if first is None else ((0, first),)
+            changed = isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None
+            return () if first is None or changed else ((0, first),)
         return self.spec.dataset.phases if isinstance(self.spec.dataset, Mixture) else ()
 
     def state(self, cursor: Cursor) -> dict[str, Any]:
