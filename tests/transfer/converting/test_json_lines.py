@@ -426,3 +426,48 @@ def test_a_key_that_cannot_name_a_column_is_refused_before_anything_is_written(t
         mdsx.convert("jsonl", path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert mdsx.convert("jsonl", [path], tmp_path / "out", drop=["a\0b"]).columns == {"c": "int64"}
+
+
+# --- some of the keys
+
+
+SOME = {"a": "str?", "b": "int32", "c": "json"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ({"a": "é", "b": 1, "c": {"x": [1]}, "d": {"a": 2}}, True),
+        ({"b": 1, "c": None, "é": "a"}, True),
+        ({"a": "x", "b": 1}, None),
+        ({"a": None, "b": 2**31, "c": 1.5, "d": 2**70}, True),
+        ({"a": '"a":', "b": 1, "c": '\\"a\\":'}, True),
+        ({"a": "x", "b": True, "c": 1}, None),
+        ({"a": "x", "c": 1}, None),
+        (b'{"a": "x", "b" : 1, "c": 1}', True),
+        (b'{"a": "x", "b": 1, "c": 1, "d": {"e": 1, "e": 2}}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "\\u0061": "y"}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "d": NaN}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "d": "\xff"}', None),
+        (b"[1]", None),
+        (b"7", None),
+    ],
+)
+def test_lines_with_more_keys_are_read_alike_at_once_and_one_by_one(line: object, found: bool | None) -> None:
+    """At once: the values that they have one by one; or nothing, where that may not be so."""
+    reader = ObjectReader(SOME, {}, (), nan_null=False, others=True)
+    text = line if isinstance(line, bytes) else json.dumps(line).encode()
+    block = reader.block([text, b'{"a": "z", "b": 0, "c": 0, "more": 1}'])
+    assert (block is not None) == bool(found)
+    if block is not None:
+        rows = [reader.values(text), reader.values(b'{"a": "z", "b": 0, "c": 0, "more": 1}')]
+        assert block == {name: [row[name] for row in rows] for name in SOME}
+
+
+def test_only_the_columns_of_a_request_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", {"a": 1, "b": 2}, {"c": 3, "b": 4}, {"b": 5, "x": {"b": 6}})
+    source = opened(path, only=["b"])
+    assert source.columns() == ({"b": "int64"}, [])
+    assert [*read(source, {"b": "int64"})] == [{"b": 2}, {"b": 4}, {"b": 5}]
+    with pytest.raises(UsageError, match=r"there is no such column \(expected a, b, c, x, found 'none'\)"):
+        opened(path, only=["none"]).columns()
