@@ -149,7 +149,8 @@ class Reading:
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
         rank, ranks = self.spec.ranks.part if part is None else part
-        cut = self.spec.cut(rank, ranks)._replace(until=self.plan.end(self.phase), skip=self.plan.skip)
+        until = self.plan.recut(self.phase) if self.batcher.grouped else self.plan.end(self.phase)
+        cut = self.spec.cut(rank, ranks)._replace(until=until, skip=self.plan.skip)
         return self.batcher.steps(self.course, cut, counters)
 
     # --- states

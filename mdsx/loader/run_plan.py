@@ -120,6 +120,12 @@ class RunPlan:
         """Return the threshold at which a phase ends; None for the last one."""
         return next((each.at for each in self.phases if each.at > phase.at), None)
 
+    def recut(self, phase: RunPhase) -> int | None:
+        """Return the threshold from which on steps have other groups or another size; None if no later phase has."""
+        own = {**phase.fields, "proportions": None}
+        later = (each for each in self.phases if each.at > phase.at)
+        return next((each.at for each in later if {**each.fields, "proportions": None} != own), None)
+
     def with_weights(self, changed: Callable[[Sequence[Weight]], tuple[Weight, ...]]) -> RunPlan:
         """Return the plan with changed weights."""
         return replace(

@@ -81,10 +81,15 @@ class GroupSteps:
         check_epoch(epoch, self._samples)
 
     def count(self, cursor: Cursor) -> int:
-        if self.cut.until is not None or self.cut.skip:
+        if self.cut.until is not None or (self.cut.skip and self.epoch_steps is None):
             raise TypeError("the number of batches of an epoch is not known: the plan has other steps in it")
         if self.epoch_steps is not None:
-            return (self.epoch_steps - cursor.step % self.epoch_steps) * self.cut.parts(self.cut.size) - cursor.part
+            end = (cursor.step // self.epoch_steps + 1) * self.epoch_steps
+            left, at = end - cursor.step, cursor.step
+            for start, stop in self.cut.skip:  # in order; they may overlap
+                left -= max(min(stop, end) - max(start, at), 0)
+                at = max(at, stop)
+            return left * self.cut.parts(self.cut.size) - cursor.part
         groups = self.counted.get(cursor.epoch)
         if groups is None:
             raise TypeError(
