@@ -114,7 +114,8 @@ def _name(name: str) -> Iterator[str]:
     elif issubclass(thing, Exception):
         yield f"A subclass of {', '.join(f'`{base.__name__}`' for base in thing.__bases__)}.\n"
     elif not is_typeddict(thing):
-        yield _signature(thing.__name__, thing.__init__, bound=True)
+        made = thing.__init__ if isinstance(thing.__init__, FunctionType) else thing.__new__
+        yield _signature(thing.__name__, made, bound=True)
     yield _text(thing)
     for key, member in vars(thing).items() if inspect.isclass(thing) else ():
         public = not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ())

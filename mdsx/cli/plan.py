@@ -1,4 +1,4 @@
-"""`mdsx plan` and `mdsx trace`: a run with a plan, before it starts or while it goes on, without reading samples."""
+"""`mdsx plan` and `mdsx trace`: a run with a plan, before it starts or in the middle, without reading samples."""
 
 from __future__ import annotations
 

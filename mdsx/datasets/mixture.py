@@ -625,12 +625,16 @@ def weights_of(
     proportions: Sequence[Weight] | Mapping[str, Weight],
     now: Sequence[Weight] | None = None,
     proportions_of: str | None = None,
+    *,
+    planned: bool = False,
 ) -> tuple[Weight, ...]:
     """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `proportions_of`: the
-    column of lengths whose sums the proportions are of.
+    column of lengths whose sums the proportions are of; `planned`: whether a plan has the proportions.
 
     Raise UsageError for proportions that do not fit the mixture.
     """
+    if not mixture.weighted and not planned:
+        raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
     return mixture._weights(proportions, now=now, column=proportions_of)
 
 

@@ -230,13 +230,13 @@ class BatchLoader:
         if len(self._reading.plan.phases) > 1 or self._reading.plan.given:
             dataset, now = self._reading.spec.dataset, self._reading.phase.weights
             if isinstance(dataset, Mixture):
-                proportions = proportions_in(dataset, weights_of(dataset, proportions, now))
+                proportions = proportions_in(dataset, weights_of(dataset, proportions, now, planned=True))
             self.change(Phase(proportions))
             return
         self._use(self._reading.reweighted(proportions, self._run.cursor))
 
     def change(self, phase: Phase, at: int | None = None) -> None:
-        """Change the run while it goes on: what is read, how it is grouped, and the size of its steps.
+        """Change the run in the middle: what is read, how it is grouped, and the size of its steps.
 
             loader.change(mdsx.Phase({"web": 0.5, "math": 0.5}, batching=mdsx.Pack(32768, length="tokens")))
 

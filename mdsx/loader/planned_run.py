@@ -23,7 +23,7 @@ from mdsx.loader.run_plan import RunPhase, RunPlan
 from mdsx.order import Busiest, MixtureCourse
 from mdsx.stream import Outlook
 
-_STEPS = 100  # of which the busiest rank is found
+_STEPS = 100  # looked at for the busiest rank
 
 
 class PlannedSource(NamedTuple):
@@ -210,7 +210,7 @@ class _Source:
         if isinstance(length, Mapping):  # lengths that were given: those of all components
             return self.outlook.values / max(self.outlook.samples, 1)
         if excerpt is None:
-            raise UsageError(f"component {self._reading.names[component]} is gone, and a phase reads it")
+            raise UsageError(f"component {self._reading.names[component]} was removed, and a phase reads it")
         columns = [length] if isinstance(length, str) else length
         found = max(sum_of_lengths(excerpt, column) for column in columns) / self.sizes[component]
         return found + float(self._groups["added"])

@@ -1,7 +1,7 @@
 """The plan of a run as it is in force: its phases with all that they have, and what a state says of them.
 
-A plan is declared before the run (`mdsx.Plan`); `loader.change` adds phases while it goes on. Phases that have begun
-are those of the state; later ones are those of the program.
+A plan is declared before the run (`mdsx.Plan`); `loader.change` adds phases to it. Phases that have begun are those of
+the state; later ones are those of the program.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def followed(
     if phase.proportions is not None:
         if not isinstance(dataset, Mixture):
             raise UsageError("only a mixture has proportions", place=place, found=type(dataset).__name__)
-        weights = weights_of(dataset, phase.proportions, [0] * len(dataset.names), proportions_of)
+        weights = weights_of(dataset, phase.proportions, [0] * len(dataset.names), proportions_of, planned=True)
     check_not_cut(batching, dataset, proportions_of)
     sizes = before.batch_size, before.global_batch_size, before.micro_batch
     if phase.global_batch_size is not None:

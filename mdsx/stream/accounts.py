@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
 """Returns how many samples of each component there are from a tick up to another one."""
 
 
-class Consumed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Consumed:
     """What a run has consumed, over all ranks. See `StreamingDataLoader.consumed`."""
 
     samples: dict[str, int]

@@ -141,7 +141,7 @@ class GroupSteps:
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         """Yield the tasks from there to the end of the run's epoch, or of the plan's stage, planned ahead in a thread.
 
-        A step that the plan skips is one task of which nothing is read.
+        A step that the plan skips is one task, and nothing of it is read.
         """
         planner, counters = self.planner, self.counters  # the thread must not hold the loader
         endless, skips, part = self.epoch_steps is not None, self.cut.skip, cursor.part

@@ -1,4 +1,4 @@
-"""Plan: what changes while a run goes on, declared before it, at thresholds counted in tokens or samples."""
+"""Plan: what changes during a run, declared before it, at thresholds counted in tokens or samples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from mdsx.errors import UsageError, shown
 from mdsx.order import MAX_BATCH, MAX_SAMPLES, Weight, integer
 from mdsx.stream.batching import Batching
+from mdsx.stream.plan_json import described
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?([KMBGT]?)")
@@ -140,9 +141,11 @@ class Plan:
         Raises:
             UsageError: The file cannot be read, or is not such a description.
         """
-        from mdsx.stream.plan_json import described
-
-        return cls(**described(source))
+        given = described(source, tuple(field.name for field in fields(Phase) if field.name != "_"))
+        phases = {at: Phase(**own) for at, own in given["phases"].items()}
+        grouped = any(phase.batching is not None and phase.batching.grouped for phase in phases.values())
+        number = {at: int(at) if at.isdecimal() and not grouped else Tokens(at) for at in phases}
+        return cls(**{**given, "phases": {number[at]: phase for at, phase in phases.items()}})
 
     @property
     def complete(self) -> tuple[tuple[int, Phase], ...]:

@@ -6,7 +6,6 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from mdsx.stream.batching import Batching
 from mdsx.stream.max_tokens import MaxTokens
 from mdsx.stream.pack import Pack
 from mdsx.stream.pad import Pad
-from mdsx.stream.plan import Phase, Tokens
 
 _PLAN = ("phases", "proportions_of", "max_epochs", "skip")
 _KINDS: dict[str, type[Any]] = {"pack": Pack, "concat": Pack, "max_tokens": MaxTokens, "pad": Pad}
 
 
-def described(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a plan. Raise UsageError."""
+def described(source: str | os.PathLike[str] | Mapping[str, Any], of_phase: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arguments of a plan, with the arguments of each phase by its threshold, as text. `of_phase`: the names
+    of those. Raise UsageError."""
     place = "the description of a plan" if isinstance(source, Mapping) else os.fspath(source)
     found = source if isinstance(source, Mapping) else _read(Path(source))
     given = _fields(found, _PLAN, place)
@@ -30,9 +29,10 @@ def described(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, A
     if not isinstance(phases, Mapping) or not phases:
         expected = '{"phases": {"0": {"proportions": {...}, "batching": {...}}, "12T": {...}}}'
         raise UsageError("a plan has phases", file=place, found=shown(phases), expected=expected)
-    made = {at: _phase(own, f"the phase from {at} on", place) for at, own in phases.items()}
-    grouped = any(phase.batching is not None and phase.batching.grouped for phase in made.values())
-    return {**given, "phases": {_threshold(at, grouped): phase for at, phase in made.items()}}
+    return {
+        **given,
+        "phases": {at: _phase(own, of_phase, f"the phase from {at} on", place) for at, own in phases.items()},
+    }
 
 
 def _read(path: Path) -> Any:
@@ -46,11 +46,11 @@ def _read(path: Path) -> Any:
         raise UsageError(f"the file is no {kind}", file=str(path), found=str(error)) from None
 
 
-def _phase(found: Any, place: str, file: str) -> Phase:
-    given = _fields(found, tuple(field.name for field in fields(Phase) if field.name != "_"), file, place)
+def _phase(found: Any, names: tuple[str, ...], place: str, file: str) -> dict[str, Any]:
+    given = _fields(found, names, file, place)
     batching = given.get("batching")
     if batching is None:
-        return Phase(**given)
+        return given
     kind = batching.get("kind") if isinstance(batching, Mapping) else None
     if kind not in _KINDS:
         expected = '{"kind": "pack", "concat", "max_tokens" or "pad", "capacity": ..., "length": ...}'
@@ -62,13 +62,7 @@ def _phase(found: Any, place: str, file: str) -> Phase:
         made: Batching = _KINDS[kind](**options)
     except TypeError as error:
         raise UsageError(f"the batching {kind!r} is not complete", file=file, place=place, found=str(error)) from None
-    return Phase(**{**given, "batching": made})
-
-
-def _threshold(found: str, grouped: bool) -> int:
-    if grouped or not found.isdecimal():
-        return Tokens(found)
-    return int(found)
+    return {**given, "batching": made}
 
 
 def _fields(found: Any, names: tuple[str, ...], file: str, place: str | None = None) -> dict[str, Any]:

@@ -23,8 +23,8 @@ class Stages:
     weights: tuple[tuple[Weight, ...] | None, ...]
     """The proportions of each phase; None: those before it."""
     begun: dict[int, Tick] = field(default_factory=dict, compare=False)
-    """Where phases begin, by their thresholds, as far as the run was planned. Whoever plans the run again finds the
-    same."""
+    """Where phases begin, by their thresholds, as far as the run was planned. Another plan of
+    the run finds the same."""
 
     def at(self, progress: int) -> int:
         """Return the number of the stage."""

@@ -1,5 +1,5 @@
 """Runs with a plan: every step is what the reference computes, on any ranks, after any kill, with or without a plan in
-the program that goes on."""
+the program that continues."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def rows(batch: Mapping[str, Any]) -> list[tuple[int, ...]]:
 
 
 def steps_of(loaders: list[mdsx.Loader], epochs: int) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the rows of each step over all ranks, sorted, up to the end of so many epochs."""
+    """Yield the rows of each step over all ranks, sorted, up to the end of `epochs`."""
     while loaders[0].epoch < epochs:
         for batches in zip(*loaders, strict=True):
             yield sorted(row for batch in batches for row in rows(batch))

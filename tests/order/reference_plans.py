@@ -16,7 +16,7 @@ Row = tuple[tuple[int, int, int, int], ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """A phase: from so many planned values on. `weights`: of the components; `size`: groups of a step."""
+    """A phase: from `at` planned values on. `weights`: of the components; `size`: groups of a step."""
 
     at: int
     weights: Sequence[float]
@@ -37,7 +37,7 @@ class Accounts:
 
 
 class PlannedRun:
-    """The steps of a run, each a list of groups in sequence order, of which skipped ones are left out; the ticks from
+    """The steps of a run, each a list of groups in sequence order, without skipped ones; the ticks from
     which on proportions hold; and what was consumed. `lengths`: of each component's samples."""
 
     def __init__(
