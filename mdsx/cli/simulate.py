@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,6 +51,7 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Length-bounded batches (mdsx.MaxTokens).")
     ] = None,
     length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose length counts.")] = "tokens",
+    kind: Annotated[str, typer.Option(metavar="pack|concat", help="kind of mdsx.Pack, for --pack.")] = "pack",
     balance: Annotated[
         str | None,
         typer.Option(metavar="LINEAR,QUADRATIC", help="Deal the rows of --pack by cost: balance of mdsx.Pack."),
@@ -98,7 +99,7 @@ def simulate(
         check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
-    batching = _batching(pack, max_tokens, length, balance, balance_over)
+    batching = _batching(pack, max_tokens, length, kind, balance, balance_over)
     source: SimulatedData
     if url:
         options = storage_options(storage_option)
@@ -143,7 +144,7 @@ def simulate(
 
 
 def _batching(
-    pack: int | None, max_tokens: int | None, length: str, balance: str | None, balance_over: str
+    pack: int | None, max_tokens: int | None, length: str, kind: str, balance: str | None, balance_over: str
 ) -> Batching | None:
     from mdsx.stream import MaxTokens, Pack
 
@@ -152,7 +153,8 @@ def _batching(
     if balance is not None and pack is None:
         raise UsageError("--balance deals rows", hint="give --pack")
     if pack is not None:
-        return Pack(pack, length=length, balance=_costs(balance), balance_over=balance_over)  # type: ignore[arg-type]
+        given: Any = {"kind": kind, "balance_over": balance_over}
+        return Pack(pack, length=length, balance=_costs(balance), **given)
     return None if max_tokens is None else MaxTokens(max_tokens, length=length)
 
 
