@@ -16,7 +16,7 @@ from mdsx.foreign.tokens.headers import (
     read_raw_header,
 )
 from mdsx.foreign.tokens.index import TabledIndex, TokensFormat, TokensIndex
-from mdsx.foreign.tokens.layout import LOSS, MODE, TOKENS
+from mdsx.foreign.tokens.layout import LOSS, LOSS_TYPE, MODE, MODE_TYPE, TOKENS
 from mdsx.foreign.tokens.shard import TokensShard
 from mdsx.foreign.tokens.tables import record_dtype
 from mdsx.foreign.tokens.text import INDEX_KEY, IndexedLoss, IndexedShard, IndexedTokens, build_text, is_key
@@ -26,8 +26,10 @@ __all__ = [
     "INDEX_KEY",
     "LLM_C",
     "LOSS",
+    "LOSS_TYPE",
     "MAX_DOCUMENT",
     "MODE",
+    "MODE_TYPE",
     "TOKENS",
     "Block",
     "Cut",

@@ -16,13 +16,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
-from mdsx.format import Rows, Schema, Selection, Values, read_joined, read_records
+from mdsx.format import INT8, UINT8, ColumnType, Rows, Schema, Selection, Values, read_joined, read_records
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TOKENS, LOSS, MODE = "tokens", "loss", "mode"
 """The columns of token files."""
+LOSS_TYPE, MODE_TYPE = ColumnType(UINT8.name, (None,)), ColumnType(INT8.name)
+"""The types of those beside tokens."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UnsupportedError
 from mdsx.foreign.tokens.documents import MAX_DOCUMENTS
-from mdsx.foreign.tokens.layout import LOSS, MODE, TOKENS
+from mdsx.foreign.tokens.layout import LOSS, LOSS_TYPE, MODE, MODE_TYPE, TOKENS
 from mdsx.foreign.tokens.tables import record_dtype
 from mdsx.foreign.tokens.text import AGAIN, KINDS, VERSION, is_key
-from mdsx.format import MAX_SHARDS, ColumnType, FileIndexParser, Schema, filenames
+from mdsx.format import MAX_SHARDS, FileIndexParser, Schema, filenames
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Documents = Annotated[int, msgspec.Meta(ge=1, le=MAX_DOCUMENTS)]
@@ -199,7 +199,7 @@ class _Parser(FileIndexParser):
         right = right and first.type.shape is not None and len(first.type.shape) == 1
         self._expect(right, "columns", str(first.type)[:80], "an array of numbers of one dimension")
         for column in others:
-            kind = ColumnType("int8") if column.name == MODE else ColumnType("uint8", (None,))
+            kind = MODE_TYPE if column.name == MODE else LOSS_TYPE
             self._expect(column.type == kind, "columns", str(column.type)[:80], str(kind))
         assert first.type.shape is not None
         every = first.type.shape[0]

@@ -38,14 +38,18 @@ BOOL = _Bool(
     name="bool", kind="bool", arrow="bool", item=np.dtype("u1"), code=None, native=False, highest=1, low=0, high=1,
     python=bool, aliases="boolean bool_ bool8",
 )  # fmt: skip
+INT8 = _integer("int8", "b")
+UINT8 = _integer("uint8", "B")
 UINT32 = _integer("uint32", "I")
 INT64 = _integer("int64", "q", python=int, extensions=("cls", "id", "index"))
 UINT64 = _integer("uint64", "Q")
 BASES = (
     BOOL,
-    *(_integer(f"int{bits}", code) for bits, code in ((8, "b"), (16, "h"), (32, "i"))),
+    INT8,
+    *(_integer(f"int{bits}", code) for bits, code in ((16, "h"), (32, "i"))),
     INT64,
-    *(_integer(f"uint{bits}", code) for bits, code in ((8, "B"), (16, "H"))),
+    UINT8,
+    _integer("uint16", "H"),
     UINT32,
     UINT64,
 )

@@ -19,7 +19,7 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.arrow import pa
 from mdsx.foreign.tokens import MegatronIndex
-from mdsx.format import ColumnType, Range, Schema, parse_type
+from mdsx.format import INT8, ColumnType, Range, Schema, parse_type
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting.files import File, FileKind, find_files, read_ranges
 from mdsx.transfer.converting.naming import Naming
@@ -204,7 +204,7 @@ class Megatron(SampleSource):
                 raise UsageError("only some of the datasets have modes", file=other.index.url)
         if not self.units:
             raise UsageError(f"there is no {self._per}", file=first.index.url)
-        types = {"tokens": f"{first.dtype}[*]", "mode": "int8"}
+        types = {"tokens": f"{first.dtype}[*]", "mode": INT8.name}
         columns = {new: types[name] for name, new in self._names.items()}
         for column in self._declared:
             if column.name not in columns:

@@ -254,7 +254,7 @@ _FOREIGN = {
     "foreign/mds/encodings.py",  # the encodings of MDS
     "foreign/mds/values.py",  # MDS's codes of dtypes
     "engines/spark_scan.py",  # Arrow's names of types that Spark lacks
-    "transfer/converting/megatron.py",  # Megatron's codes of dtypes
+    "foreign/tokens/headers.py",  # Megatron's codes of dtypes, and the types of llm.c
     "transfer/converting/tf_example.py",  # the lists of tf.train.Feature
     "transfer/converting/tf_columns.py",  # the same
     "quickstart/documents.py",  # a user's program: its columns

@@ -13,8 +13,19 @@ from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
 from mdsx.errors import FormatError, MissingError, TruncatedError, UsageError, shown
-from mdsx.foreign.tokens import INDEX_KEY, LOSS, MODE, TOKENS, TokensFormat, TokensIndex, build_text, is_key
-from mdsx.format import filenames
+from mdsx.foreign.tokens import (
+    INDEX_KEY,
+    LOSS,
+    LOSS_TYPE,
+    MODE,
+    MODE_TYPE,
+    TOKENS,
+    TokensFormat,
+    TokensIndex,
+    build_text,
+    is_key,
+)
+from mdsx.format import NUMBERS, filenames
 from mdsx.storage import (
     Entry,
     Storage,
@@ -34,7 +45,7 @@ from mdsx.transfer.indexing.tokens.raw import RawKind
 from mdsx.transfer.indexing.tokens.source import TokensKind
 
 _FILES = 32  # that are indexed at once, each in some 12 MiB of memory
-_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+_DTYPES = [name for name, base in NUMBERS.items() if base.kind == "integer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +334,8 @@ def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> 
     every = kind.every if isinstance(kind, RawKind) else None
     columns = [(TOKENS, f"{first.dtype}[{'*' if every is None else every}]")]
     if first.file.loss is not None:
-        columns.append((LOSS, "uint8[*]"))
-    return [*columns, *([(MODE, "int8")] if first.modes else [])]
+        columns.append((LOSS, str(LOSS_TYPE)))
+    return [*columns, *([(MODE, str(MODE_TYPE))] if first.modes else [])]
 
 
 def _index_before(
