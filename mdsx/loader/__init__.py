@@ -18,6 +18,7 @@ from mdsx.loader.change import Changed, change, changed
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
+from mdsx.loader.planned_run import PlannedRun
 from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading, batches_together
 from mdsx.loader.spec import RunSpec, checked_batching, course_of, first_batching, opened
@@ -35,6 +36,7 @@ __all__ = [
     "OnError",
     "PackedBatch",
     "PartialBatch",
+    "PlannedRun",
     "Ranks",
     "Reading",
     "RunSpec",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,9 +19,11 @@ from mdsx.base.sizes import format_count
 from mdsx.datasets import sum_of_lengths
 from mdsx.errors import UsageError, shown
 from mdsx.loader.reading import Reading
-from mdsx.loader.run_plan import RunPhase
-from mdsx.order import MixtureCourse
+from mdsx.loader.run_plan import RunPhase, RunPlan
+from mdsx.order import Busiest, MixtureCourse
 from mdsx.stream import Outlook
+
+_STEPS = 100  # of which the busiest rank is found
 
 
 class PlannedSource(NamedTuple):
@@ -47,6 +50,10 @@ class PlannedPhase(NamedTuple):
     fill: float
     """The share of places in packed rows that have a value."""
     sources: dict[str, PlannedSource]
+    busiest: Busiest | None = None
+    """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
+    unbalanced: Busiest | None = None
+    """What it would be without `balance`."""
 
 
 class PlannedRun(NamedTuple):
@@ -61,6 +68,37 @@ class PlannedRun(NamedTuple):
         """Return the steps of the whole run."""
         return sum(phase.steps for phase in self.phases)
 
+    @property
+    def groups(self) -> int:
+        """Return its packed rows, length-bounded batches or samples."""
+        return sum(phase.rows for phase in self.phases)
+
+    @property
+    def samples(self) -> int:
+        """Return the samples that it reads."""
+        return round(sum(source.samples for phase in self.phases for source in phase.sources.values()))
+
+    @property
+    def values(self) -> int:
+        """Return their values, such as tokens; 0 in batches of samples."""
+        return round(sum(source.tokens or 0 for phase in self.phases for source in phase.sources.values()))
+
+    @property
+    def fill(self) -> float:
+        """Return the share of places in the batches that have a value."""
+        places = sum(phase.stop - phase.start for phase in self.phases)
+        return places / sum((phase.stop - phase.start) / phase.fill for phase in self.phases)
+
+    @property
+    def busiest(self) -> Busiest | None:
+        """Return the cost of the busiest rank over the mean, in the phase where it is largest; None without balance."""
+        return max((phase.busiest for phase in self.phases if phase.busiest is not None), default=None)
+
+    @property
+    def unbalanced(self) -> Busiest | None:
+        """Return the same without balance."""
+        return max((phase.unbalanced for phase in self.phases if phase.unbalanced is not None), default=None)
+
     def __str__(self) -> str:
         lines = []
         for number, phase in enumerate(self.phases):
@@ -70,6 +108,10 @@ class PlannedRun(NamedTuple):
                 f"phase {number}: {phase.start:,} to {phase.stop:,} {what}, {phase.steps:,} steps of "
                 f"{phase.global_batch_size:,} {'rows' if grouped else 'samples'}{fill}"
             )
+            if phase.busiest is not None and phase.unbalanced is not None:
+                lines.append(
+                    f"  busiest rank over the mean: {_ratio(phase.busiest)}, {_ratio(phase.unbalanced)} without balance"
+                )
             lines.append(f"  {'':24}{'share':>9}{'tokens':>22}{'samples':>20}{'epochs':>10}")
             for name, source in phase.sources.items():
                 tokens = "" if source.tokens is None else f"{source.tokens:,.0f}"
@@ -113,7 +155,9 @@ def planned_run(
                 sources[name] = PlannedSource(drawn, tokens, part, float(read[component]))
         rows = math.ceil(amount / source.values_of_row)
         size = phase.spec(reading.spec).cut(0, world_size).size
-        found.append(PlannedPhase(phase.at, following, math.ceil(rows / size), rows, size, fill, sources))
+        steps = math.ceil(rows / size)
+        ratios = source.busiest(world_size)
+        found.append(PlannedPhase(phase.at, following, steps, rows, size, fill, sources, *ratios))
     return PlannedRun(tuple(found), tuple(_exceeded(found, max_epochs or {}, reading.names)))
 
 
@@ -142,15 +186,21 @@ class _Source:
         """Return the values of a row."""
         return self.outlook.values / max(self.outlook.groups, 1) if self.outlook is not None else 1.0
 
+    def busiest(self, world_size: int) -> tuple[Busiest | None, Busiest | None]:
+        """Return the cost of the busiest rank over the mean, with and without balance, in some steps of an epoch that
+        is read like this."""
+        reading, course = self._alone
+        cut = reading.spec.cut(0, world_size)
+        return reading.batcher.steps(course, cut).busiest(_STEPS, cut.micro) or (None, None)
+
     def _outlook(self, phase: RunPhase) -> Outlook | None:
         """Return what the first window of an epoch has, if it is one of this phase."""
-        reading, plan = self._reading, self._reading.plan
-        if not self.grouped:
-            return None
-        course = reading.course
+        reading, course = self._reading, self._reading.course
         if phase.weights is not None and isinstance(course, MixtureCourse):
             course = course.with_phases(((0, phase.weights),))
-        return Reading._of(reading.spec, reading.view, course, plan, phase).batcher.outlook(course)
+        alone = RunPlan((replace(phase, at=0),))
+        self._alone = Reading._of(reading.spec, reading.view, course, alone, alone.phases[0]), course
+        return self._alone[0].batcher.outlook(course)
 
     def _mean(self, component: int) -> float:
         """Return the mean length of a component's samples, with the tokens that are added."""
@@ -164,6 +214,10 @@ class _Source:
         columns = [length] if isinstance(length, str) else length
         found = max(sum_of_lengths(excerpt, column) for column in columns) / self.sizes[component]
         return found + float(self._groups["added"])
+
+
+def _ratio(found: Busiest) -> str:
+    return f"{found.step:.3f}" + ("" if found.micro_batch is None else f" ({found.micro_batch:.3f} a micro-batch)")
 
 
 def _exceeded(phases: list[PlannedPhase], most: Mapping[str, float], names: tuple[str, ...]) -> list[str]:

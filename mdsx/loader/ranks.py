@@ -83,7 +83,7 @@ class Ranks:
         return int(groups[rank]), int(groups.max()) + 1
 
     def with_node(self, ranks_per_node: int | None) -> Ranks:
-        """Return the same ranks, so many of which are a node (None: as many as here)."""
+        """Return the same ranks with this number on each node (None: the number that these have)."""
         if ranks_per_node is None:
             return self
         found = copy(self)

@@ -19,7 +19,7 @@ from mdsx.order.limits import integer
 
 Over = Literal["node", "job"]
 MAX_COST = 2**63 - 1
-_MANY, _FEW = 24, 256  # with as many steps, and not more ranks, NumPy is faster than Python
+_MANY = 128  # rows in a round, of all steps, for which NumPy is faster than Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,34 @@ def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64
     if len(rooms) == 1 or most <= 1:  # each row goes to the next rank that has room
         return order
     descending = np.take_along_axis(costs, order, 1)
-    if len(costs) >= _MANY and len(rooms) <= _FEW and int(costs.max()) * most < MAX_COST:
-        taken = _together(descending, rooms)
+    if descending.size >= _MANY * most and int(costs.max()) * most < MAX_COST:
+        taken, left = _in_rounds(descending, rooms)
     else:
-        taken = np.array([_one_by_one(each, rooms.tolist()) for each in descending.tolist()], np.int64)
+        taken, left = np.empty_like(order), np.arange(len(order))
+    for step in left.tolist():
+        taken[step] = _one_by_one(descending[step].tolist(), rooms.tolist())
     return np.take_along_axis(order, np.argsort(taken, axis=1, kind="stable"), 1)
+
+
+def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rank that each row goes to, int64 [steps, places], from the costs in descending order; and the steps
+    for which that is wrong.
+
+    In a round, each rank that has room gets one row, the rank with the least cost first. That is right if no rank has
+    less after its row than another one had before it. Where rows cost nearly the same, it always is.
+    """
+    taken, sums = np.empty_like(costs), np.zeros((len(costs), len(rooms)), np.int64)
+    known, first = np.ones(len(costs), np.bool_), 0
+    for number in range(int(rooms.max())):
+        having = np.flatnonzero(rooms > number)
+        ranks = having[np.argsort(sums[:, having], axis=1, kind="stable")]
+        before = np.take_along_axis(sums, ranks, 1)
+        after = before + costs[:, first : first + len(having)]
+        known &= before[:, -1] < after.min(axis=1)
+        taken[:, first : first + len(having)] = ranks
+        np.put_along_axis(sums, ranks, after, 1)
+        first += len(having)
+    return taken, np.flatnonzero(~known)
 
 
 def _one_by_one(costs: list[int], rooms: list[int]) -> list[int]:
@@ -153,22 +176,6 @@ def _one_by_one(costs: list[int], rooms: list[int]) -> list[int]:
             heapreplace(heap, least + (cost << bits))
         else:
             heappop(heap)
-    return taken
-
-
-def _together(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank that each row goes to, for many steps at once: int64 [steps, places] both."""
-    steps, ranks = len(costs), len(rooms)
-    left = np.tile(rooms, (steps, 1))
-    sums = np.where(left > 0, 0, MAX_COST)  # of each rank that has room
-    taken, rows = np.empty(costs.shape, np.int16), np.arange(steps) * ranks
-    for place in range(costs.shape[1]):
-        least = sums.argmin(axis=1)
-        taken[:, place] = least
-        least += rows
-        left.ravel()[least] -= 1
-        full = left.ravel()[least] == 0
-        sums.ravel()[least] = np.where(full, MAX_COST, sums.ravel()[least] + costs[:, place])
     return taken
 
 

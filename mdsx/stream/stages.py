@@ -41,9 +41,11 @@ class Stages:
             return course
         phases = course.order.phases
         for stage in stages:
-            weights, start = self.weights[stage], self.starts[stage]
-            begin = self.begun.get(start, tick if stage == stages[-1] else None)
-            if weights is not None and begin is not None:
+            weights = self.weights[stage]
+            begin = self.begun.get(self.starts[stage], tick if stage == stages[-1] else None)
+            if weights is None or begin is None:
+                continue
+            if weights != next(had for start, had in reversed(phases) if start <= begin):
                 phases = add_phase(phases, begin, weights)
         return course if phases == course.order.phases else course.with_phases(phases)
 

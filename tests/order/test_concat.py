@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order import GROUPS_VERSION, Grouping, Groups, Order, default_window, group_window
+from mdsx.order import GROUPS_VERSION, Grouping, Groups, GroupSequence, Order, default_window, group_window
 from tests.order import reference_groups
-from tests.order.test_groups import listed
+from tests.order.test_groups import CONCAT, listed
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "groups-concat-v1.json").read_text(encoding="utf-8")
@@ -85,12 +86,36 @@ def test_the_default_window_follows_the_specification(capacity: int, mean: Fract
     assert default_window(capacity, mean, kind="concat", lanes=lanes) == expected
 
 
+@pytest.mark.parametrize("number", range(len(CONCAT["default_window"])))
+def test_default_windows_follow_the_vectors(number: int) -> None:
+    vector = CONCAT["default_window"][number]
+    assert default_window(vector["capacity"], vector["mean"], kind="concat", lanes=vector["lanes"]) == vector["value"]
+
+
 def test_the_default_window_is_that_of_the_mean_and_the_lanes() -> None:
     groups = Groups(Order([3], lanes=8), [3, 3, 4], capacity=160, kind="concat")
     assert groups.grouping == Grouping("concat", 160, 8192)  # 1024 / 8 rows of 48 samples
     assert Groups(Order([3], lanes=512), [3, 3, 4], capacity=160, kind="concat").grouping.window == 512
     assert Groups(Order([3], lanes=512), [3, 3, 4], capacity=4, kind="concat").grouping.window == 256
     assert Groups(Order([3]), [0, 0, 0], capacity=4, kind="concat").grouping.window == 2048
+
+
+def test_rows_follow_the_worked_example() -> None:
+    lengths = np.array([7, 2, 12, 5, 0, 4, 3, 6])
+    found = group_window(
+        Grouping("concat", 10, 4), lengths, np.arange(8) % 2, seed=7, epoch=0, window=0, shuffle=True, lane_count=2
+    )
+    rows = [[(6, 1, 2), (5, 3, 1), (7, 0, 6)], [(0, 0, 7), (2, 0, 3)], [(1, 0, 2), (3, 0, 5), (5, 0, 3)]]
+    rows.append([(2, 3, 9), (4, 0, 0), (6, 0, 1)])
+    items = list(zip(found.items.tolist(), found.firsts.tolist(), found.sizes.tolist(), strict=True))
+    assert [items[a:b] for a, b in pairwise(found.edges.tolist())] == rows
+    assert found.lanes.tolist() == [0, 0, 1, 0]
+    step = GroupSequence(found.lanes, found.edges, found.items, found.firsts, found.sizes)
+    order = Order([8], lanes=2)
+    groups = Groups(order, lengths, kind="concat", capacity=10, window=4, balance=(0, 1), ranks_per_node=2)
+    shares = [groups.share(step, rank, 2) for rank in range(2)]
+    squares = [np.add.reduceat(share.sizes**2, share.edges[:-1]).tolist() for share in shares]
+    assert squares == [[82, 38], [58, 41]]
 
 
 # --- promises

@@ -14,7 +14,7 @@ from mdsx.order import Groups, GroupSequence, Order
 from mdsx.order.dealing import deal
 from tests.order import reference_groups
 from tests.order.test_concat import VECTORS
-from tests.order.test_groups import listed
+from tests.order.test_groups import CONCAT, listed
 
 
 def step_of(sizes: list[list[int]], lanes: list[int] | None = None) -> GroupSequence:
@@ -33,9 +33,12 @@ def balanced(linear: int, quadratic: int, node: int | None, lanes: int = 1, **op
     )
 
 
-@pytest.mark.parametrize("number", range(len(VECTORS["deal"])))
+DEALS = [*VECTORS["deal"], *CONCAT["deal"]]
+
+
+@pytest.mark.parametrize("number", range(len(DEALS)))
 def test_shares_follow_the_vectors(number: int) -> None:
-    vector = VECTORS["deal"][number]
+    vector = DEALS[number]
     step, world = step_of(vector["sizes"]), vector["world"]
     groups = balanced(vector["linear"], vector["quadratic"], vector["node"])
     rows = listed(step)

@@ -18,6 +18,7 @@ from tests.vectors import (
     bad_frames,
     bad_indexes,
     bad_shards,
+    concat,
     datasets,
     disagree,
     either,
@@ -140,6 +141,7 @@ def main() -> None:
     (HERE / "states-v1.json").write_text(states.text(), encoding="utf-8")
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
+    (HERE / "concat-v1.json").write_text(concat.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 
