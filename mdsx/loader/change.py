@@ -205,12 +205,12 @@ def _with_components(
 
 def _as_planned(before: _Before, places: Sequence[int | None], names: Sequence[str]) -> tuple[Weight, ...]:
     """Return the proportions that are in force in a run whose plan has them, with 0 for new components. Raise
-    UsageError if a component is gone that has one."""
+    UsageError if the mixture lacks a component that has one."""
     now = before.phases[-1][1]
-    if gone := [name for name, weight, place in zip(names, now, places, strict=False) if weight and place is None]:
+    if lacking := [name for name, weight, place in zip(names, now, places, strict=False) if weight and place is None]:
         raise UsageError(
             "the run reads a component that the mixture lacks",
-            found=f"a mixture without {gone[0]}",
+            found=f"a mixture without {lacking[0]}",
             hint="keep it, and give it the proportion 0 in a later phase, or by loader.change(); then remove it",
         )
     return (*now, *(0,) * (len(places) - len(now)))
