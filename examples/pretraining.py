@@ -127,8 +127,8 @@ class GPT(nn.Module):
         values, segments = (values[None], segments[None]) if flat else (values, segments)
         for block in self.blocks:
             values = block(values, segments)
-        logits: torch.Tensor = self.output(values)
-        return logits[0] if flat else logits
+        logits: torch.Tensor = self.output(values[0] if flat else values)
+        return logits
 
 
 def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,7 @@ def loader(data: mdsx.Mixture, plan: mdsx.Plan, **more: Any) -> mdsx.Loader:
 
 
 def read(found: mdsx.Loader, steps: int) -> list[bytes]:
-    """Return what a loader reads in that many steps."""
+    """Return what a loader reads in some steps."""
     values = list[bytes]()
     end = found.consumed.steps + steps
     while found.consumed.steps < end:
