@@ -1,4 +1,4 @@
-"""`mdsx.change`: a run goes on with other data, or without some samples. It makes a new state from an old one."""
+"""`mdsx.change`: a run continues with other data, or without some samples. It makes a new state from an old one."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from mdsx.stream import in_json, number_of, phases_of, same_shares
 def change(
     state: Mapping[str, Any], mixture: Mixture | None = None, *, exclude: Excludes | None = None
 ) -> dict[str, Any]:
-    """Return the state of a run that goes on with other data: compute it once, and load it on every rank.
+    """Return the state of a run that continues with other data: compute it once, and load it on every rank.
 
         state = mdsx.change(torch.load("checkpoint.pt")["data"], mdsx.Mixture({"web": ("s3://b/web", 0.5), ...}))
 
     The mixture has the components that the run reads from now on, and their proportions. Old ones are found by what
-    they contain, wherever they are now; others are new. Each one that stays goes on where it was, and all draws before
+    they contain, wherever they are now; others are new. Each one that stays continues where it was, and all draws before
     stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run is in;
     with `run=`, from the next run on. A component that is removed is needed up to there: then keep it in the mixture,
     with the proportion 0. A warning says for how long.
 
     Lengths of epochs, lanes, shuffle block and `run` stay those of the state. Every rank makes its loader with the new
-    mixture, and loads the state. Components have the numbers of the state: old ones first, those that are gone too.
+    mixture, and loads the state. Components have the numbers of the state: old ones first, those that were removed too.
 
     A dataset to which parts were appended is two components: its snapshot, `mdsx.Dataset(url, snapshot=...)`, and the
     part, `url/part-NNNNN`.
@@ -153,7 +153,7 @@ def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes 
         raise UsageError(
             "only a mixture with proportions can change: otherwise an epoch is each sample once",
             found="a state without proportions" if "phases" not in state else repr(mixture),
-            hint="give each component a proportion; a run without them goes on with its data to the end of the epoch: "
+            hint="give each component a proportion; a run without them continues with its data to the end of the epoch: "
             "then begin another one with the new data",
         )
     if mixture is None:
