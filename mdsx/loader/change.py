@@ -36,8 +36,8 @@ def change(
         state = mdsx.change(torch.load("checkpoint.pt")["data"], mdsx.Mixture({"web": ("s3://b/web", 0.5), ...}))
 
     The mixture has the components that the run reads from now on, and their proportions. Old ones are found by what
-    they contain, wherever they are now; others are new. Each one that stays continues where it was, and all draws before
-    stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run is in;
+    they contain, wherever they are now; others are new. Each one that stays continues where it was, and all draws
+    before stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run is in;
     with `run=`, from the next run on. A component that is removed is needed up to there: then keep it in the mixture,
     with the proportion 0. A warning says for how long.
 
@@ -153,8 +153,8 @@ def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes 
         raise UsageError(
             "only a mixture with proportions can change: otherwise an epoch is each sample once",
             found="a state without proportions" if "phases" not in state else repr(mixture),
-            hint="give each component a proportion; a run without them continues with its data to the end of the epoch: "
-            "then begin another one with the new data",
+            hint="give each component a proportion; a run without them continues with its data to the end of the "
+            "epoch: then begin another one with the new data",
         )
     if mixture is None:
         return
