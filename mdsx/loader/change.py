@@ -37,9 +37,12 @@ def change(
 
     The mixture has the components that the run reads from now on, and their proportions. Old ones are found by what
     they contain, wherever they are now; others are new. Each one that stays continues where it was, and all draws
-    before stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run is in;
-    with `run=`, from the next run on. A component that is removed is needed up to there: then keep it in the mixture,
-    with the proportion 0. A warning says for how long.
+    before stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run
+    is in; with `run=`, from the next run on. A component that is removed is needed up to there: then keep it in the
+    mixture, with the proportion 0. A warning says for how long.
+
+    The shares of a run with a plan are in its plan: give a mixture without proportions. New components have 0 until a
+    later phase of the plan gives them a share.
 
     Lengths of epochs, lanes, shuffle block and `run` stay those of the state. Every rank makes its loader with the new
     mixture, and loads the state. Components have the numbers of the state: old ones first, those that were removed too.
@@ -186,6 +189,14 @@ def _with_components(
         weights = _as_planned(before, places, unique_names(before.listed, [False] * len(before.listed)))
     phases = tuple((at, (*own, *(0,) * len(new))) for at, own in before.phases)
     if not same_shares(phases[-1][1], weights):
+        if "plan" in state:
+            raise UsageError(
+                "the shares of a run with a plan are in the plan",
+                found=f"a mixture with other proportions, {in_json(weights)}",
+                expected=f"a mixture without proportions, or with those of now, {in_json(phases[-1][1])}",
+                hint="give the mixture without them: new components have 0 until a later phase of the plan, or "
+                "loader.change(), gives them a share",
+            )
         phases = add_phase(phases, before.reached, weights)
     if len(phases) > MAX_PHASES:
         raise UsageError("too many phases", found=len(phases), expected=f"at most {MAX_PHASES} in a run")

@@ -1,8 +1,8 @@
 """What a plan makes of a run, before it starts: for each phase and component, tokens, samples and epochs; and steps.
 
 Nothing is read but lengths. Components are drawn by their shares and have their mean lengths, so all numbers are
-expected values. A run of many tokens comes close to them. How full rows are is found from the first window of each
-phase.
+expected values. A run of many tokens comes close to them, but a phase begins at the end of a window, so a short phase
+may be one window longer. How full rows are is found from the first window of each phase.
 """
 
 from __future__ import annotations
