@@ -64,7 +64,7 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
         cut["ranks_per_node"] = steps.node
     given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
     plan = reading.plan
-    phases = [[phase.at, phase.fields] for phase in plan.phases] if plan.given or len(plan.phases) > 1 else []
+    phases = [[phase.at, phase.fields] for phase in plan.phases] if plan.changes else []
     planned = {"plan": phases, "skip": plan.skip} if phases else {}
     return {**given, **reading.batcher.fields, **cut, **planned}
 

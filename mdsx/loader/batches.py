@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from typing import Any
 from weakref import ref
 
@@ -23,10 +22,9 @@ from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
 from mdsx.loader.planned_run import PlannedRun, planned_run
 from mdsx.loader.reading import Reading
-from mdsx.loader.run_plan import followed
 from mdsx.loader.stats import Stats, stats_of
 from mdsx.loader.trace import TracedItem, steps_with, traced_steps
-from mdsx.order import Tick, Weight
+from mdsx.order import MAX_SAMPLES, Tick, Weight
 from mdsx.stream import Consumed, Cursor, Iteration, Ledger, Meter, Phase, PlannedEpoch, Run, Steps, Tokens
 
 _log = logging.getLogger("mdsx")
@@ -227,8 +225,9 @@ class BatchLoader:
         Raises:
             UsageError: The dataset is no mixture, or the proportions do not fit its components.
         """
-        if len(self._reading.plan.phases) > 1 or self._reading.plan.given:
-            dataset, now = self._reading.spec.dataset, self._reading.phase.weights
+        if self._reading.plan.changes:
+            reading = self._reading.at(self._run.cursor)
+            dataset, now = reading.spec.dataset, reading.weights_from(reading.next_change(self._run.cursor))
             if isinstance(dataset, Mixture):
                 proportions = proportions_in(dataset, weights_of(dataset, proportions, now, planned=True))
             self.change(Phase(proportions))
@@ -249,27 +248,21 @@ class BatchLoader:
         Raises:
             UsageError: The phase does not fit the run, or another rank asked for another one.
         """
+        if not isinstance(phase, Phase):
+            raise UsageError("a run changes by an mdsx.Phase", found=shown(phase))
         cursor = self._run.cursor
         reading = self._reading.at(cursor)
-        progress = reading.batcher.progress(reading.course, cursor)
-        begun = cursor.taken or cursor.part
-        least = progress + 1 if begun else progress
-        kind = Tokens if reading.batcher.grouped else int
+        least = reading.next_change(cursor)
         if at is None:
-            at = kind(least)
-        elif isinstance(at, bool) or not isinstance(at, int) or at < least:
+            at = Tokens(least) if reading.batcher.grouped else least
+        elif isinstance(at, bool) or not isinstance(at, int) or not least <= at < MAX_SAMPLES:
             raise UsageError("a change begins later than the run is", found=shown(at), expected=f"{least} or more")
-        plan = reading.plan
-        before = plan.phases[plan.stages.at(at)]
-        if before.batch_size is not None and phase.global_batch_size is not None:
-            before = replace(before, batch_size=None)
-        changed = plan.with_phase(followed(before, at, phase, reading.spec.dataset, plan.proportions_of, asked=True))
+        changed = reading.changed(phase, at)
         if (store := reading.spec.ranks.store) is not None:
-            compare_change(store, [int(at), changed.phases[changed.stages.at(at)].fields])
-        _ = [each.spec(reading.spec) for each in changed.phases]  # which checks what belongs together
-        if least == at and not begun:
+            compare_change(store, [int(at), changed.plan.phases[changed.plan.stages.at(at)].fields])
+        if changed.at(cursor) is not changed:  # it begins here
             self._close()
-        self._reading = reading.with_plan(changed)
+        self._reading = changed
 
     def __iter__(self) -> Iterator[Any]:
         made = Pass(self, self._reading.spec.ranks.part)

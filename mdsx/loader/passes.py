@@ -93,7 +93,7 @@ class Pass:
         loader, run, epoch = self._loader, self._loader._run, None
         while True:
             for task, batch in made:
-                if reading is not loader._reading and not loader._reading.keeps(run.cursor, task.after):
+                if reading is not loader._reading and not loader._reading.keeps(run.cursor, task):
                     made.close()
                     break
                 epoch = task.epoch

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from mdsx.base.process import Counters
 from mdsx.base.warn import warn
 from mdsx.datasets import Dataset, Mixture, as_in, excerpt_of, renumbered, view_of, weights_of, with_excerpt
-from mdsx.errors import CorruptError, ForbiddenError, MissingError, StateError, UsageError, shown
+from mdsx.errors import CorruptError, ForbiddenError, MdsxError, MissingError, StateError, UsageError, shown
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
-from mdsx.loader.run_plan import RunPhase, RunPlan, check_not_cut
+from mdsx.loader.run_plan import GIVE_PROPORTIONS, NO_PROPORTIONS, RunPhase, RunPlan, check_not_cut, followed
 from mdsx.loader.spec import RunSpec, course_of
 from mdsx.order import (
     ORDER_VERSION,
@@ -35,7 +35,20 @@ from mdsx.order import (
     small_cache,
 )
 from mdsx.shards import View
-from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, OrderIdentity, Pace, RankReader, SampleInfo, Steps, Task
+from mdsx.stream import (
+    NOTHING_ADDED,
+    Batch,
+    Batcher,
+    Cursor,
+    OrderIdentity,
+    Pace,
+    Phase,
+    RankReader,
+    SampleInfo,
+    Steps,
+    Task,
+    first_task,
+)
 
 _log = logging.getLogger("mdsx")
 
@@ -70,8 +83,28 @@ class Reading:
         if plan.given and isinstance(spec.dataset, Mixture) and (len(spec.dataset.phases) > 1 or spec.dataset.run):
             hint = "give the plan the proportions of all its phases, and the mixture neither schedule= nor run="
             raise UsageError("a plan and a schedule exclude each other", found=repr(spec.dataset), hint=hint)
-        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, first.weights)
-        return cls._of(spec, view, course, plan, first)
+        return cls._begun(spec, view, plan)._checked()
+
+    @classmethod
+    def _begun(cls, spec: RunSpec, view: View, plan: RunPlan) -> Reading:
+        """Return what a run with that plan reads first."""
+        weights = plan.phases[0].weights
+        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
+        return cls._of(spec, view, course, plan, plan.phases[0])
+
+    def _checked(self) -> Reading:
+        """Return this. Raise the error that a later phase of the plan would raise when it begins."""
+        known = {(id(self.phase.batching), self.phase.sizes)}
+        for phase in self.plan.phases:
+            if (what := (id(phase.batching), phase.sizes)) in known:
+                continue
+            known.add(what)
+            try:
+                Reading._of(self.spec, self.view, self.course, self.plan, phase)
+            except MdsxError as error:
+                error.add_note(f"mdsx: the phase of the plan from {phase.at:,} on")
+                raise
+        return self
 
     @classmethod
     def _of(
@@ -121,6 +154,11 @@ class Reading:
         check_not_cut(plan.phases[0].batching, spec.dataset)
         return Reading._of(spec, self.view, self.course, plan, plan.phases[0])
 
+    def as_declared(self) -> Reading:
+        """Return what the program read before any change or state led to another plan."""
+        declared = self.plan.declared
+        return self if declared is None else Reading._begun(self.spec, self.view, declared)
+
     def at(self, cursor: Cursor) -> Reading:
         """Return what is read at a cursor of a run that was read like this up to there: in a later phase of the plan,
         that one."""
@@ -131,20 +169,58 @@ class Reading:
             return self
         start, earlier = Tick(cursor.epoch * self.course.epoch_samples + cursor.position), plan.number(self.phase)
         course = stages.course(self.course, range(earlier + 1, stage + 1), start)
-        if phase.batching.groups == self.phase.batching.groups:
+        if phase.batching is self.phase.batching:
             return Reading._of(self.spec, self.view, course, plan, phase, self.batcher)
         reading = Reading._of(self.spec, self.view, course, plan, phase)
+        if phase.batching.groups == self.phase.batching.groups:  # it may be dealt or laid out otherwise
+            return replace(reading, batcher=reading.batcher.going_on(self.batcher))
         return replace(reading, batcher=reading.batcher.in_plan(stages, cursor))
 
-    def with_plan(self, plan: RunPlan) -> Reading:
-        """Return the same in a run whose plan has other phases."""
+    def next_change(self, cursor: Cursor) -> int:
+        """Return the threshold from which on a run that is at `cursor` may still change: after a step of which some
+        micro-batches were handed out, and after a window of which some groups were taken."""
+        if cursor.part and self.batcher.grouped:
+            steps = self.steps()
+            while cursor.part:
+                cursor = first_task(steps, cursor).after
+        begun = cursor.taken or cursor.part
+        return self.batcher.progress(self.course, cursor) + (1 if begun else 0)
+
+    def changed(self, phase: Phase, at: int) -> Reading:
+        """Return the same in a run that has `phase` from the threshold `at` on. Raise UsageError if it does not fit."""
+        plan, dataset = self.plan, self.spec.dataset
+        if isinstance(dataset, Mixture) and (len(dataset.phases) > 1 or dataset.run):
+            raise UsageError(
+                "a run changes by phases, or its mixture has schedule= or run=",
+                found=repr(dataset),
+                hint="give the loader a plan in place of the schedule; proportions with run= change by reweight()",
+            )
+        if (
+            phase.proportions is not None
+            and isinstance(dataset, Mixture)
+            and not isinstance(self.course, MixtureCourse)
+        ):
+            raise UsageError(NO_PROPORTIONS, hint=GIVE_PROPORTIONS)
+        before = replace(plan.phases[plan.stages.at(at)], weights=self.weights_from(at))
+        if before.batch_size is not None and phase.global_batch_size is not None:
+            before = replace(before, batch_size=None)
+        plan = plan.with_phase(followed(before, at, phase, dataset, plan.proportions_of, asked=True))
+        _ = Reading._of(self.spec, self.view, self.course, plan, plan.phases[plan.stages.at(at)])  # raises its errors
         return replace(self, plan=plan, batcher=self.batcher.in_plan(plan.stages, None))
 
-    def keeps(self, before: Cursor, after: Cursor) -> bool:
-        """Return whether a step between two cursors, which was cut without later phases of the plan, is as they say."""
+    def weights_from(self, at: int) -> tuple[Weight, ...] | None:
+        """Return the weights of a mixture's components at a threshold of the plan that has not passed; else None."""
+        stage = self.plan.stages.at(at)
+        if self.plan.phases[stage] is not self.phase:
+            return self.plan.phases[stage].weights
+        return self.phases[-1][1] if self.phases else None
+
+    def keeps(self, cursor: Cursor, task: Task) -> bool:
+        """Return whether a task of the step at a cursor, which was cut without later phases of the plan, is as they
+        say."""
         plan, stages = self.plan, self.plan.stages
-        stage = stages.at(self.batcher.progress(self.course, before))
-        return plan.phases[stage] is self.phase and (not self.batcher.grouped or stages.at(after.planned) == stage)
+        stage = stages.at(self.batcher.progress(self.course, cursor))
+        return plan.phases[stage] is self.phase and (not self.batcher.grouped or stages.at(task.planned) == stage)
 
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
@@ -186,7 +262,7 @@ class Reading:
     def _schedule(self) -> Phases:
         """Return the proportions that are declared: of a plan, only the first ones, since others come by its count. Its
         phases are compared with the state's plan."""
-        if self.plan.given or len(self.plan.phases) > 1:
+        if self.plan.changes:
             first = self.plan.phases[0].weights
             changed = isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None
             return () if first is None or changed else ((0, first),)
@@ -200,7 +276,7 @@ class Reading:
 
     def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
         """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
-        reading = self.at_snapshot(state).in_mixture_of(state).in_phase_of(state)
+        reading = self.as_declared().at_snapshot(state).in_mixture_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
         reading = replace(reading.with_phases(phases), batcher=batcher)
         reading.check_removed(cursor)
@@ -216,9 +292,7 @@ class Reading:
             return self
         spec = replace(spec, dataset=after)
         view = view_of(after, spec.columns, spec.dtypes, spec.fill)
-        plan = self.plan.with_weights(lambda weights: renumbered(weights, before, after))
-        course = course_of(after, view, spec.seed, spec.shuffle, spec.epoch_samples, plan.phases[0].weights)
-        return Reading._of(spec, view, course, plan, plan.phases[0])
+        return Reading._begun(spec, view, self.plan.with_weights(lambda weights: renumbered(weights, before, after)))
 
     def check_removed(self, cursor: Cursor) -> None:
         """Raise StateError if a component that was removed is needed from a cursor on."""
@@ -244,10 +318,9 @@ class Reading:
             return self
         progress = self.batcher.progress_of(self.course, state)
         plan = self.plan.resumed(state, progress, len(self.names))
-        spec, phase = self.spec, plan.phases[plan.stages.at(progress or 0)]
-        weights = plan.phases[0].weights
-        course = course_of(spec.dataset, self.view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
-        return Reading._of(spec, self.view, course, plan, phase)
+        begun = Reading._begun(self.spec, self.view, plan)
+        phase = plan.phases[plan.stages.at(progress or 0)]
+        return begun if phase is begun.phase else Reading._of(self.spec, self.view, begun.course, plan, phase)
 
     def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
         """Return the same with these proportions of a mixture's components from `cursor` on, up to the next entry of
@@ -256,7 +329,7 @@ class Reading:
         if not isinstance(mixture, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(mixture).__name__)
         if not isinstance(self.course, MixtureCourse):
-            raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
+            raise UsageError(NO_PROPORTIONS, hint=GIVE_PROPORTIONS)
         reached = self.reached(cursor)
         now = next((weights for start, weights in reversed(self.phases) if start <= reached), None)
         return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions, now)))
@@ -289,7 +362,9 @@ class Reading:
         except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
             return self
         kept = with_excerpt(dataset, replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
-        return Reading.of(replace(self.spec, dataset=kept, batching=self.spec.batching.of_first(len(kept))))
+        spec = replace(self.spec, dataset=kept)
+        view = view_of(kept, spec.columns, spec.dtypes, spec.fill)
+        return Reading._begun(spec, view, self.plan.of_first(len(kept)))
 
     def log_snapshot(self, whole: Reading) -> None:
         """Log on rank 0 if a run continues with this snapshot of the dataset that `whole` reads."""

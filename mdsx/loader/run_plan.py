@@ -19,6 +19,8 @@ from mdsx.loader.spec import RunSpec
 from mdsx.order import MAX_PHASES, MAX_SAMPLES, Weight
 from mdsx.stream import SAMPLES, Batching, Phase, Stages, Tokens, in_json, listed, weight_of
 
+NO_PROPORTIONS = "a mixture without proportions has no weights to change"
+GIVE_PROPORTIONS = "give each component a proportion, or a plan's first phase all of them"
 _HINT = "give the plan the phases that had begun in the run, and change the run by loader.change() after loading"
 
 
@@ -44,6 +46,11 @@ class RunPhase:
             global_batch_size=self.global_batch_size,
             micro_batch=self.micro_batch,
         )
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None, int | None]:
+        """Return the batch size, the global batch size and the size of a micro-batch."""
+        return self.batch_size, self.global_batch_size, self.micro_batch
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -82,6 +89,10 @@ class RunPlan:
     """Whether the program has a plan."""
     proportions_of: str | None = None
     max_epochs: Mapping[str, float] = field(default_factory=dict)
+    declared: RunPlan | None = None
+    """What the program has, if a change or a state led to other phases."""
+    replaced: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    """Phases, as JSON, in whose place a change came at their thresholds."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunPlan:
@@ -102,8 +113,15 @@ class RunPlan:
         for at, phase in plan.complete:
             before = followed(before, at, phase.after(base), dataset, plan.proportions_of)
             phases.append(before)
-        most = dict(plan.max_epochs or {})
+        most, names = dict(plan.max_epochs or {}), dataset.names if isinstance(dataset, Mixture) else ("",)
+        if unknown := [name for name in most if name not in names]:
+            raise UsageError("max_epochs names no component", found=shown(unknown[0]), expected=", ".join(names))
         return cls(tuple(phases), tuple(plan.skip), proportions_of=plan.proportions_of, max_epochs=most)
+
+    @property
+    def changes(self) -> bool:
+        """Return whether the run has a plan, or was changed: then its states say so."""
+        return self.given or self.declared is not None
 
     @cached_property
     def stages(self) -> Stages:
@@ -128,33 +146,51 @@ class RunPlan:
 
     def with_weights(self, changed: Callable[[Sequence[Weight]], tuple[Weight, ...]]) -> RunPlan:
         """Return the plan with changed weights."""
-        return replace(
-            self,
-            phases=tuple(
-                phase if phase.weights is None else replace(phase, weights=changed(phase.weights))
-                for phase in self.phases
-            ),
+        return self._with_each(
+            lambda phase: phase if phase.weights is None else replace(phase, weights=changed(phase.weights))
         )
+
+    def of_first(self, samples: int) -> RunPlan:
+        """Return the same for the first `samples` of the dataset."""
+        return self._with_each(lambda phase: replace(phase, batching=phase.batching.of_first(samples)))
+
+    def _with_each(self, changed: Callable[[RunPhase], RunPhase]) -> RunPlan:
+        return replace(self, phases=tuple(map(changed, self.phases)))
 
     def with_phase(self, phase: RunPhase) -> RunPlan:
         """Return the plan with one more phase, in place of one that begins at the same threshold."""
         phases = [each for each in self.phases if each.at != phase.at]
+        known = {at for at, _ in self.replaced}
+        replaced = [
+            (each.at, each.fields)
+            for each in self.phases
+            if each.at == phase.at and not each.asked and each.at not in known
+        ]
         if len(phases) >= MAX_PHASES:
             raise UsageError("too many phases", found=len(phases) + 1, expected=f"at most {MAX_PHASES} in a run")
-        return replace(self, phases=tuple(sorted([*phases, phase], key=lambda each: each.at)))
+        return replace(
+            self,
+            phases=tuple(sorted([*phases, phase], key=lambda each: each.at)),
+            declared=self.declared or self,
+            replaced=(*self.replaced, *replaced),
+        )
 
     # --- states
 
     def state(self, progress: int) -> dict[str, Any]:
         """Return the field `plan` of a state; nothing if the run has no plan."""
-        if not self.given and len(self.phases) == 1:
+        if not self.changes:
             return {}
-        begun = [[phase.at, phase.fields] for phase in self.phases if phase.at <= progress]
-        coming = [[phase.at, phase.fields] for phase in self.phases if phase.at > progress and phase.asked]
-        return {"plan": {"begun": begun, "next": coming} if coming else {"begun": begun}}
+        found: dict[str, Any] = {"begun": [[phase.at, phase.fields] for phase in self.phases if phase.at <= progress]}
+        if coming := [[phase.at, phase.fields] for phase in self.phases if phase.at > progress and phase.asked]:
+            found["next"] = coming
+        if self.replaced:
+            found["replaced"] = [list(each) for each in self.replaced]
+        return {"plan": found}
 
     def resumed(self, state: Mapping[str, Any], progress: int | None, components: int) -> RunPlan:
-        """Return the plan of a run that continues with a state. `progress`: how far the state is, if it says so.
+        """Return the plan, as declared, of a run that continues with a state. `progress`: how far the state is, if it
+        says so.
 
         Raise StateError if the phases that have begun are not those of the state.
         """
@@ -170,8 +206,9 @@ class RunPlan:
                 )
             return self
         progress = progress or 0
-        begun, coming = self._parsed(state["plan"], progress, components)
+        begun, coming, replaced = self._parsed(state["plan"], progress, components)
         own, last = {phase.at: phase.fields for phase in begun}, begun[-1].fields
+        instead = {phase.at: phase.fields for phase in replaced}
         for phase in self.phases:
             if phase.at > progress:
                 continue
@@ -184,40 +221,53 @@ class RunPlan:
                     expected=f"one from {phase.at:,} on",
                     hint=_HINT,
                 )
+            known = there, last, instead.get(phase.at, there)
             for name, expected in phase.fields.items():
-                found = there[name]
-                if expected not in (found, last[name]) and not (name == "proportions" and _same(expected, found)):
+                if not any(_same(name, expected, each[name]) for each in known):
                     raise StateError(
                         "a phase of the plan that has begun is not that of the state",
                         place=f"plan, the phase from {phase.at:,} on, {name}",
-                        found=shown(found),
+                        found=shown(there[name]),
                         expected=shown(expected),
                         hint=_HINT,
                     )
-        later = [phase for phase in self.phases if phase.at > progress]
-        known = {phase.at for phase in later}
-        later += [phase for phase in coming if phase.at not in known]
-        return replace(self, phases=(*begun, *sorted(later, key=lambda phase: phase.at)))
+        asked = {phase.at: phase for phase in coming}
+        later = [
+            phase
+            for phase in self.phases
+            if phase.at > progress
+            and not (phase.at in asked and phase.at in instead and instead[phase.at] == phase.fields)
+        ]
+        known_later = {phase.at for phase in later}
+        later += [phase for phase in coming if phase.at not in known_later]
+        return replace(
+            self,
+            phases=(*begun, *sorted(later, key=lambda phase: phase.at)),
+            declared=self,
+            replaced=tuple((phase.at, phase.fields) for phase in replaced),
+        )
 
-    def _parsed(self, found: Any, progress: int, components: int) -> tuple[list[RunPhase], list[RunPhase]]:
-        """Return the phases of a state that have begun, and those that `loader.change` asked for. Raise StateError."""
+    def _parsed(self, found: Any, progress: int, components: int) -> list[list[RunPhase]]:
+        """Return the phases of a state that have begun, those that `loader.change` asked for, and those that it
+        replaced. Raise StateError."""
+        names = "begun", "next", "replaced"
         try:
-            if not isinstance(found, Mapping) or not {"begun"} <= set(found) <= {"begun", "next"}:
+            if not isinstance(found, Mapping) or not {"begun"} <= set(found) <= set(names):
                 raise ValueError("the fields")
-            phases = [
+            begun, coming, replaced = (
                 [
                     self._like(at).of_fields(at, fields, components, asked=name == "next")
-                    for at, fields in listed(found[name])
+                    for at, fields in listed(found.get(name, []))
                 ]
-                for name in ("begun", "next")
-                if name in found
-            ]
-            begun, coming = phases[0], phases[1] if len(phases) > 1 else []
+                for name in names
+            )
             starts = [phase.at for phase in (*begun, *coming)]
             if not begun or starts[0] != 0 or sorted(set(starts)) != starts or begun[-1].at > progress:
                 raise ValueError("the thresholds")
-            if any(phase.at <= progress for phase in coming):
+            if any(phase.at <= progress for phase in coming) or not {phase.at for phase in replaced} <= set(starts):
                 raise ValueError("the thresholds")
+            if len(starts) > MAX_PHASES or len(replaced) > MAX_PHASES:
+                raise ValueError(f"at most {MAX_PHASES} phases")
         except (TypeError, ValueError, KeyError, ArithmeticError, UsageError) as error:
             raise StateError(
                 "the plan of the state is damaged, or not of batches like these",
@@ -226,7 +276,7 @@ class RunPlan:
                 expected=str(error),
                 hint="give the loader the kind of batching= that the run had",
             ) from None
-        return begun, coming
+        return [begun, coming, replaced]
 
     def _like(self, at: object) -> RunPhase:
         """Return the phase in force at a threshold of a state. Raise ValueError."""
@@ -241,10 +291,6 @@ def followed(
     """Return `phase` after `before`, with all that it leaves open. Raise UsageError if it does not fit."""
     place = f"the phase from {at:,} on"
     batching = before.batching if phase.batching is None else phase.batching
-    if not isinstance(batching, Batching) or isinstance(batching, type):
-        raise UsageError(
-            "batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", place=place, found=shown(batching)
-        )
     if at and batching.grouped != isinstance(at, Tokens):
         what, hint = ("tokens", f"mdsx.Tokens({int(at)})") if batching.grouped else ("samples", f"{int(at)}")
         raise UsageError(
@@ -256,9 +302,11 @@ def followed(
     if phase.proportions is not None:
         if not isinstance(dataset, Mixture):
             raise UsageError("only a mixture has proportions", place=place, found=type(dataset).__name__)
+        if at and before.weights is None:
+            raise UsageError(NO_PROPORTIONS, place=place, hint=GIVE_PROPORTIONS)
         weights = weights_of(dataset, phase.proportions, [0] * len(dataset.names), proportions_of, planned=True)
     check_not_cut(batching, dataset, proportions_of)
-    sizes = before.batch_size, before.global_batch_size, before.micro_batch
+    sizes = before.sizes
     if phase.global_batch_size is not None:
         if before.batch_size is not None:
             hint = "give the loader global_batch_size= in place of batch_size="
@@ -279,10 +327,11 @@ def check_not_cut(batching: Batching, dataset: object, proportions_of: str | Non
         )
 
 
-def _same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
-    """Return whether two lists of proportions are in the same relation to each other. Absent components have 0."""
-    if one is None or other is None:
-        return one is other
+def _same(name: str, one: Any, other: Any) -> bool:
+    """Return whether two phases have the same in a field. Proportions are the same if they are in the same relation to
+    each other; absent components have 0."""
+    if name != "proportions" or one is None or other is None:
+        return bool(one == other)
     exact = [[Fraction(weight_of(value)) for value in each] for each in (one, other)]
     first, second = (sum(each) for each in exact)
     return all(a * second == b * first for a, b in zip_longest(*exact, fillvalue=Fraction(0)))

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from mdsx.errors import StateError, shown
 from mdsx.order import MAX_SAMPLES, Tick
+from mdsx.stream.phase_state import listed
 from mdsx.stream.steps import Task
 
 STEPS, ROWS, DROPPED, DROPPED_VALUES, SKIPPED, SKIPPED_VALUES = range(6)
 """Where these are in an array of amounts, after the samples and the values of each component."""
 AMOUNTS = 6
+
+_PLACES = {"taken": ROWS, "dropped": DROPPED, "skipped": SKIPPED}  # of samples, by the kind of their ticks
 
 Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
 """Returns how many samples of each component there are from a tick up to another one."""
@@ -76,7 +79,6 @@ class Ledger:
         ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
         amounts = self.amounts.copy()
         amounts[STEPS - AMOUNTS] += task.stop > task.start
-        amounts[ROWS - AMOUNTS] += 0 if task.skip else task.stop - task.start
         return replace(self, amounts=amounts, ticks=ticks)
 
     def settled(self, drawn: Drawn) -> Ledger:
@@ -85,10 +87,10 @@ class Ledger:
             return self
         amounts, components = self.amounts.copy(), (len(self.amounts) - AMOUNTS) // 2
         for kind, start, stop in self.ticks:
+            counts = drawn(start, stop)
             if kind == "taken":
-                amounts[:components] += drawn(start, stop)
-            else:
-                amounts[(DROPPED if kind == "dropped" else SKIPPED) - AMOUNTS] += stop - start
+                amounts[:components] += counts
+            amounts[_PLACES[kind] - AMOUNTS] += counts.sum()
         return replace(self, amounts=amounts, ticks=())
 
     def consumed(self, names: Sequence[str]) -> Consumed:
@@ -115,17 +117,12 @@ class Ledger:
             return replace(new, complete=not any(state.get(name) for name in ("epoch", "position", "groups")))
         found = state["consumed"]
         try:
-            numbers = [
-                *found["samples"],
-                *(found["tokens"] or [0] * components),
-                found["steps"],
-                found["rows"],
-                *found["dropped"],
-                *found["skipped"],
-            ]
-            if len(numbers) != len(self.amounts) or not all(
-                type(number) is int and 0 <= number < MAX_SAMPLES for number in numbers
-            ):
+            tokens = [0] * components if found["tokens"] is None else found["tokens"]
+            parts = found["samples"], tokens, [found["steps"], found["rows"]], found["dropped"], found["skipped"]
+            if list(map(len, map(listed, parts))) != [components, components, 2, 2, 2]:
+                raise ValueError("the lengths")
+            numbers = [number for part in parts for number in part]
+            if not all(type(number) is int and 0 <= number < MAX_SAMPLES for number in numbers):
                 raise ValueError("the numbers")
         except (TypeError, KeyError, ValueError):
             raise StateError(

@@ -133,6 +133,10 @@ class Batcher(Protocol):
         """Return the same in a run with a plan. `begun`: where its groups begin; None: where they are known to."""
         ...
 
+    def going_on(self, before: Batcher) -> Batcher:
+        """Return the same in the windows of one before it, whose groups are equal."""
+        ...
+
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
         """Return the state of a run at `cursor`."""
         ...

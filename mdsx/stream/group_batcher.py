@@ -10,7 +10,7 @@ from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
 from mdsx.order import Balance, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
-from mdsx.stream.batching import Cut, Outlook, Resumed
+from mdsx.stream.batching import Batcher, Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
 from mdsx.stream.groups import GroupSteps, places_of
 from mdsx.stream.planning import START, Origin, Planner
@@ -110,6 +110,12 @@ class GroupBatcher:
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
 
+    def going_on(self, before: Batcher) -> GroupBatcher:
+        assert isinstance(before, GroupBatcher), "a run has groups in all its phases"
+        return self._with(
+            rule=before.rule, window_given=before._window_given, origin=before._origin, stages=before._stages
+        )
+
     # --- states
 
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
@@ -181,7 +187,7 @@ class GroupBatcher:
         """Return the same with what is given."""
         origin = self._origin if origin is None else origin
         stages = self._stages if stages is None else stages
-        if rule is None and (origin, stages) == (self._origin, self._stages):
+        if rule is None and origin == self._origin and stages is self._stages:
             return self
         return GroupBatcher(
             self._view,

@@ -265,7 +265,7 @@ class GroupSteps:
             whole = passed == stretch.groups
             after = further(stretch.after, 0, number) if whole else further(stretch.cursor, passed, number)
             done = stretch.stop if whole else stretch.start
-            task = Task(epoch, start, stretch.stop, done, after, groups, amounts=amount)
+            task = Task(epoch, start, stretch.stop, done, after, groups, amounts=amount, planned=after.planned)
             found.append(_Step(task, before, size))
             if whole and (following := next(stretches, None)) is not None:
                 stretch, passed = following, 0

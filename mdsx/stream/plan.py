@@ -71,6 +71,8 @@ class Phase:
                 integer(value, name, 1, MAX_BATCH)
         if self.proportions is not None and not isinstance(self.proportions, Sequence | Mapping):
             raise UsageError("proportions are a list or a mapping from names", found=shown(self.proportions))
+        if self.batching is not None and (isinstance(self.batching, type) or not isinstance(self.batching, Batching)):
+            raise UsageError("batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", found=shown(self.batching))
 
     def after(self, before: Phase) -> Phase:
         """Return the same with what it leaves open as in the phase before it."""
@@ -120,6 +122,12 @@ class Plan:
             integer(at, "a threshold of the plan", 0, MAX_SAMPLES)
         if 0 not in self.phases:
             raise UsageError("a plan needs a phase at 0", found=f"thresholds {shown(sorted(self.phases))}")
+        if self.proportions_of is not None and not isinstance(self.proportions_of, str):
+            hint = 'write proportions_of="tokens"'
+            raise UsageError("proportions_of is the name of a column", found=shown(self.proportions_of), hint=hint)
+        if not isinstance(self.max_epochs or {}, Mapping):
+            hint = 'write max_epochs={"math": 4}'
+            raise UsageError("max_epochs is a mapping from components", found=shown(self.max_epochs), hint=hint)
         for name, most in (self.max_epochs or {}).items():
             if isinstance(most, bool) or not isinstance(most, int | float) or not most > 0:
                 raise UsageError("max_epochs must be above 0", place=f"component {name}", found=shown(most))

@@ -162,6 +162,8 @@ class Planner:
                 if (following := stages.at(planned)) != stage:
                     if stages.grids[following] != stages.grids[stage]:
                         return
+                    for passed in stages.starts[stage + 1 : following]:
+                        stages.begun.pop(passed, None)  # where it began in an epoch that was left
                     stages.begun[stages.starts[following]] = Tick(every[number][1])
                     course = stages.course(course, range(following, following + 1), Tick(every[number][1]))
                     stage = following

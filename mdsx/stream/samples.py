@@ -16,7 +16,7 @@ from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
 from mdsx.order import Course, Position, Tick
 from mdsx.shards import View
-from mdsx.stream.batching import Cut, Resumed
+from mdsx.stream.batching import Batcher, Cut, Resumed
 from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
 from mdsx.stream.stages import Stages
@@ -84,6 +84,9 @@ class Samples:
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Samples:
         return self
 
+    def going_on(self, before: Batcher) -> Samples:
+        return self
+
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
         return identity.state(cursor.epoch, cursor.position)
 
@@ -141,18 +144,24 @@ class SampleSteps:
 
     def check(self, epoch: int) -> None:
         check_epoch(epoch, self.samples)
-        if self.count() == 0:
+        if self._count(START) == 0:
             hint = "give a smaller batch_size, or drop_last=False"
             raise no_batch(self.samples, "sample", size=self.global_batch_size, ranks=self.world_size, hint=hint)
 
     def count(self, cursor: Cursor = START) -> int:
+        if self.until is not None or self.skip:
+            raise TypeError("the number of batches of an epoch is not known: the plan has other steps in it")
+        return self._count(cursor)
+
+    def _count(self, cursor: Cursor) -> int:
+        """Return the number of batches from there to the end of the epoch, as if no phase began in it."""
         left, size = max(self.samples - cursor.position, 0), self.global_batch_size
         steps, rest = divmod(left, size)
         last = 0 if self.drop_last else self._parts(rest)
         return steps * self._parts(size) + last - cursor.part
 
     def last_size(self, cursor: Cursor) -> int:
-        if self.count(cursor) == 0:
+        if self._count(cursor) == 0:
             return 0
         size = self.global_batch_size
         return size if self.drop_last else (self.samples - cursor.position - 1) % size + 1
@@ -173,6 +182,8 @@ class SampleSteps:
             stop = Tick(first + end)
             skip, step = is_in(self.skip, step), step + 1
             after = self.after(epoch, end)._replace(step=step)
+            if end < self.samples and self.until is not None and stop >= self.until:  # the next phase cuts the rest
+                after = Cursor(epoch, end, step=step)
             dropped = self.samples - end if after.epoch > epoch else 0
             parts = 1 if skip else self._parts(stop - start)
             for part in range(begun, parts - 1):

@@ -106,6 +106,9 @@ class Task(NamedTuple):
     amounts: NDArray[np.int64] | None = None
     """In groups: what the run has consumed with it (see accounts.py); None but for the last micro-batch of a step."""
 
+    planned: int = 0
+    """In groups: the values of all windows of the run before the one that the next step begins in."""
+
     @property
     def ends_step(self) -> bool:
         """Return whether it is the last micro-batch of its step."""
