@@ -1,25 +1,26 @@
-"""A training with Hugging Face's Trainer.
+"""Pretraining on packed rows with Hugging Face's Trainer: a plan that changes the sources.
 
-python examples/data.py write DATA
+python examples/pretraining.py write DATA
 torchrun --nproc-per-node 2 examples/huggingface_trainer.py DATA RUN  # kill it at any time
-torchrun --nproc-per-node 4 examples/huggingface_trainer.py DATA RUN  # it continues, on any number that divides 32
-python examples/data.py count RUN
+torchrun --nproc-per-node 3 examples/huggingface_trainer.py DATA RUN  # it continues, on any number of ranks
 """
 
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from data import EPOCHS, TOKENS, record
+from data import record
+from pretraining import TOKENS, dataset, ids, plan
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
 
-from mdsx.torch import StreamingDataLoader, StreamingDataset
+from mdsx.torch import StreamingDataLoader
 
-GLOBAL_BATCH, SAVE = 32, 5  # samples of a step over all ranks; steps between checkpoints
+GLOBAL, LOCAL, STEPS, SAVE = 8, 2, 140, 10  # rows of a step, of a micro-batch; steps; steps between checkpoints
 
 
 class LoaderState(TrainerCallback, ExportableState):
@@ -32,15 +33,13 @@ class LoaderState(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": self.loader.state_dict()}
 
     def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **more: Any) -> None:
-        loader, accumulated = self.loader, args.gradient_accumulation_steps
-        loader.load_state_dict(state.stateful_callbacks["LoaderState"]["attributes"])
-        done = loader.epoch * -(-len(loader) // accumulated) + (len(loader) - loader.remaining) // accumulated
-        if done != state.global_step or not args.ignore_data_skip:
-            raise ValueError("resume with the same batch size over all ranks, and with ignore_data_skip=True")
+        self.loader.load_state_dict(state.stateful_callbacks["LoaderState"]["attributes"])
+        if self.loader.consumed.steps != state.global_step or not args.ignore_data_skip:
+            raise ValueError("resume with ignore_data_skip=True, and let each step of the loader be one of the trainer")
 
 
-class StreamingTrainer(Trainer):
-    """A Trainer that reads a StreamingDataLoader as it is."""
+class PackedTrainer(Trainer):
+    """A Trainer that reads the packed rows of a StreamingDataLoader."""
 
     def __init__(self, *, loader: StreamingDataLoader, **more: Any) -> None:
         super().__init__(**more)
@@ -50,19 +49,44 @@ class StreamingTrainer(Trainer):
     def get_train_dataloader(self) -> StreamingDataLoader:
         return self.loader
 
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        return super().get_batch_samples(map(model_inputs, epoch_iterator), num_batches, device)
 
-class Example(StreamingTrainer):
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **more: Any) -> Any:
-        record(self.args.output_dir, self.state.global_step + 1, inputs.pop("id"))
-        return super().compute_loss(model, inputs, **more)
+
+def model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return what a model of Transformers takes. It finds the documents by positions that begin at 0."""
+    return {
+        "id": batch["id"],  # for the record of the example
+        "input_ids": batch["tokens"],
+        "position_ids": batch["position_ids"].long(),
+        "labels": batch["labels"],
+        "shift_labels": batch["labels"],  # mdsx has shifted them already
+    }
+
+
+class Example(PackedTrainer):
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *more: Any, **named: Any) -> Any:
+        record(self.args.output_dir, self.state.global_step + 1, ids([{"id": inputs.pop("id")}]))
+        return super().compute_loss(model, inputs, *more, **named)
+
+
+def micro_batches(ranks: int) -> int:
+    """Return how many micro-batches of a step each rank has."""
+    return -(-GLOBAL // (ranks * LOCAL))
+
+
+def tiny_model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=TOKENS, **sizes))
 
 
 def main(data: str, run: str) -> None:
-    batch = GLOBAL_BATCH // int(os.environ.get("WORLD_SIZE", "1"))
     arguments = TrainingArguments(
         run,
-        per_device_train_batch_size=batch,
-        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=LOCAL,
+        gradient_accumulation_steps=micro_batches(int(os.environ.get("WORLD_SIZE", "1"))),
+        max_steps=STEPS,
         ignore_data_skip=True,  # the loader's state skips
         save_steps=SAVE,
         save_total_limit=2,
@@ -71,12 +95,8 @@ def main(data: str, run: str) -> None:
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
     )
-    columns = {"id": "id", "input_ids": "tokens", "labels": "tokens"}
-    loader = StreamingDataLoader(StreamingDataset(data, columns=columns), batch, drop_last=False)
-    model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=TOKENS, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
-    )
-    trainer = Example(loader=loader, model=model, args=arguments)
+    loader = StreamingDataLoader(dataset(data), plan=plan(steady=True), epoch_steps=100)
+    trainer = Example(loader=loader, model=tiny_model(), args=arguments)
     trainer.train(resume_from_checkpoint=get_last_checkpoint(run) if os.path.isdir(run) else None)
 
 

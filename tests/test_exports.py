@@ -71,6 +71,8 @@ EXCEPTIONS = {
     "mdsx.storage.retry": "short pauses between tries",
     "mdsx.storage.throttle": "short pauses between tries",
     "mdsx.stream.group_state": "the fields of a state, for the specification",
+    "mdsx.transfer.converting.line_files": "units of a few bytes, for other sources of lines",
+    "mdsx.transfer.converting.record": "what a kill leaves, if each unit is recorded",
     "mdsx.transfer.converting.source": "what it shows of its options",
     "mdsx.view.values": "how a value of each type is shown",
 }

@@ -50,7 +50,7 @@ OWNERS = {
     "ray": ("engines", "base.process"),
     "starlette": ("view",),
     "greenlet": ("simulate",),
-    "tokenizers": ("view",),
+    "tokenizers": ("transfer", "view"),
     "uvicorn": ("view",),
     "torch": ("torch", "quickstart"),
     "typer": ("cli",),

@@ -30,6 +30,7 @@ PAGES = (
     "docs/README.md",
     "docs/writing.md",
     "docs/converting.md",
+    "docs/tokenizing.md",
     "docs/export.md",
     "docs/arrow.md",
     "docs/training.md",
@@ -155,7 +156,8 @@ def test_every_snippet_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     copy_golden_files(tmp_path)
     commands, remaining = fork_server.call(run_pages, tmp_path, PAGES, timeout=280)
     monkeypatch.chdir(tmp_path)
-    expected = "append cache cat clean convert doctor export info lengths merge quickstart repair verify"
+    expected = "append cache cat change clean convert doctor export info lengths merge quickstart repair tokenize "
+    expected += "verify"
     assert commands == set(expected.split())
     assert remaining["README.md"] == (1000 // 32 - 10) * 32
     assert remaining["docs/training.md"] == (5000 // 32 - 10) * 32

@@ -27,6 +27,9 @@ CHAPTERS = {
         "build",
         "convert",
         "Conversion",
+        "tokenize",
+        "Tokenization",
+        "TokenizationProgress",
     ),
     "Ray and Spark": (
         *(f"engines.ray.{name}" for name in mdsx.engines.ray.__all__),
@@ -54,23 +57,27 @@ CHAPTERS = {
         "Loader",
     ),
     "Pack": ("Pack", "MaxTokens", "Pad"),
+    "Plan": ("Plan", "Phase", "Tokens", "Consumed"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
-    "Mix": ("Mixture", "Component"),
+    "Mix": ("Mixture", "Component", "change"),
     "Order": ("Shuffle", "Order", "Groups"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
     "Clean": ("clean", "Cleaned", "Leftover"),
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""
-_GROUPED = {"grouped", "keys", "length_columns", "nested", "own_lengths", "rows_of"}
-_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "packing", "rows", "run"}
+_GROUPED = {"extras", "grouped", "groups", "keys", "length_columns", "nested", "own_lengths", "rows_of", "with_groups"}
+_BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "one_group", "packing", "rows", "run"}
 INTERNAL = {
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},
     "Leftover": {"of"},
     "MaxTokens": _BATCHING,
-    "Pad": _BATCHING | {"fields", "reached", "resumed", "state", "steps", "window"},
+    "Pad": _BATCHING
+    | {"fields", "in_plan", "progress", "progress_of", "reached", "resumed", "state", "steps", "window"},
+    "Phase": {"after"},
+    "Plan": {"complete"},
     "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "Pack": _BATCHING,
     "ShardRepair": {"kept"},
@@ -78,7 +85,7 @@ INTERNAL = {
 }
 """Members that other packages of mdsx or an engine use, and users do not."""
 _ALIASES = re.compile(
-    r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Number|OnError|Sample|Uneven|Weight)\b"
+    r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Excludes|Number|OnError|Sample|Uneven|Weight)\b"
 )
 
 
@@ -88,7 +95,10 @@ def run(_given: argparse.Namespace) -> int:
 
 
 def page() -> str:
-    parts = ["# API\n\nEvery public name, from its docstring. `python3 -m tools api` writes this page.\n"]
+    about = (
+        f"Every public name of mdsx {mdsx.__version__}, from its docstring. `python3 -m tools api` writes this page."
+    )
+    parts = [f"# API\n\n{about}\n"]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         for name in names:
@@ -104,7 +114,8 @@ def _name(name: str) -> Iterator[str]:
     elif issubclass(thing, Exception):
         yield f"A subclass of {', '.join(f'`{base.__name__}`' for base in thing.__bases__)}.\n"
     elif not is_typeddict(thing):
-        yield _signature(thing.__name__, thing.__init__, bound=True)
+        made = thing.__init__ if isinstance(thing.__init__, FunctionType) else thing.__new__
+        yield _signature(thing.__name__, made, bound=True)
     yield _text(thing)
     for key, member in vars(thing).items() if inspect.isclass(thing) else ():
         public = not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ())

@@ -25,6 +25,16 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
 
         check_installed()
 
+    def spark() -> None:
+        from mdsx.engines.spark import write
+
+        write(None, "rows")
+
+    def tokenize() -> None:
+        Path("tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}')
+        Path("a.txt").write_text("a")
+        mdsx.tokenize("a.txt", "tokens", "tokenizer.json", overwrite=True)
+
     return {
         "torch": lambda: importlib.import_module("mdsx.torch"),
         "az": lambda: mdsx.Dataset("az://container@account.blob.core.windows.net/data"),
@@ -35,7 +45,10 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
         "tfrecord": lambda: mdsx.convert("tfrecord", str(records), "records"),
         "images": lambda: mdsx.Dataset(golden / "encoding-pil")[0],
         "ray": lambda: importlib.import_module("mdsx.engines.ray").read("small"),
+        "spark": spark,
+        "prometheus": lambda: importlib.import_module("mdsx.torch").PrometheusStats(),
         "simulate": lambda: command("simulate", "small", "--batch-size", "2"),
+        "tokenize": tokenize,
         "view": view,
     }
 
@@ -85,13 +98,15 @@ def main(checkout: Path, installed: set[str], extras: list[str]) -> None:
     assert [sample["n"] for sample in mdsx.Dataset("small")] == list(range(8))
     assert sum(len(batch["n"]) for batch in mdsx.Loader("small", 3, drop_last=False)) == 8
     tried = uses(checkout)
-    untested = set(extras) - tried.keys()
-    assert untested <= {"prometheus", "spark"}, f"nothing tries {untested}"  # they need PyTorch, or a Spark session
+    assert tried.keys() == set(extras), f"nothing tries {set(extras) ^ tried.keys()}"
+    if "torch" not in installed:
+        del tried["prometheus"]  # needs PyTorch, and asks for that first
     lacking = [extra for extra, use in tried.items() if lacks(use, extra)]
     assert not installed.intersection(lacking), f"{lacking} are lacking, although {installed} are installed"
-    if not installed:
-        assert lacking == list(tried), f"nothing names the missing extras {tried.keys() - set(lacking)}"
-        print(f"tried {len(tried)} extras")
+    if installed <= {"torch"}:  # others bring packages that several extras need
+        unnamed = tried.keys() - {*lacking, *installed}
+        assert not unnamed, f"nothing says how to install {unnamed}"
+        print(f"tried {len(lacking)} missing extras")
     if "torch" in installed:
         print(f"tried {run_readme(checkout / 'README.md')} examples of the README")
 

@@ -7,6 +7,7 @@ runs there.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mdsx
 from tools.console import Console
 from tools.environment import VENV
 from tools.processes import ROOT
@@ -47,7 +49,10 @@ def extras() -> list[str]:
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if a test failed."""
-    console, failed = Console(), []
+    console, failed = Console(), list[str]()
+    if given.tag and given.tag != f"v{mdsx.__version__}":
+        console.print(f"The tag is {given.tag}, but the version in mdsx/__init__.py is {mdsx.__version__}.")
+        return 1
     with TemporaryDirectory(prefix="mdsx-package-") as directory:
         work = Path(directory)
         with console.step("Build the source distribution, and the wheel from it") as step:
@@ -118,6 +123,7 @@ def checks(work: Path, sdist: Path, wheel: Path, *, everything: bool) -> Iterato
             yield f"With the extra {extra} alone", _installed(work, wheel, extra)
     for version in PYTHONS:
         yield f"Python {version}", _other_python(work, wheel, version)
+    yield "macOS: types alone", _types("--platform", "darwin")
     light = ",".join(extra for extra in extras() if extra not in _LARGE)
     yield "The oldest dependencies", _installed(work, wheel, light, name="oldest", pins=oldest(), quickstart=True)
     yield "The newest dependencies", _installed(work, wheel, light, name="newest", pins=[], quickstart=True)
@@ -135,11 +141,16 @@ def _other_python(work: Path, wheel: Path, version: str) -> Iterator[str]:
     """Test another Python if there is one; else check the sources for it. PyTorch is not tested with it."""
     interpreter = find_python(version)
     if interpreter is None:
-        _run([sys.executable, "-m", "mypy", "--python-version", version, "mdsx"], ROOT)
-        yield "not installed here: types were checked"
+        yield f"not installed here: {next(_types('--python-version', version))}"
         return
     python, seconds = environment(work, wheel, "", f"python{version}", [], interpreter)
     yield f"installed in {seconds:.0f} s{_try(work, python, '', quickstart=True)}"
+
+
+def _types(*target: str) -> Iterator[str]:
+    """Check that the sources use only what another Python or another system has."""
+    _run([sys.executable, "-m", "mypy", *target, "mdsx"], ROOT)
+    yield "types were checked"
 
 
 def _tests(work: Path, sdist: Path) -> Iterator[str]:
@@ -152,10 +163,14 @@ def _try(work: Path, python: Path, extra: str, *, quickstart: bool) -> str:
     """Try what is installed there, and say what was seen."""
     with TemporaryDirectory(dir=work) as empty:
         program = [str(python), str(ROOT / "tools" / "installed.py"), str(ROOT), extra, *extras()]
-        output = _run(program, Path(empty))
-        if quickstart:
-            output += _run([str(python), "-m", "mdsx", "quickstart"], Path(empty))
-    return "".join(f"; {line}" for line in output.splitlines() if line.startswith(("tried", "Every sample")))
+        seen = [line for line in _run(program, Path(empty)).splitlines() if line.startswith("tried")]
+        if quickstart:  # it fails if a sample was lost or repeated
+            page = Path(empty, "quickstart.html")
+            output = _run([str(python), "-m", "mdsx", "quickstart", "--json", "--html", str(page)], Path(empty))
+            seconds = json.loads(output[output.index("{") :])["seconds"]
+            first, last = seconds["first_step"], seconds["all"]
+            seen.append(f"quickstart: the first batch after {first} s, all after {last} s")
+    return "".join(f"; {each}" for each in seen)
 
 
 def environment(

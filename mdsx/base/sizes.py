@@ -38,6 +38,12 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
     return result
 
 
+def is_size(text: str) -> bool:
+    """Return whether `parse_size` takes the text."""
+    match = _SIZE.fullmatch(text)
+    return match is not None and match[3].upper() in _UNITS
+
+
 def parse_age(age: float | str, *, name: str = "age") -> float:
     """Return `age` in seconds: a number, or text such as "30m", "12h", "7d", "2w". `name` is for errors.
 

@@ -45,8 +45,9 @@ _mappings: set[int] = set()  # one id for each live mapping; adding and removing
 
 def nameless_file() -> int:
     """Return the descriptor of a new, empty file without a name: in memory if possible, else on disk."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("mdsx")
+    create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if create is not None:
+        return create("mdsx")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 

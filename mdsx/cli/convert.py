@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
-from mdsx.base.progress import Progress
-from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.command import command, group
-from mdsx.cli.output import (
-    EngineOption,
-    Json,
-    LongCall,
-    SourceOption,
-    StorageOption,
-    complain,
-    error_fields,
-    print_json,
-    print_table,
-    say,
-    storage_options,
-)
+from mdsx.cli.conversions import ConversionPrinter, OnBadSample
+from mdsx.cli.output import EngineOption, Json, SourceOption, StorageOption, storage_options
 
-if TYPE_CHECKING:
-    from mdsx.transfer.converting import Conversion, ConversionProgress
-
-
-_SKIPPED = 3
-_LISTED = 1000  # skips in JSON; all are counted, and all are printed on stderr
 _ALL_KINDS = """\
 An invalid sample is an error that names the file, the place and the column; then no index is written. With --on-error
 skip the rest is converted. After a kill, the same command continues where it stopped; on a finished output it only
@@ -64,11 +44,6 @@ class Nan(StrEnum):
 class Per(StrEnum):
     DOCUMENT = "document"
     SEQUENCE = "sequence"
-
-
-class OnBadSample(StrEnum):
-    RAISE = "raise"
-    SKIP = "skip"
 
 
 def _convert(
@@ -110,7 +85,7 @@ def _convert(
     from mdsx.transfer.converting import convert
 
     renames = parse_renames(rename or ())
-    with _Printer(as_json=as_json) as printer:
+    with ConversionPrinter("converting", as_json=as_json) as printer:
         conversion = convert(
             kind,
             sources,
@@ -130,8 +105,6 @@ def _convert(
             **own,
         )
     printer.conclude(conversion)
-    if conversion.skipped:
-        raise typer.Exit(_SKIPPED)
 
 
 def _command(example: str) -> Callable[[Callable[..., dict[str, Any]]], Callable[..., None]]:
@@ -302,58 +275,3 @@ def hf(
     """
     given = {"name": name, "split": split, "revision": revision, "streaming": streaming}
     return {**given, "embed": embed, "outside": outside}
-
-
-class _Printer(LongCall):
-    """Also prints the columns, each skip, and the result; with `as_json`, the result as JSON."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__("converting")
-        self._as_json = as_json
-        self._begun = False
-        self._skipped = 0
-        self._errors: list[dict[str, object]] = []
-
-    def watch(self, progress: Progress) -> None:
-        self._warn()
-        if not self._begun:
-            self._begun = True
-            if progress.size == 0 and not self._as_json:  # otherwise it was finished before
-                _print_plan(cast("ConversionProgress", progress))
-        for error in progress.problems:
-            self._skipped += 1
-            complain(error, kind="skipped: ")
-            if len(self._errors) < _LISTED:
-                self._errors.append(error_fields(error))
-        super().watch(progress)
-
-    def conclude(self, conversion: Conversion) -> None:
-        if conversion.skipped > self._skipped:  # a finished conversion has kept only the first skips of each unit
-            complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
-        skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
-        samples = format_count(conversion.samples, "sample")
-        if self._as_json:
-            print_json(
-                {
-                    "url": conversion.url,
-                    "samples": conversion.samples,
-                    "skipped": conversion.skipped,
-                    "already": conversion.already,
-                    "columns": dict(conversion.columns),
-                    "errors": self._errors,
-                    "warnings": self.warnings,
-                }
-            )
-        elif conversion.already:
-            say(f"{conversion.url} was finished before: {samples}{skipped}; nothing to do")
-        else:
-            say(f"{samples} in {conversion.url}{skipped}")
-
-
-def _print_plan(progress: ConversionProgress) -> None:
-    parts = f", in {progress.parts} parts" if progress.parts > 1 else ""
-    what = "tar" if progress.kind == "tar" else "file"
-    files = format_count(progress.files, what)
-    say(f"{files}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
-    print_table(progress.columns.items(), indent="  ")
-    sys.stdout.flush()  # so that it precedes the skips in a log of both streams

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TextIO
 
 import typer
@@ -63,6 +64,14 @@ def nodes_of(world_size: int, ranks_per_node: int | None, *, name: str = "--worl
         hint = f"give {name} a multiple of --ranks-per-node"
         raise UsageError("all machines have the same number of ranks", found=f"{world_size} and {ranks}", hint=hint)
     return world_size // ranks, ranks
+
+
+def check_page(path: Path) -> None:
+    """Raise UsageError before long work if the page of `--html` cannot be written."""
+    if path.is_dir():
+        raise UsageError("--html names a folder", file=str(path), hint="give the name of a file, such as page.html")
+    if not path.absolute().parent.is_dir():
+        raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdsx.base.sizes import format_count, format_size
@@ -43,6 +43,8 @@ def print_report(report: Report) -> None:
             ("limit", format_size(settings["cache"])),
         ],
     )
+    if report.busiest:
+        _section("the busiest rank's cost over the mean", _busiest(report.busiest))
     heads = ("node", "epoch", "steps", "bytes", "requests", "duplication", "first batch", "waited")
     rows = [
         (
@@ -108,6 +110,15 @@ def _columns(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     say(title)
     for row in (heads, *rows):
         say("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _busiest(found: Mapping[str, float]) -> list[tuple[str, str]]:
+    names = (("step", "of each step"), ("micro_batch", "of each micro-batch"))
+    return [
+        (title, f"{found[name]:.3f} ({found[f'{name}_without']:.3f} without balance)")
+        for name, title in names
+        if name in found
+    ]
 
 
 def _ahead(size: int) -> str:

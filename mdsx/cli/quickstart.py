@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 
 from mdsx.base.sizes import format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, print_json, say
+from mdsx.cli.output import Json, check_page, print_json, say
 
 if TYPE_CHECKING:
     from mdsx.quickstart import Account, Life, Step
@@ -22,24 +23,36 @@ _WIDTH = 80
 _KILL_AT = 37  # a step that is not just after a checkpoint
 _NEXT = """
 What next?
-  keep the dataset and look at it   mdsx quickstart --keep documents; mdsx view documents
-  read the training's source        {program}
-  write and train on your own data  {docs}"""
+  a page with the loss and the order   mdsx quickstart --html quickstart.html
+  the dataset, to look at              mdsx quickstart --keep documents; mdsx info documents
+  the training's source                {program}
+  your own data, your own training     {docs}"""
 
 
-@command("mdsx quickstart")
+@command("mdsx quickstart --html quickstart.html")
 def quickstart(
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Write the dataset there, and keep it.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with the loss and the order of the samples.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a small dataset, train on it, kill the training, resume it, and count: was each sample read exactly once?
 
     It needs no network, no bucket and no GPU. With PyTorch it trains with mdsx.torch.StreamingDataLoader, without it
-    with mdsx.Loader. It writes only to a temporary directory, which it removes, and to DIR.
+    with mdsx.Loader. It writes only to a temporary directory, which it removes, and to DIR and FILE.
 
     Exit status: 0 if each sample was read exactly once, else 1.
     """
-    from mdsx.quickstart import Life, account_of, write_documents
+    from mdsx.quickstart import Life, account_of, page, write_documents
+
+    if html is not None:
+        check_page(html)
+    started = time.monotonic()
+    seconds = dict[str, float]()
+
+    def passed(name: str) -> None:
+        seconds.setdefault(name, round(time.monotonic() - started, 1))
 
     def show(text: str) -> None:
         if not as_json:
@@ -50,36 +63,47 @@ def quickstart(
         url = str(folder / "documents") if keep is None else keep
         show("1. Write a dataset: mdsx.Writer packs samples into shards, and writes the index last.")
         samples, size = write_documents(url)
+        passed("written")
         show(f"   {samples:,} source files of Python's library, {format_size(size)}")
         first = Life(url, folder, batch_size=16, workers=0)
         kind = "StreamingDataLoader, with PyTorch" if first.torch else "mdsx.Loader, without PyTorch"
         show(f"2. Train on it ({kind}), and kill the process. It saves loader.state_dict() every 5 steps.")
-        killed = _train(first, show, kill_at=_KILL_AT)
+        killed = _train(first, show, lambda: passed("first_step"), kill_at=_KILL_AT)
         show("3. Resume, with another batch size and 2 workers: the rest of the epoch follows, each sample once.")
-        resumed = _train(Life(url, folder, batch_size=24, workers=2), show)
+        resumed = _train(Life(url, folder, batch_size=24, workers=2), show, lambda: passed("resumed"))
         found = account_of(samples, killed, resumed)
-    exact = not found.lost and not found.repeated
+    passed("all")
+    if html is not None:
+        html.write_text(page(found, killed, resumed), encoding="utf-8")
     if as_json:
         losses = {"first_loss": killed[0].loss, "last_loss": resumed[-1].loss}
-        print_json({"samples": samples, "lost": found.lost, "repeated": found.repeated, "exact": exact, **losses})
-        raise typer.Exit(not exact)
+        counts = {"samples": samples, "lost": found.lost, "repeated": found.repeated, "exact": found.exact}
+        print_json({**counts, **losses, "seconds": seconds})
+        raise typer.Exit(not found.exact)
     say("4. Which life of the training read which sample? The order is shuffled, and a function of the seed alone.")
     _draw(found)
     say(f"   read {samples - found.lost:,} of {samples:,} samples, lost {found.lost}, repeated {found.repeated}")
-    say("Every sample was read exactly once." if exact else "A PROMISE WAS BROKEN.")
+    say(f"   after {seconds['first_step']} s the first step, after {seconds['all']} s the last one")
+    if html is not None:
+        say(f"   the picture: {html}")
+    say("Every sample was read exactly once." if found.exact else "A PROMISE WAS BROKEN.")
     spec = importlib.util.find_spec("mdsx.quickstart.program")
     say(_NEXT.format(program=spec.origin if spec else "mdsx/quickstart/program.py", docs=_documentation()))
-    raise typer.Exit(not exact)
+    raise typer.Exit(not found.exact)
 
 
-def _train(life: Life, show: Callable[[str], None], *, kill_at: int | None = None) -> list[Step]:
-    """Return the steps of a life. It is killed after step `kill_at`."""
+def _train(
+    life: Life, show: Callable[[str], None], begun: Callable[[], None], *, kill_at: int | None = None
+) -> list[Step]:
+    """Return the steps of a life. It is killed after step `kill_at`. `begun` is called at the first one."""
     steps: list[Step] = []
     with closing(life.steps()) as running:
         for step in running:
-            steps.append(step)
-            if step.step % 10 == 0:
+            if not steps:
+                begun()
+            if not steps or step.step % 10 == 0:
                 show(f"   step {step.step:3}   {step.loss:.2f} bits per byte")
+            steps.append(step)
             if step.step == kill_at:
                 break  # which kills it
     end = f"killed after step {kill_at}" if kill_at else f"the end of the epoch, after step {steps[-1].step}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mdsx.base.sizes import parse_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, nodes_of, say, storage_options
+from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, check_page, nodes_of, say, storage_options
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Length-bounded batches (mdsx.MaxTokens).")
     ] = None,
     length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose length counts.")] = "tokens",
+    kind: Annotated[str, typer.Option(metavar="pack|concat", help="kind of mdsx.Pack, for --pack.")] = "pack",
+    balance: Annotated[
+        str | None,
+        typer.Option(metavar="LINEAR,QUADRATIC", help="Deal the rows of --pack by cost: balance of mdsx.Pack."),
+    ] = None,
+    balance_over: Annotated[str, typer.Option(metavar="node|job", help="balance_over of mdsx.Pack.")] = "node",
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="ROWS", help="Rows of a rank's micro-batch, for --balance.")
+    ] = None,
     cache_limit: Annotated[str, typer.Option(metavar="SIZE", help="What each node's cache may hold.")] = "500GB",
     link: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes a second from storage to a node; 0: no limit.")
@@ -87,10 +96,10 @@ def simulate(
 
     shuffle: bool | Shuffle = False if no_shuffle else Shuffle(lanes, shuffle_block)
     if html is not None:
-        _check_page(html)
+        check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
-    batching = _batching(pack, max_tokens, length)
+    batching = _batching(pack, max_tokens, length, kind, balance, balance_over)
     source: SimulatedData
     if url:
         options = storage_options(storage_option)
@@ -113,7 +122,7 @@ def simulate(
     report = simulate(
         source,
         cluster,
-        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step),
+        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step, micro_batch),
         Prices(price_requests, price_gb, currency),
         epochs=epochs,
         resume=resume,
@@ -134,22 +143,31 @@ def simulate(
         say(f"the page with charts: {html}")
 
 
-def _check_page(path: Path) -> None:
-    """Raise UsageError before a long simulation if the page cannot be written."""
-    if path.is_dir():
-        raise UsageError("--html names a folder", file=str(path), hint="give the name of a file, such as plan.html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
-
-
-def _batching(pack: int | None, max_tokens: int | None, length: str) -> Batching | None:
+def _batching(
+    pack: int | None, max_tokens: int | None, length: str, kind: str, balance: str | None, balance_over: str
+) -> Batching | None:
     from mdsx.stream import MaxTokens, Pack
 
     if pack is not None and max_tokens is not None:
         raise UsageError("give --pack or --max-tokens, not both")
+    if balance is not None and pack is None:
+        raise UsageError("--balance deals rows", hint="give --pack")
     if pack is not None:
-        return Pack(pack, length=length)
+        given: Any = {"kind": kind, "balance_over": balance_over}
+        return Pack(pack, length=length, balance=_costs(balance), **given)
     return None if max_tokens is None else MaxTokens(max_tokens, length=length)
+
+
+def _costs(text: str | None) -> tuple[int, int] | None:
+    """Return the costs in a text such as 49152,1. Raise UsageError."""
+    if text is None:
+        return None
+    linear, _, quadratic = text.partition(",")
+    try:
+        return int(linear), int(quadratic)
+    except ValueError:
+        hint = "for attention beside layers of width 4096, give --balance 49152,1"
+        raise UsageError("--balance must be two integers", found=text, hint=hint) from None
 
 
 def _number(text: str) -> int:

@@ -66,7 +66,8 @@ class Dataset:
             also types.
         fill: What comes in place of null in columns of numbers, and in arrays of them without a star:
             `{"score": math.nan}`. With the name of a mask, `{"score": (0, "has_score")}`, there is one more column, a
-            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays.
+            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays. A
+            mask is a column like any other, which can be chosen, filtered and split by.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
@@ -178,8 +179,8 @@ class Dataset:
         then have about their share of the different values: there should be many. Only that column is read.
         Each sample stays in its part when the dataset grows.
 
-        With `stratify`, each part has its share of the samples of every value, as exactly as whole samples allow. A
-        sample may then change its part when the dataset grows.
+        With `stratify`, each part has its share of the samples of every value, and of those with null, as exactly as
+        whole samples allow. A sample may then change its part when the dataset grows.
 
         Shares may add up to less than 1. `split(0.9, 0.1)` is `select_share(0, 0.9), select_share(0.9, 1)`.
 
@@ -187,7 +188,7 @@ class Dataset:
             shares: Numbers from 0 to 1.
             seed: Another seed splits differently.
             by: The name of a column.
-            stratify: Whether each part has its share of every value in that column. It takes 40 bytes of memory for
+            stratify: Whether each part has its share of every value in that column. It takes 60 bytes of memory for
                 each sample meanwhile.
             progress: Whether to show a line on stderr while the column is read.
 

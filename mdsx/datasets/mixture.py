@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
-from mdsx.datasets.dataset import Dataset, batched_excerpt_of, excerpt_of, with_excerpt
+from mdsx.base.cached import cached_property
+from mdsx.datasets.dataset import Dataset, batched_excerpt_of, dataset_of, excerpt_of, with_excerpt
+from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, hash_of, left_out
+from mdsx.datasets.length_sums import sum_of_lengths
+from mdsx.datasets.listed import Listed, fingerprint_of, unique_names
+from mdsx.datasets.mixture_json import described
 from mdsx.errors import UsageError, shown
-from mdsx.format import BOOL
-from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
+from mdsx.order import LeftOut, Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, DatasetSlice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions, sealed
 from mdsx.storage.cache import Cache, CacheLike
@@ -57,6 +63,13 @@ class _Member:
     name: str
     excerpt: DatasetSlice
     amount: Fraction  # samples in an epoch, or a share
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of samples that are left out
+    total: int | None = None  # the sum of the lengths, if proportions are of it
+
+    @cached_property
+    def listed(self) -> Listed:
+        samples = int(self.excerpt.subset.counts.sum())
+        return Listed(self.name, self.excerpt.fingerprint, samples, self.total)
 
 
 class Mixture:
@@ -87,6 +100,12 @@ class Mixture:
         schedule: Proportions by position: a mapping from positions, which count the samples since the run began over
             all ranks and epochs, to what `reweight` takes. It has position 0, and each entry holds up to the next one.
             Then the components are datasets without proportions of their own.
+        proportions_of: The column of lengths, such as "tokens", whose values the proportions count: then they are
+            shares of tokens. The share of a component in samples is its proportion by the mean of its lengths, exactly:
+            their sum is that of the index, of the file of lengths, or of the rows.
+        exclude: Samples that are never read, such as documents that were taken down: from a component's name to their
+            numbers in that dataset, or selection. A run that continues needs `mdsx.change`, and every rank the same
+            numbers in the same order. Epochs stay as long; batches of samples have fewer of them.
         cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs, and for datasets that were
             opened without one.
         storage_options: As in `mdsx.Dataset`, for the components that are given as URLs.
@@ -106,6 +125,8 @@ class Mixture:
         epoch_samples: int | None = None,
         run: int | None = None,
         schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]] | None = None,
+        proportions_of: str | None = None,
+        exclude: Excludes | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
     ) -> None:
@@ -128,7 +149,30 @@ class Mixture:
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
         self._members = _agreed([replace(member, excerpt=member.excerpt.change(dtypes, fill)) for member in members])
         self.weighted = schedule is not None or not all(_once(component) for _, component in given)
+        self.shuffle_block: int | None = None
+        """That of the run, if its components were changed."""
+        self._gone: Mapping[int, Listed] = {}
+        self._given: Mixture | None = None  # as the user gave it
+        self.places: tuple[int | None, ...] = tuple(range(len(members)))
+        """For each component, its place in the mixture that the user gave; None: it was removed."""
+        self.changed: int | None = None
+        """The tick from which on the components were last changed, if they were during the run."""
+        self.lengths_column = proportions_of
+        self._sums: dict[tuple[str, str], int] = {}
         self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
+        if proportions_of is not None:
+            _check_of_lengths(given, scheduled=schedule is not None)
+        if exclude is not None:
+            self._members = _without(self._members, exclude)
+        self.held: tuple[Held, ...] = tuple(
+            Held(number, 0, len(member.numbers), hash_of(member.numbers))
+            for number, member in enumerate(self._members)
+            if len(member.numbers)
+        )
+        """What the components leave out, and from which tick on."""
+        if self.held and not self.weighted:
+            hint = "give each component a proportion or repeat=1; or select the others, by mdsx.Dataset.select"
+            raise UsageError("exclude= requires a mixture with proportions", hint=hint)
         absolute = all(component.proportion is None for _, component in given)
         self.epoch_samples = round(sum(amounts)) if absolute else sum(self._sizes)
         self.run = None if run is None else _count(run, "run", 1)
@@ -137,6 +181,7 @@ class Mixture:
                 hint = "give each component a proportion or repeat=1"
                 raise UsageError("run= requires proportions", found=f"run={run}, no proportions", hint=hint)
             self.epoch_samples -= self.epoch_samples % self.run
+        self.epoch_samples_given = epoch_samples is not None
         if epoch_samples is not None:
             self.epoch_samples = _count(epoch_samples, "epoch_samples", 1)
         if self.run is not None:
@@ -145,7 +190,36 @@ class Mixture:
         if schedule is not None:
             self.phases = self._scheduled(schedule)
         elif self.weighted:
-            self.phases = ((0, self._checked([member.amount for member in members])),)
+            self.phases = ((0, self._by_samples(self._checked([member.amount for member in members]))),)
+        if proportions_of is not None:
+            self._members = tuple(
+                replace(member, total=self._sums.get((member.excerpt.fingerprint, proportions_of)))
+                for member in self._members
+            )
+
+    @classmethod
+    def from_json(
+        cls,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        cache: CacheLike = None,
+        storage_options: StorageOptions | None = None,
+    ) -> Mixture:
+        """Return the mixture that a JSON file, or its content, describes: what `mdsx change --mixture` reads.
+
+            {"components": {"web": {"url": "s3://bucket/web", "proportion": 0.7},
+                            "code": {"url": "s3://bucket/code", "proportion": "3/10", "snapshot": "1f0c..."}},
+             "proportions_of": "tokens", "exclude": {"web": [17, 4]}}
+
+        A component has `url`, `proportion` (a number, or text such as "1/3"), `repeat` or `samples`, `columns`,
+        `snapshot`, and `start` and `stop` for some of its samples. All other keys are arguments of Mixture; positions
+        of a schedule are text. What is excluded may be the name of a JSON file with the numbers, beside the file.
+
+        Raises:
+            UsageError: The file cannot be read, or is not such a description.
+        """
+        components, options = described(source, Component, cache, storage_options)
+        return cls(components, **options, cache=cache, storage_options=storage_options)
 
     def __repr__(self) -> str:
         excerpts = ", ".join(f"{member.name}: {member.excerpt.shards.storage.url}" for member in self._members)
@@ -154,7 +228,8 @@ class Mixture:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the components' names, in order: "0", "1", ... in a list; nested ones are `outer/inner`."""
-        return tuple(member.name for member in self._members)
+        numbers = range(len(self._sizes))
+        return unique_names(self.components, [number in self._gone for number in numbers])
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -162,9 +237,10 @@ class Mixture:
         return tuple(self._sizes)
 
     @property
-    def components(self) -> tuple[tuple[str, str], ...]:
-        """Return the name and the fingerprint of each component."""
-        return tuple((member.name, member.excerpt.fingerprint) for member in self._members)
+    def components(self) -> tuple[Listed, ...]:
+        """Return the components by number: in a run whose components were changed, those that were removed too."""
+        members = iter(self._members)
+        return tuple(self._gone.get(number) or next(members).listed for number in range(len(self._sizes)))
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -182,10 +258,12 @@ class Mixture:
     @property
     def fingerprint(self) -> str:
         """Return a hash of the components' content, in their order, and of a schedule with more than one entry."""
-        lines = ["mixture", *(member.excerpt.fingerprint for member in self._members)]
-        if len(self.phases) > 1:
-            for start, weights in self.phases:
-                lines.append(f"{start}:" + ",".join(f"{bound:016x}" for bound in bounds_of(weights, self._sizes)))
+        fingerprints = [component.fingerprint for component in self.components]
+        if len(self.phases) <= 1 or self.changed is not None:
+            return fingerprint_of(fingerprints)
+        lines = ["mixture", *fingerprints]
+        for start, weights in self.phases:
+            lines.append(f"{start}:" + ",".join(f"{bound:016x}" for bound in bounds_of(weights, self._sizes)))
         return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
     def _weights(
@@ -193,15 +271,18 @@ class Mixture:
         proportions: Sequence[Weight] | Mapping[str, Weight],
         place: str | None = None,
         now: Sequence[Weight] | None = None,
+        column: str | None = None,
     ) -> tuple[Weight, ...]:
-        """Return proportions in the order of the components; `now`: those that a mapping need not have.
+        """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `column`: of the
+        lengths that the proportions are of, if not the mixture's own.
 
         Raise UsageError, with `place`, if one is missing, unknown or invalid.
         """
-        if not self.weighted:
-            raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
+        column = self.lengths_column if column is None else column
         if isinstance(proportions, Mapping):
-            known = {} if now is None else dict(zip(self.names, now, strict=True))
+            known: dict[str, Weight] = {name: 0 for name, removed in self._by_name if removed}
+            if now is not None:
+                known |= zip(self.names, self._of_lengths(now, column), strict=True)
             if unknown := [name for name in proportions if name not in self.names]:
                 there = ", ".join(self.names)
                 raise UsageError("there is no such component", place=place, found=shown(unknown[0]), expected=there)
@@ -213,7 +294,56 @@ class Mixture:
                     expected=", ".join(self.names),
                 )
             proportions = [proportions.get(name, known.get(name, 0)) for name in self.names]
-        return self._checked(proportions)
+        return self._by_samples(self._checked(proportions), column)
+
+    @property
+    def _by_name(self) -> list[tuple[str, bool]]:
+        """The name of each component, and whether it was removed."""
+        return [(name, number in self._gone) for number, name in enumerate(self.names)]
+
+    def _by_samples(self, weights: Sequence[Weight], column: str | None = None) -> tuple[Weight, ...]:
+        """Return shares of the values of a column as shares of samples, exactly."""
+        column = self.lengths_column if column is None else column
+        if column is None:
+            return tuple(weights)
+        found = list[Weight]()
+        for number, weight in enumerate(weights):
+            total = self._sum(number, column) if weight else 1
+            if not total:
+                raise UsageError(
+                    f"component {self.names[number]} has a proportion, but no values in column {column!r}",
+                    found="a sum of lengths of 0",
+                    hint="give it the proportion 0, or leave it out",
+                )
+            found.append(Fraction(weight) * self._sizes[number] / total)
+        return tuple(found)
+
+    def _of_lengths(self, weights: Sequence[Weight], column: str | None = None) -> tuple[Weight, ...]:
+        """Return shares of samples as shares of the values of a column: what `_by_samples` takes."""
+        column = self.lengths_column if column is None else column
+        if column is None:
+            return tuple(weights)
+        return tuple(
+            Fraction(weight) * self._sum(number, column) / self._sizes[number] if weight else weight
+            for number, weight in enumerate(weights)
+        )
+
+    def _sum(self, number: int, column: str) -> int:
+        """Return the sum of the lengths of a component by a column."""
+        member = self._at(number)
+        if member is None:
+            listed = self._gone[number]
+            raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is not known")
+        place = member.excerpt.fingerprint, column
+        if place not in self._sums:
+            self._sums[place] = sum_of_lengths(member.excerpt, column)
+        return self._sums[place]
+
+    def _at(self, number: int) -> _Member | None:
+        """Return a component; None if it was removed."""
+        if number in self._gone:
+            return None
+        return self._members[number - sum(removed < number for removed in self._gone)]
 
     def _with_cache(self, cache: Cache) -> Mixture:
         other = copy(self)
@@ -221,12 +351,49 @@ class Mixture:
         return other
 
     def _view(self, columns: ColumnChoice | None, dtypes: DTypes | None, fill: Fill | None) -> View:
-        excerpts = []
-        for member in self._members:
+        excerpts = list[DatasetSlice | None]()
+        for number in range(len(self._sizes)):
+            member = self._at(number)
+            if member is None:
+                excerpts.append(None)
+                continue
             member.excerpt.check_caches()
             excerpt = member.excerpt if columns is None else member.excerpt.choose(columns)
             excerpts.append(excerpt.change(dtypes, fill))
         return View(excerpts, self.component_column)
+
+    def _left_out(self) -> dict[int, LeftOut]:
+        found = {}
+        for number in {each.component for each in self.held} - set(self._gone):
+            member = self._at(number)
+            if member is not None:
+                found[number] = left_out(self.held, number, member.numbers)
+        return found
+
+    def _in_run(
+        self, listed: Sequence[Listed], places: Sequence[int | None], changed: int, epoch: int, block: int
+    ) -> Mixture:
+        other = copy(self)
+        there = [(number, place) for number, place in enumerate(places) if place is not None]
+        other._members = tuple(self._members[place] for _, place in there)
+        other._gone = {
+            number: each for number, (each, place) in enumerate(zip(listed, places, strict=True)) if place is None
+        }
+        other._sizes = [
+            (each.samples or 0) if place is None else self._sizes[place]
+            for each, place in zip(listed, places, strict=True)
+        ]
+        other.phases = tuple((start, spread(weights, places)) for start, weights in self.phases)
+        other._given, other.places = self, tuple(places)
+        other.changed, other.shuffle_block = changed, block
+        if not self.epoch_samples_given:
+            other.epoch_samples = epoch
+        return other
+
+    def _holding(self, held: tuple[Held, ...]) -> Mixture:
+        other = copy(self)
+        other.held, other._given = held, self._given or self
+        return other
 
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
         if not isinstance(schedule, Mapping):
@@ -246,28 +413,39 @@ class Mixture:
         )
 
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
-        if len(proportions) != len(self._members):
+        if len(proportions) != len(self._sizes):
             raise UsageError(
                 "proportions need a number for each component", found=len(proportions), expected=", ".join(self.names)
             )
+        names = self.names
         exact = [
-            exact_weight(weight, f"the proportion of {member.name}")
-            for weight, member in zip(proportions, self._members, strict=True)
+            exact_weight(weight, f"the proportion of {name}") for weight, name in zip(proportions, names, strict=True)
         ]
-        if not sum(exact):
+        if not any(exact):
             raise UsageError("a component needs a proportion above 0")
-        for member, size, weight in zip(self._members, self._sizes, exact, strict=True):
-            if weight and not size:
+        for number, (size, weight) in enumerate(zip(self._sizes, exact, strict=True)):
+            member = self._at(number)
+            if weight and member is None:
+                hint = "give the mixture this component again, and the run the state that mdsx.change makes with it"
+                raise UsageError(f"component {names[number]} was removed but has a proportion", hint=hint)
+            if weight and member is not None and not size:
                 raise UsageError(
                     f"component {member.name} has no samples but a proportion", file=member.excerpt.shards.storage.url
                 )
         return tuple(proportions)
 
 
-def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
-    """Return `phases` with one that starts at `position`, up to the next one of them."""
-    before = [phase for phase in phases if phase[0] < position]
-    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
+def spread(weights: Sequence[Weight], places: Sequence[int | None]) -> tuple[Weight, ...]:
+    """Return a weight for each component of a run: that at its place, or 0."""
+    return tuple(0 if place is None else weights[place] for place in places)
+
+
+def datasets_of(mixture: Mixture) -> list[Dataset]:
+    """Return the datasets of a mixture whose epoch has each sample of them once, in order. Raise UsageError."""
+    if mixture.weighted:
+        hint = "give the datasets, or a mixture without proportions, repeat and samples"
+        raise UsageError("each sample is read once, so there are no proportions", found=shown(mixture), hint=hint)
+    return [with_excerpt(dataset_of(member.excerpt.shards), member.excerpt) for member in mixture._members]
 
 
 def _component(given: Any) -> Component:
@@ -303,6 +481,38 @@ def _check_scheduled(given: Sequence[tuple[str, Component]]) -> None:
                 found=shown(component),
                 hint="give its proportion in the schedule, at position 0",
             )
+
+
+def _check_of_lengths(given: Sequence[tuple[str, Component]], *, scheduled: bool) -> None:
+    """Raise UsageError if components have no proportions that could be of lengths."""
+    for name, component in given:
+        if isinstance(component.dataset, Mixture):
+            hint = "make one mixture of all the datasets"
+            raise UsageError(f"component {name} of a mixture with proportions_of= is a mixture", hint=hint)
+        if component.proportion is None and not scheduled:
+            raise UsageError(
+                "proportions_of= says what the proportions count, and a component has none",
+                found=f"component {name}: {shown(component)}",
+                hint="give each component a proportion; repeat and samples count samples",
+            )
+
+
+def _without(members: Sequence[_Member], exclude: Excludes) -> tuple[_Member, ...]:
+    """Return the members with the samples that they leave out. Raise UsageError."""
+    if not isinstance(exclude, Mapping):
+        hint = 'write exclude={"web": [17, 4]}'
+        raise UsageError("exclude is a mapping from components to numbers", found=shown(exclude), hint=hint)
+    names = [member.name for member in members]
+    if unknown := [name for name in exclude if name not in names]:
+        raise UsageError(
+            "there is no such component", place="exclude", found=shown(unknown[0]), expected=", ".join(names)
+        )
+    return tuple(
+        replace(member, numbers=checked_numbers(exclude[member.name], member.name, member.listed.samples))
+        if member.name in exclude
+        else member
+        for member in members
+    )
 
 
 def _once(component: Component) -> bool:
@@ -398,11 +608,7 @@ def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
 
 
 def _types(member: _Member) -> dict[str, str]:
-    excerpt = member.excerpt
-    return {
-        **{column.name: str(column.type) for column in excerpt.schema.columns},
-        **dict.fromkeys(excerpt.masks, BOOL.name),
-    }
+    return {column.name: str(column.type) for column in member.excerpt.schema.columns}
 
 
 def _count(value: object, name: str, least: int) -> int:
@@ -415,11 +621,60 @@ def _count(value: object, name: str, least: int) -> int:
 
 
 def weights_of(
-    mixture: Mixture, proportions: Sequence[Weight] | Mapping[str, Weight], now: Sequence[Weight] | None = None
+    mixture: Mixture,
+    proportions: Sequence[Weight] | Mapping[str, Weight],
+    now: Sequence[Weight] | None = None,
+    proportions_of: str | None = None,
+    *,
+    planned: bool = False,
 ) -> tuple[Weight, ...]:
-    """Return a weight for each component; `now`: those in force. Raise UsageError for proportions that do not fit the
-    mixture."""
-    return mixture._weights(proportions, now=now)
+    """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `proportions_of`: the
+    column of lengths whose sums the proportions are of; `planned`: whether a plan has the proportions.
+
+    Raise UsageError for proportions that do not fit the mixture.
+    """
+    if not mixture.weighted and not planned:
+        raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
+    return mixture._weights(proportions, now=now, column=proportions_of)
+
+
+def proportions_in(mixture: Mixture, weights: Sequence[Weight]) -> tuple[Weight, ...]:
+    """Return the proportions that give these weights, which are shares of samples."""
+    return mixture._of_lengths(weights)
+
+
+def as_given(mixture: Mixture) -> Mixture:
+    """Return the mixture as the user gave it, whatever run it is in."""
+    return mixture._given or mixture
+
+
+def in_run(
+    mixture: Mixture,
+    listed: Sequence[Listed],
+    places: Sequence[int | None],
+    *,
+    changed: int,
+    epoch_samples: int,
+    shuffle_block: int,
+) -> Mixture:
+    """Return the mixture with the components of a run by their numbers. Each is that at its place; None: removed."""
+    return mixture._in_run(listed, places, changed, epoch_samples, shuffle_block)
+
+
+def holding(mixture: Mixture, held: tuple[Held, ...]) -> Mixture:
+    """Return the mixture that leaves out samples from the ticks that `held` has."""
+    return mixture._holding(held)
+
+
+def numbers_left_out(mixture: Mixture, number: int) -> NDArray[np.int64] | None:
+    """Return the numbers of the samples that a component leaves out; None if the component was removed."""
+    member = mixture._at(number)
+    return None if member is None else member.numbers
+
+
+def left_out_of(mixture: Mixture) -> dict[int, LeftOut]:
+    """Return what each component leaves out, and from which tick on."""
+    return mixture._left_out()
 
 
 def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from mdsx.base.warn import warn
 from mdsx.engines.spark_batches import small_batches
-from mdsx.engines.spark_source import register
+from mdsx.engines.spark_source import register, require_spark
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import SampleError, UsageError
 from mdsx.foreign.arrow import pa
@@ -65,11 +65,12 @@ def write(
         storage_options: As in `mdsx.Writer`. They are sent to the tasks.
 
     Raises:
-        UsageError: An argument is invalid, or there is something at `url` already. No job was started, unless mdsx is
-            not installed where the tasks run.
+        UsageError: An argument is invalid, there is something at `url` already, or PySpark or pyarrow is not installed.
+            No job was started, unless mdsx is not installed where the tasks run.
         ChangedError: Another run has finished a dataset here meanwhile.
         TransportError: Storage failed.
     """
+    require_spark()
     if df.isStreaming:
         hint = "write each batch to a place of its own, with foreachBatch"
         raise UsageError("a streaming DataFrame has no end", hint=hint)

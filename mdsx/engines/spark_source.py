@@ -7,11 +7,20 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from mdsx.errors import UsageError
 
 _LEAST = 4
+_PACKAGES = ("pyspark", "pyarrow")
+
+
+def require_spark() -> None:
+    """Raise UsageError if PySpark or pyarrow is not installed."""
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise UsageError(f"this needs the package {name}", hint="pip install 'mdsx[spark]'")
 
 
 def register(spark: Any) -> None:
@@ -30,8 +39,9 @@ def register(spark: Any) -> None:
             driver run.
 
     Raises:
-        UsageError: The session is of an earlier version.
+        UsageError: The session is of an earlier version, or PySpark or pyarrow is not installed.
     """
+    require_spark()
     if int(spark.version.partition(".")[0]) < _LEAST:
         hint = "write with mdsx.engines.spark.write, or use Spark 4"
         message = 'format("mdsx") needs Spark 4 or later'

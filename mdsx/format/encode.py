@@ -110,7 +110,11 @@ class Encoder:
     def check_names(self, given: object, what: str) -> None:
         """Raise SampleError unless `given`, a sample or a batch, is a mapping with the names of all columns."""
         if not isinstance(given, Mapping):
-            raise SampleError(f"a {what} is a mapping of column names to values", found=type(given).__name__)
+            raise SampleError(
+                f"a {what} is a mapping of column names to values",
+                found=type(given).__name__,
+                hint="write() takes a sample, such as {'x': 1}, and write_batch() columns, such as {'x': [1, 2]}",
+            )
         missing = [name for name in self._names if name not in given]
         unknown = [name for name in given if name not in self._names]
         if missing:

@@ -193,6 +193,9 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
             heaps += exact_sum(self.raw_sizes[some] - (ends + 63 & -64))
         return estimated_mean(asked.type, self.samples, heaps)
 
+    def total_length(self, column: int) -> int | None:
+        return self.lengths.get(self.schema.columns[column].name)
+
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         return self.by_range(shard, file=file).rows() if self.schema.variable else None
 

@@ -319,8 +319,8 @@ class MdsxFormat:
     name = Index.format
     index_key = INDEX
     files: ClassVar[dict[str, str]] = {
-        r"mdsx(?:\.\w+)?": "the index is written last: if their writer died, finish it with resume=True, or see "
-        "`mdsx repair {url}`"
+        r"mdsx(?:\.\w+)?": "the index is written last: wait for the writer; if it died, run it again with "
+        "resume=True, or see `mdsx repair {url}`"
     }
 
     def recognizes(self, data: bytes) -> bool:

@@ -319,6 +319,10 @@ class EstimatesLengths(Protocol):
         """Return the mean of the lengths by this column, or an estimate: the default window of groups follows from it,
         so it is the same wherever this index is read. None if the index says nothing of this column."""
 
+    def total_length(self, column: int) -> int | None:
+        """Return the sum of the lengths by this column, exactly. None if the index does not have it."""
+        return None
+
 
 @runtime_checkable
 class ReadsRows(Protocol):

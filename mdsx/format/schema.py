@@ -93,7 +93,10 @@ class Schema:
     def _checked(self, kind: type[UsageError] | type[CorruptError], file: str | None) -> Schema:
         problem = _problem(self)
         if problem:
-            raise kind(problem, file=file, place="schema")
+            hint = (
+                'give at least one, like {"tokens": "uint16[*]"}' if not self.columns and kind is UsageError else None
+            )
+            raise kind(problem, file=file, place="schema", hint=hint)
         return self
 
     @cached_property

@@ -14,12 +14,14 @@ from mdsx.loader.assembly import (
     transformed,
 )
 from mdsx.loader.batches import BatchLoader
+from mdsx.loader.change import Changed, change, changed
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.loader import Loader
 from mdsx.loader.making import BatchMaker
+from mdsx.loader.planned_run import PlannedRun
 from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading, batches_together
-from mdsx.loader.spec import RunSpec, checked_batching, course_of, opened
+from mdsx.loader.spec import RunSpec, checked_batching, course_of, first_batching, opened
 from mdsx.loader.stats import Stats
 
 __all__ = [
@@ -27,12 +29,14 @@ __all__ = [
     "ArrayBackend",
     "BatchLoader",
     "BatchMaker",
+    "Changed",
     "Collate",
     "Loader",
     "Mesh",
     "OnError",
     "PackedBatch",
     "PartialBatch",
+    "PlannedRun",
     "Ranks",
     "Reading",
     "RunSpec",
@@ -42,8 +46,11 @@ __all__ = [
     "Workforce",
     "batches_ready",
     "batches_together",
+    "change",
+    "changed",
     "checked_batching",
     "course_of",
+    "first_batching",
     "join_samples",
     "opened",
     "presented",

@@ -6,11 +6,13 @@ Rules:
 - Only loaders that were made alike are compared, the nth of a rank with the nth of the others, when each begins, and
   begins after a state was loaded. What they found may differ if the dataset was replaced, or if parts were appended,
   while the job started; where they begin, if they loaded different states.
+- Ranks with different versions of mdsx may not compare the same things, so versions are compared first.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -22,12 +24,23 @@ from mdsx.loader.reading import Reading
 from mdsx.order import MAX_SAMPLES, Tick
 from mdsx.stream import Steps
 
-_FOUND = ("fingerprint", "lanes", "shuffle_block", "epoch_samples", "positions", "lengths", "phases", "begin")
+_FOUND = (
+    "fingerprint",
+    "lanes",
+    "shuffle_block",
+    "epoch_samples",
+    "positions",
+    "lengths",
+    "phases",
+    "begin",
+    "ranks_per_node",
+)
 """What follows from the data and the state; everything else is given."""
 _HINTS = {
     "fingerprint": "the dataset was replaced, or parts were appended, while the job started: start it again, and open "
     "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
     "begin": "load the same state on all ranks",
+    "ranks_per_node": "give all ranks the same ranks_per_node=",
     "positions": "the index was replaced while the job started: start it again, or give batching= a window",
 }
 _begun = Counter[str]()  # how many loaders of this process were made alike
@@ -43,9 +56,17 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
     """Return what decides which samples come in which step: as JSON, equal on all ranks."""
     order = reading.identity.state(0, 0, reached=Tick(MAX_SAMPLES))
     spec = reading.spec
-    cut = {"batch_size": spec.rows, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    sizes = {"batch_size": spec.rows}
+    if spec.global_batch_size is not None:
+        sizes = {"global_batch_size": spec.global_batch_size, "micro_batch": spec.micro_batch}
+    cut = {**sizes, "world_size": steps.world_size, "drop_last": spec.drop_last}
+    if "balance" in reading.batcher.fields:
+        cut["ranks_per_node"] = steps.node
     given = {name: value for name, value in order.items() if name not in ("epoch", "position")}
-    return {**given, **reading.batcher.fields, **cut}
+    plan = reading.plan
+    phases = [[phase.at, phase.fields] for phase in plan.phases] if plan.given or len(plan.phases) > 1 else []
+    planned = {"plan": phases, "skip": plan.skip} if phases else {}
+    return {**given, **reading.batcher.fields, **cut, **planned}
 
 
 def asked(reading: Reading) -> object:
@@ -85,6 +106,39 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: i
                 expected=f"{shown(other.get(place))}, as the first rank found",
                 hint=_HINTS.get(place, "give all ranks the same data"),
             )
+
+
+def compare_versions(store: Store) -> None:
+    """Raise UsageError if the first rank runs another version of mdsx: what versions compare may differ."""
+    version: str = sys.modules["mdsx"].__version__
+    try:
+        first = store.compare_set("mdsx/version", "", version).decode()
+    except RuntimeError:  # not every store can do this
+        return
+    if first != version:
+        raise UsageError(
+            "the ranks run different versions of mdsx, which cannot check that they read the same order",
+            found=version,
+            expected=f"{first}, as the first rank has",
+            hint=f"install the same version on all ranks, for example with `pip install mdsx=={first}`",
+        )
+
+
+def compare_change(store: Store, asked: object) -> None:
+    """Raise UsageError if another rank asked for another change of its run, as the nth of this program."""
+    text = _text({"asked": asked})
+    _begun["change"] += 1
+    try:
+        other = store.compare_set(f"mdsx/change/{_begun['change']}", "", text).decode()
+    except RuntimeError:  # not every store can do this
+        return
+    if other != text:
+        raise UsageError(
+            "the ranks ask for different changes of the run: they would lose and repeat samples",
+            found=text,
+            expected=f"{other}, as the first rank asked",
+            hint="call loader.change() on every rank at the same position, with the same phase",
+        )
 
 
 def _text(values: Mapping[str, Any]) -> str:

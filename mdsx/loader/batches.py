@@ -8,22 +8,26 @@ number of workers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 from weakref import ref
 
 from mdsx.base.process import Owner
-from mdsx.datasets import Mixture
-from mdsx.errors import UsageError
-from mdsx.loader.agreement import agreed, asked, compare, digest
+from mdsx.datasets import Mixture, proportions_in, weights_of
+from mdsx.errors import UsageError, shown
+from mdsx.loader.agreement import agreed, asked, compare, compare_change, compare_versions, digest
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
+from mdsx.loader.planned_run import PlannedRun, planned_run
 from mdsx.loader.reading import Reading
+from mdsx.loader.run_plan import followed
 from mdsx.loader.stats import Stats, stats_of
+from mdsx.loader.trace import TracedItem, steps_with, traced_steps
 from mdsx.order import Tick, Weight
-from mdsx.stream import Cursor, Iteration, Meter, PlannedEpoch, Run, SampleSteps, Steps
+from mdsx.stream import Consumed, Cursor, Iteration, Ledger, Meter, Phase, PlannedEpoch, Run, Steps, Tokens
 
 _log = logging.getLogger("mdsx")
 
@@ -42,16 +46,16 @@ class BatchLoader:
     ) -> None:
         """`ahead` makes the batches; `finish` is called with each one that is handed out."""
         spec = reading.spec
-        self.batch_size = spec.rows
         self.drop_last = spec.drop_last
         self.collate_fn = spec.collate_fn
-        SampleSteps(reading.course.epoch_samples, self.batch_size, 1, self.drop_last)  # check it now, not in next()
         self._reading, self._run = reading, run
+        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped)
         self._ahead, self._finish, self._progress = ahead, finish, progress
         self._meter = Meter()
         self._components = _components_of(reading)
         self._order_hash, self._compared, self._loads = "", False, 0
         self._checked_tail = False
+        self._entered: Reading | None = None  # that batches were last made of
         self._current: ref[Iteration] | None = None  # weak: an iteration ends when its user drops it
         self._part = (0, 1)  # of that iteration
         try:
@@ -66,6 +70,7 @@ class BatchLoader:
             "_run": copy(self._run),
             "_ahead": copy(self._ahead),
             "_current": None,
+            "_entered": None,
             "_meter": Meter(),
             "_components": _components_of(self._reading),
             "_compared": False,
@@ -73,6 +78,24 @@ class BatchLoader:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._reading.spec!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
+    @property
+    def batch_size(self) -> int:
+        """Return the most samples, or packed rows, that a batch of this rank has."""
+        rows = self._reading.spec.rows
+        return rows if rows is not None else self._reading.spec.cut(*self._reading.spec.ranks.part).rows
+
+    @property
+    def consumed(self) -> Consumed:
+        """Return what the run has consumed since it began, over all ranks: samples and tokens of each component, steps,
+        rows, and what was dropped and skipped. It is the same on every rank, also after a resume or a change."""
+        return self._settled().consumed(self._reading.names)
+
+    @property
+    def step_complete(self) -> bool:
+        """Whether the last batch that was handed out ends its step: with `micro_batch`, the time for the optimizer's
+        step. It is True before the first batch."""
+        return not self._run.cursor.part
 
     @property
     def epoch(self) -> int:
@@ -92,15 +115,46 @@ class BatchLoader:
         """
         return self._steps.count(self._run.start_of(self._run.coming_epoch))
 
-    def plan(self, epoch: int | None = None) -> PlannedEpoch:
+    def plan(self, epoch: int | None = None, *, until: int | None = None) -> PlannedEpoch | PlannedRun:
         """Return what an epoch of groups has (default: that of the next batch), from a pass over the lengths.
 
         Afterwards `len(loader)` and `remaining` are known for that epoch.
 
+        With `plan=`, return what the whole run has, as a table if printed: for each phase and component the tokens,
+        samples and epochs, the steps, and what `max_epochs` forbids. These are expected values; no data but lengths is
+        read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, where it has read as many samples
+        as an epoch has.
+
         Raises:
-            UsageError: The loader has no `batching`.
+            UsageError: The loader has neither `batching` nor `plan`.
         """
+        reading = self._reading
+        if reading.plan.given and epoch is None:
+            ranks = reading.spec.ranks.part[1]
+            return planned_run(reading, world_size=ranks, until=until, max_epochs=reading.plan.max_epochs)
         return self._steps.plan(self._run.coming.epoch if epoch is None else epoch)
+
+    def trace(self, step: int, stop: int | None = None, *, world_size: int | None = None) -> Iterator[TracedItem]:
+        """Yield which samples a step of the run has, or the steps from `step` up to `stop`, over all ranks.
+
+        Steps are counted from 0 since the run began. It reads lengths, but no samples. `world_size`: of the run; the
+        default is that of now.
+
+        Raises:
+            UsageError: The run is past that step.
+        """
+        ranks = self._reading.spec.ranks.part[1] if world_size is None else world_size
+        end = step + 1 if stop is None else stop
+        return traced_steps(self._reading, self._run.cursor, step, end, world_size=ranks)
+
+    def trace_samples(
+        self, samples: Iterable[tuple[str, int]], steps: int, *, world_size: int | None = None
+    ) -> Iterator[TracedItem]:
+        """Yield where samples come in the next `steps` steps: each is a component's name ("" of a dataset) and a number
+        in it."""
+        ranks = self._reading.spec.ranks.part[1] if world_size is None else world_size
+        cursor = self._run.cursor
+        return steps_with(self._reading, cursor, samples, cursor.step + steps, world_size=ranks)
 
     def stats(self) -> Stats:
         """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
@@ -114,6 +168,9 @@ class BatchLoader:
 
         Nothing changes if that epoch comes next anyway, so it undoes neither a resume nor an open pass.
         """
+        if self._reading.plan.given and epoch != self._run.coming_epoch:
+            hint = "a plan counts what the run has read: begin another run, or load a state"
+            raise UsageError("a run with a plan has no other next epoch", found=epoch, hint=hint)
         self._run.set_epoch(epoch)
         self._close_if_left()
 
@@ -126,7 +183,7 @@ class BatchLoader:
 
         Loading it gives the rest of the epoch, also if the epoch was left.
         """
-        return self._reading.state(self._run.cursor)
+        return {**self._reading.state(self._run.cursor), "consumed": self._settled().state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
@@ -140,8 +197,17 @@ class BatchLoader:
         Raises:
             StateError: The state is of another dataset or order. The error names the field.
         """
-        reading, cursor = self._reading.resumed(state)
+        own = (
+            {name: value for name, value in state.items() if name != "consumed"}
+            if isinstance(state, Mapping)
+            else state
+        )
+        reading, cursor = self._reading.resumed(own)
+        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped).loaded(state)
+        if reading.spec.epoch_steps is None:
+            cursor = cursor._replace(step=ledger.steps)
         self._run.load(cursor)
+        self._run.ledger = ledger
         self._compared, self._loads = False, self._loads + 1
         self._close_if_left()
         if reading.view is not self._reading.view:
@@ -161,13 +227,64 @@ class BatchLoader:
         Raises:
             UsageError: The dataset is no mixture, or the proportions do not fit its components.
         """
+        if len(self._reading.plan.phases) > 1 or self._reading.plan.given:
+            dataset, now = self._reading.spec.dataset, self._reading.phase.weights
+            if isinstance(dataset, Mixture):
+                proportions = proportions_in(dataset, weights_of(dataset, proportions, now, planned=True))
+            self.change(Phase(proportions))
+            return
         self._use(self._reading.reweighted(proportions, self._run.cursor))
+
+    def change(self, phase: Phase, at: int | None = None) -> None:
+        """Change the run in the middle: what is read, how it is grouped, and the size of its steps.
+
+            loader.change(mdsx.Phase({"web": 0.5, "math": 0.5}, batching=mdsx.Pack(32768, length="tokens")))
+
+        What `phase` leaves open stays. It begins at the next boundary: in batches of samples, with the next step; in
+        groups, at the end of the window that the run is in. Or it begins at a later threshold `at`, as in `mdsx.Plan`.
+        Batches that are prepared and do not change are kept. The state holds the phase, so a resumed program may give
+        the old or the new arguments. Call it on every rank at the same position, with the same phase. Where
+        torch.distributed is initialised, ranks compare what they asked for.
+
+        Raises:
+            UsageError: The phase does not fit the run, or another rank asked for another one.
+        """
+        cursor = self._run.cursor
+        reading = self._reading.at(cursor)
+        progress = reading.batcher.progress(reading.course, cursor)
+        begun = cursor.taken or cursor.part
+        least = progress + 1 if begun else progress
+        kind = Tokens if reading.batcher.grouped else int
+        if at is None:
+            at = kind(least)
+        elif isinstance(at, bool) or not isinstance(at, int) or at < least:
+            raise UsageError("a change begins later than the run is", found=shown(at), expected=f"{least} or more")
+        plan = reading.plan
+        before = plan.phases[plan.stages.at(at)]
+        if before.batch_size is not None and phase.global_batch_size is not None:
+            before = replace(before, batch_size=None)
+        changed = plan.with_phase(followed(before, at, phase, reading.spec.dataset, plan.proportions_of, asked=True))
+        if (store := reading.spec.ranks.store) is not None:
+            compare_change(store, [int(at), changed.phases[changed.stages.at(at)].fields])
+        _ = [each.spec(reading.spec) for each in changed.phases]  # which checks what belongs together
+        if least == at and not begun:
+            self._close()
+        self._reading = reading.with_plan(changed)
 
     def __iter__(self) -> Iterator[Any]:
         made = Pass(self, self._reading.spec.ranks.part)
         self._check_tail(made.steps)
         made.steps.check(self._run.coming_epoch)
         return Iteration(self._run, made, "loader", warns=self._reading.warns, owner=Owner())
+
+    def _settled(self) -> Ledger:
+        """Return the run's accounts, with all that was handed out."""
+        ledger = self._run.ledger
+        assert ledger is not None, "a loader's run has accounts"
+        settled = ledger.settled(self._reading.drawn)
+        if self._run.ledger is ledger:
+            self._run.ledger = settled
+        return settled
 
     @property
     def _steps(self) -> Steps:
@@ -184,7 +301,9 @@ class BatchLoader:
     def _use(self, reading: Reading) -> None:
         """Continue with what is read now; drop what was prepared in another order."""
         before, self._reading = self._reading, reading
-        if reading.course is not before.course:
+        if reading.names != before.names:
+            self._components = _components_of(reading)
+        if reading.course is not before.course or reading.plan is not before.plan:
             self._close()
             self._ahead.forget()
 
@@ -196,6 +315,15 @@ class BatchLoader:
         """Drop what the last iteration prepared: if it continues, it makes that again."""
         if (before := self._iteration) is not None:
             before.close()
+
+    def _enter(self, cursor: Cursor) -> Reading:
+        """Return what is read from a cursor on."""
+        reading = self._reading.at(cursor)
+        if reading is not self._entered:
+            if self._entered is not None:
+                self._ahead.forget()
+            self._reading = self._entered = reading
+        return reading
 
     def _replace_pass(self, iteration: Iteration, made: Pass) -> None:
         """Let `iteration` be the one that prepares batches, those of `made`."""
@@ -212,6 +340,7 @@ class BatchLoader:
             rank, ranks = reading.spec.ranks.part
             _log.info("rank %d of %d: order hash %s of %s", rank, ranks, hashed, found)
         if not self._compared and (store := reading.spec.ranks.store) is not None:
+            compare_versions(store)
             compare(store, asked(reading), found, loads=self._loads, begin=list(cursor))
         self._compared = True
 

@@ -18,12 +18,12 @@ from mdsx.loader.batches import BatchLoader
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading
-from mdsx.loader.spec import RunSpec, checked_batching, opened
+from mdsx.loader.spec import RunSpec, checked_batching, first_batching, opened
 from mdsx.order import Shuffle
 from mdsx.shards import ColumnChoice, DTypes, Fill
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import CacheLike
-from mdsx.stream import Batching, Run
+from mdsx.stream import Batching, Plan, Run
 
 
 def _collate(samples: Sequence[Any]) -> Any:
@@ -89,9 +89,15 @@ class Loader(BatchLoader):
         replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
             means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
             those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
+            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
+            are alike.
 
+        global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
+        plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
+            arguments do. See docs/pretraining.md.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -143,7 +149,11 @@ class Loader(BatchLoader):
         rank: int | None = None,
         world_size: int | None = None,
         replication: int | tuple[Mesh, str | Sequence[str]] = 1,
+        ranks_per_node: int | None = None,
         batching: Batching | None = None,
+        global_batch_size: int | None = None,
+        micro_batch: int | None = None,
+        plan: Plan | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
         uneven: Uneven = "empty",
@@ -184,9 +194,12 @@ class Loader(BatchLoader):
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,
-            ranks=Ranks(rank, world_size, replication),
+            ranks=Ranks(rank, world_size, replication, ranks_per_node),
             batching=checked_batching(batching),
+            plan=plan,
             batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            micro_batch=micro_batch,
             epoch_steps=epoch_steps,
             drop_last=drop_last,
             uneven=uneven,
@@ -199,7 +212,7 @@ class Loader(BatchLoader):
             max_skipped=max_skipped,
             backend=ARRAYS,
         )
-        run = spec.batching.run(Run(shuffled=bool(shuffle)), epoch_steps)
+        run = first_batching(spec).run(Run(shuffled=bool(shuffle)), epoch_steps)
         super().__init__(Reading.of(spec), run, ahead, progress=progress)
 
 

@@ -65,7 +65,9 @@ class BatchMaker:
 
     def filled(self, reader: RankReader, task: Task) -> int:
         """Return how many samples every rank's batch of `task` has, some of them repeated; 0 if none is repeated."""
-        return -(-(task.stop - task.start) // reader.steps.world_size) if self.uneven == "repeat" else 0
+        if self.uneven != "repeat":
+            return 0
+        return reader.steps.batch_samples or -(-(task.stop - task.start) // reader.steps.world_size)
 
     def assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
         """Yield for each task of a chunk what a loader gets: a batch, or PartialBatch."""

@@ -18,7 +18,18 @@ from mdsx.loader.assembly import PartialBatch, failed_in_collate, failed_in_tran
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.reading import Reading
 from mdsx.loader.stats import Stats
-from mdsx.stream import Cursor, Iteration, Meter, Run, Steps, Task, check_skipped, failed_in_planning, first_task
+from mdsx.stream import (
+    NOTHING,
+    Cursor,
+    Iteration,
+    Meter,
+    Run,
+    Steps,
+    Task,
+    check_skipped,
+    failed_in_planning,
+    first_task,
+)
 
 _log = logging.getLogger("mdsx")
 
@@ -38,6 +49,7 @@ class Host(Protocol):
     _components: ComponentCounts | None
 
     def stats(self) -> Stats: ...
+    def _enter(self, cursor: Cursor) -> Reading: ...
     def _replace_pass(self, iteration: Iteration, made: Pass) -> None: ...
     def _agree(self, steps: Steps, cursor: Cursor) -> None: ...
 
@@ -57,33 +69,60 @@ class Pass:
         loader = self._loader
         loader._replace_pass(iteration, self)
         loader._meter.begin()
-        reading = loader._reading
-        self.steps = steps = reading.steps(loader._meter.counters, self.part)  # a state may have changed the order
-        loader._agree(steps, cursor)
+        reading = self._enter(cursor)
+        loader._agree(self.steps, cursor)
         if loader._progress and reading.warns:
-            self._line = _status(loader, steps, loader._run.epoch_of(cursor))
-        self._made = loader._ahead.batches(reading, steps, cursor, loader._meter)
-        return self._handed_out(self._made)
+            self._line = _status(loader, self.steps, loader._run.epoch_of(cursor))
+        self._made = self._batches(reading, cursor)
+        return self._handed_out(self._made, reading)
 
-    def _handed_out(self, made: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and their batches as they are handed out; count them, and log the samples left out of them."""
-        loader, steps, rank = self._loader, self.steps, self.part[0]
-        components = loader._components
-        meter, finish, most = loader._meter, loader._finish, loader._reading.spec.max_skipped
-        for task, batch in made:
-            share = steps.share(task, rank)
-            skipped: tuple[str, ...] = ()
-            if type(batch) is PartialBatch:
-                batch, skipped = batch
-                check_skipped(most, meter, share, skipped)
-                for line in skipped:
-                    _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
-                meter.skipped += len(skipped)
-            meter.samples += share - len(skipped)
-            meter.batches += 1
-            if components is not None:
-                components.add(loader._reading, steps, rank, task, share)
-            yield task, batch if finish is None else finish(batch)
+    def _enter(self, cursor: Cursor) -> Reading:
+        """Return what is read from there on, and how it is cut: a state or a plan may have changed it."""
+        loader = self._loader
+        reading = loader._enter(cursor)
+        self.steps = reading.steps(loader._meter.counters, self.part)
+        return reading
+
+    def _batches(self, reading: Reading, cursor: Cursor) -> Generator[tuple[Task, Any], None, None]:
+        return self._loader._ahead.batches(reading, self.steps, cursor, self._loader._meter)
+
+    def _handed_out(
+        self, made: Generator[tuple[Task, Any], None, None], reading: Reading
+    ) -> Iterator[tuple[Task, Any]]:
+        """Yield tasks and their batches as they are handed out, phase by phase of a plan."""
+        loader, run, epoch = self._loader, self._loader._run, None
+        while True:
+            for task, batch in made:
+                if reading is not loader._reading and not loader._reading.keeps(run.cursor, task.after):
+                    made.close()
+                    break
+                epoch = task.epoch
+                yield task, NOTHING if task.skip else self._counted(task, batch)
+            here = run.cursor
+            if epoch is not None and run.epoch_of(here) != epoch:
+                return
+            if loader._reading.at(here) is reading:
+                return
+            reading = self._enter(here)
+            self._made = made = self._batches(reading, here)
+
+    def _counted(self, task: Task, batch: Any) -> Any:
+        """Return a batch that is handed out; count it, and log the samples left out of it."""
+        loader, rank = self._loader, self.part[0]
+        meter, components = loader._meter, loader._components
+        share = loader._reading.share(self.steps, task, rank)
+        if type(batch) is PartialBatch:
+            batch, skipped = batch
+            check_skipped(loader._reading.spec.max_skipped, meter, share, skipped)
+            for line in skipped:
+                _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
+            meter.skipped += len(skipped)
+            meter.samples -= len(skipped)
+        meter.samples += share
+        meter.batches += 1
+        if components is not None:
+            components.add(loader._reading, self.steps, rank, task, share)
+        return batch if loader._finish is None else loader._finish(batch)
 
     def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
         if times >= _FAILURES and isinstance(error, Exception) and not failed_in_planning(error):

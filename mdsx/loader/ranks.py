@@ -6,13 +6,15 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.base.process import find_local_ranks, find_ranks
+from mdsx.base.process import find_local_ranks, find_ranks, find_ranks_per_node
 from mdsx.errors import UsageError, shown
+from mdsx.order import MAX_WORLD_SIZE, integer
 
 
 class Mesh(Protocol):
@@ -32,12 +34,16 @@ class Ranks:
         rank: int | None = None,
         world_size: int | None = None,
         replication: int | tuple[Mesh, str | Sequence[str]] = 1,
+        ranks_per_node: int | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self.given = self._given is not None  # by the user; a copy may be given what this process found
         self._groups = _groups(replication)
+        self._node: int | None = None
+        if ranks_per_node is not None:
+            self._node = integer(ranks_per_node, "ranks_per_node", 1, MAX_WORLD_SIZE)
         if self._given is not None or not isinstance(self._groups, int):
             _ = self.part  # which checks it
 
@@ -75,6 +81,32 @@ class Ranks:
                 hint="give the whole mesh, not a part of it",
             )
         return int(groups[rank]), int(groups.max()) + 1
+
+    def with_node(self, ranks_per_node: int | None) -> Ranks:
+        """Return the same ranks with this number on each node (None: the number that these have)."""
+        if ranks_per_node is None:
+            return self
+        found = copy(self)
+        found._node = integer(ranks_per_node, "ranks_per_node", 1, MAX_WORLD_SIZE)
+        return found
+
+    @property
+    def node(self) -> int | None:
+        """Return how many successive parts of the data each node reads, as given, or as the launcher says it. None if
+        it does not, or if the nodes are not alike."""
+        if self._node is not None:
+            return self._node
+        rank, world_size = self.process
+        processes = find_ranks_per_node(os.environ, rank, world_size)
+        if processes is None:
+            return None
+        groups = self._groups
+        if isinstance(groups, int):
+            return max(processes // groups, 1) if processes % groups == 0 or groups % processes == 0 else None
+        parts = np.sort(groups.reshape(-1, processes), axis=1)  # those of each node
+        lows, node = parts[:, 0], int(parts[0, -1] - parts[0, 0]) + 1
+        successive = (np.diff(parts, axis=1) <= 1).all() and (parts[:, -1] - lows == node - 1).all()
+        return node if successive and not (lows % node).any() else None
 
     @property
     def store(self) -> Any:

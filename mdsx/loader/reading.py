@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.warn import warn
-from mdsx.datasets import Dataset, Mixture, add_phase, excerpt_of, view_of, weights_of, with_excerpt
-from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
+from mdsx.datasets import Dataset, Mixture, as_in, excerpt_of, renumbered, view_of, weights_of, with_excerpt
+from mdsx.errors import CorruptError, ForbiddenError, MissingError, StateError, UsageError, shown
 from mdsx.loader.assembly import check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
+from mdsx.loader.run_plan import RunPhase, RunPlan, check_not_cut
 from mdsx.loader.spec import RunSpec, course_of
 from mdsx.order import (
     ORDER_VERSION,
@@ -28,16 +30,18 @@ from mdsx.order import (
     Phases,
     Tick,
     Weight,
+    add_phase,
     shared_lanes,
     small_cache,
 )
 from mdsx.shards import View
-from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, Cut, OrderIdentity, Pace, RankReader, SampleInfo, Steps
+from mdsx.stream import NOTHING_ADDED, Batch, Batcher, Cursor, OrderIdentity, Pace, RankReader, SampleInfo, Steps, Task
 
 _log = logging.getLogger("mdsx")
 
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
+_COUNTED = 2**18  # ticks looked up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,51 +54,104 @@ class Reading:
     batcher: Batcher
     maker: BatchMaker
     info: SampleInfo | None
+    plan: RunPlan
+    phase: RunPhase
+    """The phase of the plan that is in force; `spec` has what it says."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> Reading:
         """Open what `spec` reads. Raise UsageError for arguments that do not fit the dataset."""
         view = view_of(spec.dataset, spec.columns, spec.dtypes, spec.fill)
-        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples)
         if isinstance(spec.seed, bool):
             raise UsageError("seed must be an integer", found=shown(spec.seed))
-        return cls._of(spec, view, course)
+        plan = RunPlan.of(spec)
+        first = plan.phases[0]
+        check_not_cut(first.batching, spec.dataset)
+        if plan.given and isinstance(spec.dataset, Mixture) and (len(spec.dataset.phases) > 1 or spec.dataset.run):
+            hint = "give the plan the proportions of all its phases, and the mixture neither schedule= nor run="
+            raise UsageError("a plan and a schedule exclude each other", found=repr(spec.dataset), hint=hint)
+        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, first.weights)
+        return cls._of(spec, view, course, plan, first)
 
     @classmethod
-    def _of(cls, spec: RunSpec, view: View, course: Course) -> Reading:
-        info = None
+    def _of(
+        cls,
+        spec: RunSpec,
+        view: View,
+        course: Course,
+        plan: RunPlan,
+        phase: RunPhase,
+        batcher: Batcher | None = None,
+    ) -> Reading:
+        """Return what is read in a phase of a run with `spec`."""
+        spec, info = phase.spec(spec), None
         if spec.random_transform is not None or spec.info_column is not None:
             seeds = spec.random_transform is not None
             info = SampleInfo(view, course.epoch_samples, int(spec.seed), column=spec.info_column, seeds=seeds)
-        batcher = spec.batching.batcher(view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle))
-        packing = None
+        if batcher is None:
+            batcher = spec.batching.batcher(
+                view, course, spec.epoch_steps, seed=int(spec.seed), shuffle=bool(spec.shuffle)
+            ).in_plan(plan.stages, None)
+        packing, transform = None, spec.transform or spec.random_transform
         if spec.collate_fn is None:
-            packing = spec.batching.packing(view.schema, view.packed_schema, spec.info_column)
+            rows = spec.rows if spec.rows is not None else spec.cut(*spec.ranks.part).rows
+            packing = spec.batching.packing(view, spec.info_column, rows=rows, transformed=transform is not None)
         if (
             spec.uneven == "repeat"
-            and not (spec.transform or spec.random_transform or spec.collate_fn)
+            and not (transform or spec.collate_fn)
             and any(column.name == VALID for column in view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         maker = BatchMaker(
             spec.backend,
             view.schema,
-            spec.transform or spec.random_transform,
+            transform,
             spec.collate_fn,
             spec.uneven,
             spec.on_error,
             packing,
         )
-        return cls(spec, view, course, batcher, maker, info)
+        return cls(spec, view, course, batcher, maker, info, plan, phase)
 
     def respecified(self, spec: RunSpec) -> Reading:
         """Return the same samples in the same order, as a loader with `spec` reads them."""
-        return Reading._of(spec, self.view, self.course)
+        if spec.plan is not None:
+            return Reading.of(spec)
+        plan = RunPlan.of(spec)
+        check_not_cut(plan.phases[0].batching, spec.dataset)
+        return Reading._of(spec, self.view, self.course, plan, plan.phases[0])
+
+    def at(self, cursor: Cursor) -> Reading:
+        """Return what is read at a cursor of a run that was read like this up to there: in a later phase of the plan,
+        that one."""
+        plan, stages = self.plan, self.plan.stages
+        stage = stages.at(self.batcher.progress(self.course, cursor))
+        phase = plan.phases[stage]
+        if phase is self.phase:
+            return self
+        start, earlier = Tick(cursor.epoch * self.course.epoch_samples + cursor.position), plan.number(self.phase)
+        course = stages.course(self.course, range(earlier + 1, stage + 1), start)
+        if phase.batching.groups == self.phase.batching.groups:
+            return Reading._of(self.spec, self.view, course, plan, phase, self.batcher)
+        reading = Reading._of(self.spec, self.view, course, plan, phase)
+        return replace(reading, batcher=reading.batcher.in_plan(stages, cursor))
+
+    def with_plan(self, plan: RunPlan) -> Reading:
+        """Return the same in a run whose plan has other phases."""
+        return replace(self, plan=plan, batcher=self.batcher.in_plan(plan.stages, None))
+
+    def keeps(self, before: Cursor, after: Cursor) -> bool:
+        """Return whether a step between two cursors, which was cut without later phases of the plan, is as they say."""
+        plan, stages = self.plan, self.plan.stages
+        stage = stages.at(self.batcher.progress(self.course, before))
+        return plan.phases[stage] is self.phase and (not self.batcher.grouped or stages.at(after.planned) == stage)
 
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
         rank, ranks = self.spec.ranks.part if part is None else part
-        return self.batcher.steps(self.course, Cut(self.spec.rows, rank, ranks, self.spec.drop_last), counters)
+        until = self.plan.recut(self.phase) if self.batcher.grouped else self.plan.end(self.phase)
+        cut = self.spec.cut(rank, ranks)._replace(until=until, skip=self.plan.skip)
+        return self.batcher.steps(self.course, cut, counters)
 
     # --- states
 
@@ -113,9 +170,11 @@ class Reading:
             epoch_samples=course.epoch_samples,
             samples=course.samples,
             phases=self.phases,
-            schedule=mixture.phases if mixture is not None else (),
+            schedule=self._schedule,
             run=mixture.run if mixture is not None else None,
             components=mixture.components if mixture is not None else (),
+            changed=mixture.changed if mixture is not None else None,
+            held=mixture.held if mixture is not None else (),
         )
 
     @property
@@ -123,15 +182,72 @@ class Reading:
         """Return a mixture's weights, each with its first tick; else nothing."""
         return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
+    @property
+    def _schedule(self) -> Phases:
+        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count. Its
+        phases are compared with the state's plan."""
+        if self.plan.given or len(self.plan.phases) > 1:
+            first = self.plan.phases[0].weights
+            changed = isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None
+            return () if first is None or changed else ((0, first),)
+        return self.spec.dataset.phases if isinstance(self.spec.dataset, Mixture) else ()
+
     def state(self, cursor: Cursor) -> dict[str, Any]:
         """Return the state of a run at `cursor`."""
-        return self.batcher.state(self.identity, self.course, cursor)
+        reading = self.at(cursor)
+        progress = reading.batcher.progress(reading.course, cursor)
+        return {**reading.batcher.state(reading.identity, reading.course, cursor), **self.plan.state(progress)}
 
     def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
         """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
-        reading = self.at_snapshot(state)
+        reading = self.at_snapshot(state).in_mixture_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
-        return replace(reading.with_phases(phases), batcher=batcher), cursor
+        reading = replace(reading.with_phases(phases), batcher=batcher)
+        reading.check_removed(cursor)
+        return reading, cursor
+
+    def in_mixture_of(self, state: object) -> Reading:
+        """Return this with the components of a mixture as the run of a state has them. Raise StateError."""
+        spec, before = self.spec, self.spec.dataset
+        if not isinstance(before, Mixture) or not isinstance(state, Mapping):
+            return self
+        after = as_in(before, state)
+        if after is before:
+            return self
+        spec = replace(spec, dataset=after)
+        view = view_of(after, spec.columns, spec.dtypes, spec.fill)
+        plan = self.plan.with_weights(lambda weights: renumbered(weights, before, after))
+        course = course_of(after, view, spec.seed, spec.shuffle, spec.epoch_samples, plan.phases[0].weights)
+        return Reading._of(spec, view, course, plan, plan.phases[0])
+
+    def check_removed(self, cursor: Cursor) -> None:
+        """Raise StateError if a component that was removed is needed from a cursor on."""
+        if not isinstance(self.course, MixtureCourse) or None not in self.view.components:
+            return
+        order, start = self.course.order, cursor.epoch * self.course.epoch_samples + cursor.position
+        if order.last_change <= start:
+            return
+        drawn = order.drawn(start, order.last_change)
+        for number, (excerpt, count) in enumerate(zip(self.view.components, drawn.tolist(), strict=True)):
+            if excerpt is None and count:
+                raise StateError(
+                    f"the run still needs the component {shown(self.names[number])}, which is to go",
+                    place="components",
+                    found=f"{count} of its samples before tick {order.last_change}",
+                    expected="a mixture with that component",
+                    hint="give the mixture this component too, with the proportion 0, until the window ends",
+                )
+
+    def in_phase_of(self, state: object) -> Reading:
+        """Return this in the phase of the plan that a state is in. Raise StateError."""
+        if not isinstance(state, Mapping) or (not self.plan.given and "plan" not in state):
+            return self
+        progress = self.batcher.progress_of(self.course, state)
+        plan = self.plan.resumed(state, progress, len(self.names))
+        spec, phase = self.spec, plan.phases[plan.stages.at(progress or 0)]
+        weights = plan.phases[0].weights
+        course = course_of(spec.dataset, self.view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
+        return Reading._of(spec, self.view, course, plan, phase)
 
     def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
         """Return the same with these proportions of a mixture's components from `cursor` on, up to the next entry of
@@ -139,6 +255,8 @@ class Reading:
         mixture = self.spec.dataset
         if not isinstance(mixture, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(mixture).__name__)
+        if not isinstance(self.course, MixtureCourse):
+            raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         reached = self.reached(cursor)
         now = next((weights for start, weights in reversed(self.phases) if start <= reached), None)
         return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions, now)))
@@ -185,7 +303,45 @@ class Reading:
                 whole.course.samples,
             )
 
+    # --- accounts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the components; of a dataset alone, ""."""
+        return self.spec.dataset.names if isinstance(self.spec.dataset, Mixture) else ("",)
+
+    def drawn(self, start: Tick, stop: Tick) -> NDArray[np.int64]:
+        """Return how many samples of each component there are from a tick up to another one."""
+        excluded = self.course.excluded
+        if isinstance(self.course, MixtureCourse) and excluded is None:
+            return self.course.order.drawn(start, stop)
+        firsts, found = self.view.firsts, np.zeros(len(self.view.firsts) - 1, np.int64)
+        if len(found) == 1 and excluded is None:
+            return found + (stop - start)
+        whole = np.diff(np.append(0, np.cumsum(self.view.counts))[firsts])
+        samples = max(self.course.samples, 1)
+        while start < stop:
+            if start % samples == 0 and start + samples <= stop and excluded is None:
+                epochs = (stop - start) // samples
+                found += epochs * whole
+                start = Tick(start + epochs * samples)
+                continue
+            end = Tick(min(stop, start + _COUNTED, (start // samples + 1) * samples))
+            ticks = np.arange(start, end)
+            shards, numbers = self.course.locate(ticks)
+            if excluded is not None:
+                shards = shards[excluded.kept(ticks, shards, numbers)]
+            found += np.bincount(np.searchsorted(firsts, shards, side="right") - 1, minlength=len(found))
+            start = end
+        return found
+
     # --- reading
+
+    def share(self, steps: Steps, task: Task, rank: int) -> int:
+        """Return how many samples of a task a rank has."""
+        if self.course.excluded is None or task.groups is not None:
+            return steps.share(task, rank)
+        return int(steps.rank_share([task], self.course, rank).counts[0])
 
     def reader(
         self,
@@ -258,7 +414,7 @@ class Reading:
         """Return the average bytes of a batch, at least 1; of packed ones, the most."""
         packing = self.maker.packing
         if packing is not None and packing.row_bytes is not None:
-            return self.spec.rows * packing.row_bytes
+            return self.spec.cut(0, steps.world_size).rows * packing.row_bytes
         return max(self.view.sample_bytes * steps.step_samples // steps.world_size, 1)
 
     def together(self, steps: Steps) -> int:

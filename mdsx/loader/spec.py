@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from mdsx.datasets import Dataset, Mixture, dataset_of, with_cache
+from mdsx.datasets import Dataset, Mixture, dataset_of, left_out_of, with_cache
 from mdsx.errors import UsageError, shown
 from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform
 from mdsx.loader.collation import Uneven
 from mdsx.loader.ranks import Ranks
-from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle
+from mdsx.order import (
+    MAX_BATCH,
+    Course,
+    DatasetCourse,
+    Excluded,
+    MixtureCourse,
+    MixtureOrder,
+    Order,
+    Shuffle,
+    Weight,
+    integer,
+)
 from mdsx.shards import ColumnChoice, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import SAMPLES, Batching, checked_share
+from mdsx.stream import SAMPLES, Batching, Cut, Plan, checked_share
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
 
@@ -45,12 +56,15 @@ class RunSpec:
     backend: ArrayBackend
     batching: Batching = SAMPLES
     batch_size: int | None = None
+    global_batch_size: int | None = None
+    micro_batch: int | None = None
     epoch_steps: int | None = None
     drop_last: bool = True
     collate_fn: Collate | None = None
     uneven: Uneven = "empty"
     on_error: OnError = "raise"
     max_skipped: float | None = None
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.shuffle, bool | Shuffle):
@@ -70,14 +84,47 @@ class RunSpec:
         if self.on_error not in ("raise", "skip"):
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(self.on_error))
         checked_share(self.max_skipped, self.on_error)
-        _ = self.rows  # which checks what belongs together
+        if self.plan is not None and not isinstance(self.plan, Plan):
+            raise UsageError("plan must be an mdsx.Plan", found=shown(self.plan))
+        if self.plan is None:  # each phase of a plan is checked by itself
+            _ = self.rows  # which checks what belongs together
 
     @property
-    def rows(self) -> int:
-        """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
-        return self.batching.rows(
-            self.batch_size, epoch_steps=self.epoch_steps, collate=self.collate_fn, uneven=self.uneven
-        )
+    def rows(self) -> int | None:
+        """Return the samples or rows of a rank's batch; None if they depend on the number of ranks.
+
+        Raise UsageError for arguments that do not fit each other.
+        """
+        if self.global_batch_size is None and self.micro_batch is None:
+            return self._rows_of(self.batch_size)
+        if self.batch_size is not None or self.global_batch_size is None:
+            raise UsageError(
+                "give batch_size, for each rank, or global_batch_size, over all ranks, with or without micro_batch",
+                found=f"batch_size={shown(self.batch_size)}, global_batch_size={shown(self.global_batch_size)}, "
+                f"micro_batch={shown(self.micro_batch)}",
+            )
+        integer(self.global_batch_size, "global_batch_size", 1, MAX_BATCH)
+        if self.micro_batch is not None:
+            integer(self.micro_batch, "micro_batch", 1, MAX_BATCH)
+        if not self.batching.one_group:
+            self._rows_of(self.global_batch_size)
+        elif self.micro_batch != 1:
+            raise UsageError(
+                f"a batch of mdsx.{type(self.batching).__name__} is one group of samples",
+                found=f"micro_batch={shown(self.micro_batch)}",
+                hint="with global_batch_size= groups over all ranks, give micro_batch=1: each is a batch of its own",
+            )
+        return self.micro_batch
+
+    def _rows_of(self, batch_size: int | None) -> int:
+        return self.batching.rows(batch_size, epoch_steps=self.epoch_steps, collate=self.collate_fn, uneven=self.uneven)
+
+    def cut(self, rank: int, ranks: int) -> Cut:
+        """Return a rank's part of the steps."""
+        size = self.global_batch_size
+        if size is None:
+            size = (self.rows or 1) * ranks
+        return Cut(size, rank, ranks, self.drop_last, self.micro_batch, ranks_per_node=self.ranks.node)
 
     def __repr__(self) -> str:
         """Return what a loader or dataset shows of it."""
@@ -103,25 +150,42 @@ def course_of(
     seed: int,
     shuffle: bool | Shuffle,
     epoch_samples: int | None,
+    weights: Sequence[Weight] | None = None,
 ) -> Course:
-    """Return the course of a run that reads `view` of `dataset`. Raise UsageError for invalid arguments."""
+    """Return the course of a run that reads `view` of `dataset`; `weights`: of a mixture's components, if they are not
+    its own. Raise UsageError for invalid arguments."""
     chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
     lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
     if epoch_samples is None and isinstance(dataset, Mixture):
         epoch_samples = dataset.epoch_samples
-    if not isinstance(dataset, Mixture) or not dataset.phases:
+    if shuffle_block is None and isinstance(dataset, Mixture):
+        shuffle_block = dataset.shuffle_block
+    phases = dataset.phases if isinstance(dataset, Mixture) else ()
+    if weights is not None and (not phases or phases[0][1] != weights):
+        phases = ((0, tuple(weights)),)
+    if not isinstance(dataset, Mixture) or not phases:
         order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
         return DatasetCourse(order, epoch_samples)
     if not shuffle:
         raise UsageError(
             "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
         )
-    counts = [excerpt.subset.counts for excerpt in view.excerpts]
-    (_, weights), *later = dataset.phases
+    counts = [
+        max(size, 1) if excerpt is None else excerpt.subset.counts
+        for excerpt, size in zip(view.components, dataset.sizes, strict=True)
+    ]
+    (_, first), *later = phases
     order_of_all = MixtureOrder(
-        counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
+        counts, first, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
     )
-    return MixtureCourse(order_of_all, view.firsts, epoch_samples)
+    left_out = left_out_of(dataset)
+    excluded = Excluded(view.counts, view.firsts, left_out) if left_out else None
+    return MixtureCourse(order_of_all, view.firsts, epoch_samples, excluded)
+
+
+def first_batching(spec: RunSpec) -> Batching:
+    """Return the batching that a run begins with."""
+    return (spec.plan.phases[0].batching if spec.plan is not None else None) or spec.batching
 
 
 def checked_batching(batching: object) -> Batching:

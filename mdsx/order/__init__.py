@@ -3,8 +3,8 @@
 format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
 `needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
 over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
-samples of a window are handed out together, and which groups of a step a rank has; `groups` computes a whole epoch of
-them (vectors: groups-v1.json).
+samples of a window are handed out together, and which groups of a step a rank has, `dealing` how a node's ranks divide
+rows by cost; `groups` computes a whole epoch of them (vectors: groups-v1.json, groups-concat-v1.json).
 """
 
 from __future__ import annotations
@@ -19,9 +19,22 @@ from mdsx.order.advice import (
     shared_lanes,
     small_cache,
 )
+from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, Position, Tick, lane_spread, lanes_read
+from mdsx.order.course import (
+    MAX_BATCH,
+    MAX_WORLD_SIZE,
+    Course,
+    DatasetCourse,
+    MixtureCourse,
+    Position,
+    Tick,
+    lane_spread,
+    lanes_read,
+)
+from mdsx.order.dealing import Balance, Dealing, Over, checked_node
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
+from mdsx.order.excluded import Excluded, LeftOut
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     MAX_WINDOW,
@@ -38,7 +51,7 @@ from mdsx.order.grouping import (
 from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
 from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
-from mdsx.order.mixture import MixtureOrder
+from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
@@ -47,25 +60,34 @@ from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, 
 
 __all__ = [
     "GROUPS_VERSION",
+    "MAX_BATCH",
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
     "MAX_WINDOW",
+    "MAX_WORLD_SIZE",
     "NEVER",
     "ORDER_VERSION",
     "AllSamples",
+    "Balance",
+    "Busiest",
+    "BusiestRank",
     "Chosen",
     "Course",
     "DatasetCourse",
+    "Dealing",
+    "Excluded",
     "G",
     "GroupSequence",
     "Grouping",
     "Groups",
     "Kind",
+    "LeftOut",
     "Marks",
     "MixtureCourse",
     "MixtureOrder",
     "Order",
+    "Over",
     "Oversize",
     "Phases",
     "Position",
@@ -77,12 +99,16 @@ __all__ = [
     "WindowGroups",
     "Windows",
     "active_shards",
+    "add_phase",
     "better_lanes",
     "block_bytes",
     "bounds_of",
+    "busiest",
     "by_value",
     "check_whole_runs",
+    "checked_node",
     "chosen_of",
+    "dealt_costs",
     "default_window",
     "exact_weight",
     "fitting_lanes",

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order.draws import Weight
+from mdsx.order.excluded import Excluded
 from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
@@ -45,6 +46,7 @@ class Course(Protocol):
     shuffle_block: int
     cut: int | None  # windows of groups are cut at ticks that are multiples of it
     run: int | None  # of a mixture in runs: the number of positions that draw one component
+    excluded: Excluded | None  # samples that are not read
 
     def lanes_of(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lane of each tick."""
@@ -91,6 +93,7 @@ class DatasetCourse:
     """The epochs of one dataset: tick t is position t % N of the dataset's epoch t // N."""
 
     run: int | None = None
+    excluded: Excluded | None = None
 
     def __init__(self, order: Order, epoch_samples: int | None = None) -> None:
         self.order = order
@@ -176,8 +179,15 @@ class DatasetCourse:
 class MixtureCourse:
     """A weighted mixture. Shards are numbered one component after the other."""
 
-    def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
+    def __init__(
+        self,
+        order: MixtureOrder,
+        shards: NDArray[np.int64],
+        epoch_samples: int | None = None,
+        excluded: Excluded | None = None,
+    ) -> None:
         """`shards` is int64 [components + 1]: the number of each component's first shard, and the number of shards."""
+        self.excluded = excluded
         self.order = order
         self.samples, self.run = order.samples, order.run
         self.epoch_samples = _epoch_samples(epoch_samples, self.samples - self.samples % (self.run or 1))
@@ -192,7 +202,7 @@ class MixtureCourse:
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
         """Return the course with other phases."""
-        return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples)
+        return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples, self.excluded)
 
     def locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         components, shards, samples = self.order.locate(ticks)

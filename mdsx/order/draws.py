@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.order.hashing import G, key, keys, permutations
+from mdsx.order.hashing import G, key, keys, mixed, permutations
+from mdsx.order.multiples import MODULUS, multiples_below
 from mdsx.order.needs import NEVER
 
-MODULUS = 2**64
 _MOST_BITS = 2048  # of a weight's numerator and denominator: more than a float has
 _ROUND = 256  # positions within which draws are permuted, over all lanes
+_PHASES_APART = 64  # of phases whose counts are kept
 
 Weight = float | Fraction
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
@@ -33,17 +34,6 @@ Bounds = tuple[int, ...]
 Drawn = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The component at each position, and how often it was drawn before: by the position's lane if the component is read
 lane by lane, otherwise by all lanes."""
-
-
-def floor_sum(n: int, m: int, a: int, b: int) -> int:
-    """Return the exact sum of (a*i + b) // m for i in 0..n-1 in O(log m) steps; b may be negative."""
-    total = 0
-    while n > 0:
-        total += a // m * (n * (n - 1) // 2) + b // m * n
-        a, b = a % m, b % m
-        end = a * n + b
-        n, b, a, m = end // m, end % m, m, a
-    return total
 
 
 class PhaseBounds:
@@ -74,17 +64,14 @@ class PhaseBounds:
             drawn[here] = self.drawn(points[here], phase)
         return drawn
 
-    def corrections(
-        self, count: Callable[[int, int], NDArray[np.int64]], shape: tuple[int, ...]
-    ) -> list[NDArray[np.int64]]:
-        """Return, for each phase, what to add to its counts so that they continue those of the phases before it.
-
-        `count(phase, place)` counts the draws before `place` as if all were of `phase`: an array of `shape`.
-        """
-        found = [np.zeros(shape, np.int64)]
-        for phase, start in enumerate(self.starts[1:]):
-            found.append(found[-1] + count(phase, start) - count(phase + 1, start))
-        return found
+    def same_start(self, other: PhaseBounds) -> int:
+        """Return for how many of the phases the draws before their start are the same."""
+        same = 0
+        mine, theirs = list(zip(self.starts, self.bounds, strict=True)), zip(other.starts, other.bounds, strict=True)
+        for same, (here, there) in enumerate(zip(mine, theirs, strict=False), 1):
+            if here != there:
+                return same if here[0] == there[0] else same - 1
+        return same
 
     def next_share(self, component: int, place: int) -> tuple[int, float, Bounds] | None:
         """Return the first phase, from that at `place` on, that draws a component: where it starts, or `place`; the
@@ -97,17 +84,67 @@ class PhaseBounds:
         return None
 
 
-class Draws:
-    """The draws of a mixture. Each of its `phases` is (first position, bounds)."""
+class StartCounts:
+    """How often each component was drawn before each phase starts. Phases are counted when they are first asked for.
 
-    def __init__(self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int) -> None:
+    `between(phase, start, stop)` counts the draws from `start` up to `stop`, both in `phase`: an array of `shape`.
+    `before`: of phases that may begin with the same ones; what they have counted is not counted again.
+    """
+
+    def __init__(
+        self,
+        phases: PhaseBounds,
+        between: Callable[[int, int, int], NDArray[np.int64]],
+        shape: tuple[int, ...],
+        before: StartCounts | None = None,
+    ) -> None:
+        self._phases, self._between = phases, between
+        self._known = {0: np.zeros(shape, np.int64)}
+        if before is not None:
+            same = phases.same_start(before._phases)
+            self._known |= {phase: counts for phase, counts in before._known.items() if phase < same}
+
+    def of(self, phase: int) -> NDArray[np.int64]:
+        """Return the draws before a phase starts. The array is not to be changed."""
+        starts, known = self._phases.starts, self._known
+        last = max(each for each in known if each <= phase)
+        counts = known[last]
+        for each in range(last, phase):
+            counts = counts + self._between(each, starts[each], starts[each + 1])
+            if (each + 1) % _PHASES_APART == 0:
+                known[each + 1] = counts
+        if phase not in known:
+            kept = [each for each in known if each % _PHASES_APART][-1:]
+            self._known = {each: known[each] for each in known if not each % _PHASES_APART or each in kept}
+            self._known[phase] = counts
+        return counts
+
+
+class Draws:
+    """The draws of a mixture. Each of its `phases` is (first position, bounds).
+
+    `before`: draws of phases that may begin with the same ones.
+    """
+
+    def __init__(
+        self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int, before: Draws | None = None
+    ) -> None:
         self.lanes = lanes
         self.row = max(1, _ROUND // lanes)  # M: offsets of a lane in a round
-        self._seed = seed
         self._offset = key(seed, 3)
         self._phases = PhaseBounds(phases)
-        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last result of `_in_rounds`
-        self._earlier = self._phases.corrections(self._count, (lanes, len(phases[0][1])))
+        self._lane_keys = keys(key(seed, 5), np.arange(lanes))
+        lane_points = np.arange(lanes, dtype=np.uint64) * np.uint64(G) + np.uint64(self._offset)
+        self._by_point: NDArray[np.int64] = np.argsort(-lane_points)
+        self._lane_points = lane_points[self._by_point]
+        shape = (lanes, len(phases[0][1]))
+        self._starts: StartCounts = StartCounts(
+            self._phases, self._between, shape, None if before is None else before._starts
+        )
+        self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_round`
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_known": None}
 
     @property
     def round_size(self) -> int:
@@ -128,7 +165,7 @@ class Draws:
     def before(self, position: int) -> NDArray[np.int64]:
         """Return [C, components]: how often each lane drew each component before `position`."""
         phase = self._phases.phase(position)
-        return self._earlier[phase] + self._count(phase, position)
+        return self._starts.of(phase) + self._between(phase, self._phases.starts[phase], position)
 
     def expected(self, component: int, position: int, away: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where, from `position` on, a component is expected to be drawn after `away` more draws of it.
@@ -149,9 +186,7 @@ class Draws:
         drawn = self._phases.drawn_at(positions, self._points(numbers)).ravel()
         lanes = np.tile(np.arange(self.lanes), rounds * self.row)
         counters = drawn * self.lanes + np.where(lane_wise[drawn], lanes, 0)
-        start = int(numbers[0])
-        phase = self._phases.phase(start * self.round_size)
-        before = self._earlier[phase] + self._in_rounds(phase, start)
+        before = self._before_round(int(numbers[0]))
         together = np.where(lane_wise, before, before.sum(axis=0))
         earlier = equal_before(counters) + together.T.ravel()[counters]
         shape = (rounds, self.round_size)
@@ -159,41 +194,56 @@ class Draws:
 
     def _points(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return [rounds, M*C]: the point of each position of the rounds on a circle of 2^64 points."""
-        points = np.empty((len(numbers), self.row, self.lanes), np.uint64)
-        for lane in range(self.lanes):
-            places = permutations(keys(key(self._seed, 5, lane), numbers), self.row)
-            steps = ((numbers[:, None] * self.row + places) * self.lanes + lane).astype(np.uint64)
-            points[:, :, lane] = steps * np.uint64(G) + np.uint64(self._offset)
+        parents = numbers.astype(np.uint64)[:, None] + (self._lane_keys + np.uint64(G))
+        places = np.zeros((len(numbers), self.lanes, 1), np.int64)
+        if self.row > 1:
+            places = permutations(mixed(parents).ravel(), self.row).reshape(len(numbers), self.lanes, self.row)
+        steps = ((numbers * self.row)[:, None, None] + places) * self.lanes + np.arange(self.lanes)[:, None]
+        points = steps.transpose(0, 2, 1).astype(np.uint64) * np.uint64(G) + np.uint64(self._offset)
         return points.reshape(len(numbers), self.round_size)
 
-    def _in_rounds(self, phase: int, rounds: int) -> NDArray[np.int64]:
-        """Return [C, components]: how often each lane draws each component in the first `rounds`, if all were of
-        `phase`."""
+    def _before_round(self, number: int) -> NDArray[np.int64]:
+        """Return [C, components]: how often each lane drew each component before a round."""
         known = self._known
-        if known is not None and known[0] == (phase, rounds):
+        if known is not None and known[0] == number:
             return known[1]
-        n, step, bounds = rounds * self.row, self.lanes * G % MODULUS, self._phases.bounds[phase]
-        starts = [(lane * G + self._offset) % MODULUS for lane in range(self.lanes)]
-        counts = np.array([drawn_in(n, step, start, bounds) for start in starts])
-        counts.flags.writeable = False
-        self._known = (phase, rounds), counts
+        counts = self.before(number * self.round_size)
+        self._known = number, counts
         return counts
 
-    def _count(self, phase: int, position: int) -> NDArray[np.int64]:
-        """Return [C, components]: how often each lane draws each component before `position`, if all were of
-        `phase`."""
-        number, within = divmod(position, self.round_size)
-        counts = self._in_rounds(phase, number).copy()
-        drawn = self._phases.drawn(self._points(np.array([number]))[0, :within], phase)
-        np.add.at(counts, (np.arange(within) % self.lanes, drawn), 1)
+    def _between(self, phase: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return [C, components]: how often each lane draws each component from `start` up to `stop` of a phase."""
+        size = self.round_size
+        first, last = -(-start // size), stop // size
+        if first > last:
+            return self._counted(phase, last, start - last * size, stop - last * size)
+        begins = self._lane_points + np.uint64(first * self.row * self.lanes * G % MODULUS)
+        counts = np.empty((self.lanes, len(self._phases.bounds[phase])), np.int64)
+        counts[self._by_point] = drawn_in(
+            (last - first) * self.row, self.lanes * G % MODULUS, begins, self._phases.bounds[phase]
+        )
+        if start < first * size:
+            counts += self._counted(phase, first - 1, start - (first - 1) * size, size)
+        if last * size < stop:
+            counts += self._counted(phase, last, 0, stop - last * size)
         return counts
 
+    def _counted(self, phase: int, number: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the same for the places from `start` up to `stop` of a round, counted one by one."""
+        drawn = self._phases.drawn(self._points(np.array([number]))[0, start:stop], phase)
+        components = len(self._phases.bounds[phase])
+        cells = np.arange(start, stop) % self.lanes * components + drawn
+        return np.bincount(cells, minlength=self.lanes * components).reshape(self.lanes, components)
 
-def drawn_in(n: int, step: int, start: int, bounds: Bounds) -> NDArray[np.int64]:
-    """Return [components]: how often n points draw each, which begin at `start` and are `step` apart on the circle."""
-    wraps = floor_sum(n, MODULUS, step, start)
-    below = [wraps - floor_sum(n, MODULUS, step, start - bound) for bound in bounds]
-    return np.diff(np.array(below), prepend=0)
+
+def drawn_in(n: int, step: int, begins: NDArray[np.uint64], bounds: Bounds) -> NDArray[np.int64]:
+    """Return [begins, components]: how often n points draw each, which begin at one of `begins` and are `step` apart on
+    the circle."""
+    limits = np.array([0, *(bound for bound in bounds if bound < MODULUS)], np.uint64)[:, None] - begins
+    found = multiples_below(n, step, limits.ravel()).reshape(limits.shape)
+    below = np.full((len(bounds), len(begins)), n)
+    below[: len(limits) - 1] = found[1:] - found[0] + np.where(limits[1:] < limits[0], n, 0)
+    return np.diff(below, axis=0, prepend=0).T
 
 
 def successive(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -215,13 +265,14 @@ def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
     exact = [exact_weight(weight, f"weights[{i}]") for i, weight in enumerate(weights)]
     if len(exact) != len(sizes):
         raise UsageError("a mixture needs a weight for each component", found=len(exact), expected=len(sizes))
-    total = sum(exact)
-    if total == 0:
+    if not any(exact):
         raise UsageError("a mixture needs a component with a weight above 0")
     for i, (weight, size) in enumerate(zip(exact, sizes, strict=True)):
         if weight and not size:
             raise UsageError(f"components[{i}] has no samples but a weight", found=weights[i], expected="weight 0")
-    return tuple(int(part * MODULUS / total) for part in accumulate(exact))
+    common = math.lcm(*(weight.denominator for weight in exact))
+    parts = list(accumulate(weight.numerator * (common // weight.denominator) for weight in exact))
+    return tuple(part * MODULUS // parts[-1] for part in parts)
 
 
 def exact_weight(weight: object, name: str) -> Fraction:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order.best_fit import pack
+from mdsx.order.concat import Rows, concatenate
 from mdsx.order.hashing import key, keys, ranks
 from mdsx.order.limits import integer
 from mdsx.order.sorting import stable_order
@@ -28,9 +29,18 @@ MAX_CAPACITY = 2**32 - 1
 MAX_WINDOW = 2**31  # positions of a lane
 _LEAST_WINDOW = 2048
 _GROUPS = 128  # a default window has about this many groups of a lane, at least
+_LEAST_CONCAT = 256
+_LANE_ROWS, _WINDOW_ROWS = 8, 1024  # of kind concat: the same, and of all lanes
 
-Kind = Literal["pack", "max_tokens"]
+Kind = Literal["pack", "max_tokens", "concat"]
 Oversize = Literal["error", "truncate", "split"]
+
+
+_MODES: dict[str, tuple[Oversize | None, ...]] = {
+    "pack": ("error", "truncate", "split"),
+    "max_tokens": ("error", "truncate"),
+    "concat": (None,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +48,13 @@ class Grouping:
     """How samples are grouped; format-spec.md specifies it.
 
     Attributes:
-        kind: "pack" (rows of at most `capacity` values) or "max_tokens" (batches of at most `capacity` values after
-            padding).
+        kind: "pack" (rows of at most `capacity` values), "concat" (rows of exactly `capacity` values, cut from
+            successive samples) or "max_tokens" (batches of at most `capacity` values after padding).
         capacity: L, 1 to 2^32 - 1.
         window: Positions of each lane that are grouped together, 1 to 2^31.
         oversize: What a sample longer than `capacity` is: an "error", or handed out as its first `capacity` values
-            ("truncate"), or in pieces ("split", only of kind "pack").
+            ("truncate"), or in pieces ("split", only of kind "pack"). None of kind "concat", which cuts samples of any
+            length; else None means "error".
         max_samples: The most samples of a group (None: any number; only of kind "max_tokens").
 
     Raises:
@@ -53,22 +64,30 @@ class Grouping:
     kind: Kind
     capacity: int
     window: int
-    oversize: Oversize = "error"
+    oversize: Oversize | None = None
     max_samples: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("pack", "max_tokens"):
-            raise UsageError("unknown kind of groups", found=shown(self.kind), expected="'pack' or 'max_tokens'")
+        if self.kind not in ("pack", "max_tokens", "concat"):
+            expected = "'pack', 'concat' or 'max_tokens'"
+            raise UsageError("unknown kind of groups", found=shown(self.kind), expected=expected)
         object.__setattr__(self, "capacity", integer(self.capacity, "capacity", 1, MAX_CAPACITY))
         object.__setattr__(self, "window", integer(self.window, "window", 1, MAX_WINDOW))
-        modes = ("error", "truncate", "split") if self.kind == "pack" else ("error", "truncate")
+        if self.oversize is None and self.kind != "concat":
+            object.__setattr__(self, "oversize", "error")
+        modes = _MODES[self.kind]
         if self.oversize not in modes:
             expected = " or ".join(map(repr, modes))
             raise UsageError(f"oversize does not suit {self.kind}", found=shown(self.oversize), expected=expected)
         if self.max_samples is not None:
-            if self.kind == "pack":
+            if self.kind != "max_tokens":
                 raise UsageError("max_samples bounds groups of kind max_tokens, not packed rows")
             object.__setattr__(self, "max_samples", integer(self.max_samples, "max_samples", 1, MAX_WINDOW))
+
+    @property
+    def splits(self) -> bool:
+        """Return whether a sample may be in several groups."""
+        return self.kind == "concat" or self.oversize == "split"
 
     def first_oversize(self, lengths: NDArray[np.int64]) -> int | None:
         """Return the first of `lengths` that is an error, or None."""
@@ -78,7 +97,8 @@ class Grouping:
 
 
 class WindowGroups(NamedTuple):
-    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order."""
+    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order (of
+    kind "concat", a row may have items of several lanes, lanes ascending)."""
 
     lanes: NDArray[np.int64]  # [G]
     edges: NDArray[np.int64]  # [G + 1]
@@ -128,13 +148,19 @@ class Windows(Sequence[tuple[int, int]]):
         return begin, min(begin + self.size, end)
 
 
-def default_window(capacity: int, mean: Fraction | float | None) -> int:
+def default_window(
+    capacity: int, mean: Fraction | float | None, *, kind: Kind = "pack", lanes: int | None = None
+) -> int:
     """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown). It is
-    exact: give a Fraction, so that no rounding decides."""
+    exact: give a Fraction, so that no rounding decides. Of kind "concat", it depends on the number of lanes."""
     if not mean:
         return _LEAST_WINDOW
     groups = -(-capacity // Fraction(mean))
-    return min(1 << (max(_LEAST_WINDOW, _GROUPS * groups) - 1).bit_length(), MAX_WINDOW)
+    least, rows = _LEAST_WINDOW, _GROUPS
+    if kind == "concat":
+        assert lanes is not None, "the default window of kind concat depends on the lanes"
+        least, rows = _LEAST_CONCAT, max(_LANE_ROWS, -(-_WINDOW_ROWS // lanes))
+    return min(1 << (max(least, rows * groups) - 1).bit_length(), MAX_WINDOW)
 
 
 def windows(start: int, stop: int, samples: int | None, size: int) -> Windows:
@@ -170,32 +196,49 @@ def group_window(
             found=int(lengths[bad]),
             expected=f"at most {rule.capacity}",
         )
+    if rule.kind == "concat":
+        place = f"window {window} of epoch {epoch}"
+        rows = concatenate(lengths, lanes, rule.capacity, lane_count, place=place)
+    else:
+        rows = _fitted(rule, lengths, lanes, lane_count)
+    numbered = stable_order(rows.lanes, lane_count)  # the groups lane by lane, in the order of their numbers
+    counts = np.bincount(rows.lanes, minlength=lane_count)
+    group_lanes, begins = np.repeat(np.arange(lane_count), counts), np.cumsum(counts) - counts
+    if shuffle:
+        parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
+        placed = np.argsort(ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
+    elif rule.kind == "concat":
+        placed = np.arange(len(numbered))
+    else:
+        first = rows.edges[:-1][numbered]  # the first item of each group
+        placed = np.lexsort((rows.firsts[first], rows.items[first]))
+    placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
+    j = np.arange(len(placed)) - begins[group_lanes]
+    sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties stay in order of lanes
+    edges, items = joined(rows.edges, numbered[sequence])
+    return WindowGroups(group_lanes[sequence], edges, rows.items[items], rows.firsts[items], rows.sizes[items])
+
+
+def joined(edges: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the edges of some of the groups with `edges`, in the order given, and the indices of their items."""
+    counts = np.diff(edges)[groups]
+    found = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return found, np.arange(found[-1]) + np.repeat(edges[groups] - found[:-1], counts)
+
+
+def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int) -> Rows:
+    """Return the groups of kind "pack" or "max_tokens", lane by lane, in the order of their numbers."""
     items, firsts, sizes = _items(rule, lengths)
     item_lanes = lanes[items]
     by_lane = stable_order(item_lanes, lane_count)
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(item_lanes, minlength=lane_count))])
-    weights = np.maximum(sizes, 1)[by_lane]
     numbers = np.empty_like(items)
-    numbers[by_lane], counts = _numbers(rule, weights, edges)
+    numbers[by_lane], counts = _numbers(rule, np.maximum(sizes, 1)[by_lane], edges)
+    groups = numbers + (np.cumsum(counts) - counts)[item_lanes]
+    by_group = stable_order(groups, max(int(counts.sum()), 1))
+    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(groups, minlength=int(counts.sum())))])
     group_lanes = np.repeat(np.arange(lane_count), counts)
-    begins = np.cumsum(counts) - counts
-    groups = numbers + begins[item_lanes]  # numbered lane by lane
-    if shuffle:
-        parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
-        by = ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes])
-    else:
-        by = np.full(len(group_lanes), len(items), np.int64)
-        np.minimum.at(by, groups, np.arange(len(items)))
-    placed = np.argsort(by)
-    placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
-    j = np.arange(len(placed)) - begins[group_lanes]
-    sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties stay in order of lanes
-    places = np.empty_like(sequence)
-    places[sequence] = np.arange(len(sequence))
-    places = places[groups]
-    grouped = stable_order(places, max(len(sequence), 1))
-    group_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(places, minlength=len(sequence)))])
-    return WindowGroups(group_lanes[sequence], group_edges, items[grouped], firsts[grouped], sizes[grouped])
+    return Rows(group_lanes, edges, items[by_group], firsts[by_group], sizes[by_group])
 
 
 def _items(

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order.course import MAX_WORLD_SIZE, Course, DatasetCourse, MixtureCourse
+from mdsx.order.dealing import Balance, Dealing, Over
 from mdsx.order.grouping import (
     MAX_CAPACITY,
     Grouping,
@@ -20,6 +21,7 @@ from mdsx.order.grouping import (
     Windows,
     default_window,
     group_window,
+    joined,
     step_order,
     windows,
 )
@@ -32,13 +34,14 @@ MAX_LENGTH = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupSequence:
-    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position.
+    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position. A row of
+    kind "concat" may have items of several lanes: lane by lane, and in each ascending by position.
 
     Attributes:
         lanes: int64 [G], the lane of each group.
         edges: int64 [G + 1].
         positions: int64 [items], the position of each item's sample, counted over all epochs.
-        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is split.
+        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is cut.
         sizes: int64 [items], how many values the group has of it.
     """
 
@@ -70,9 +73,7 @@ class GroupSequence:
 
 def items_of(groups: GroupSequence, taken: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the edges of the groups with the indices `taken`, and the indices of their items."""
-    counts = np.diff(groups.edges)[taken]
-    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return edges, np.arange(edges[-1]) + np.repeat(groups.edges[taken] - edges[:-1], counts)
+    return joined(groups.edges, taken)
 
 
 def group_positions(
@@ -101,8 +102,8 @@ def group_positions(
 
 
 class Groups(Sequence[GroupSequence]):
-    """The groups of one epoch, window by window: packed rows or length-bounded batches. It does no I/O; format-spec.md
-    specifies it.
+    """The groups of one epoch, window by window: packed or concatenated rows, or length-bounded batches. It does no
+    I/O; format-spec.md specifies it.
 
         groups = mdsx.Groups(mdsx.Order(counts, seed=7, epoch=3), lengths, capacity=4096)
         first_window = groups[0]
@@ -110,19 +111,26 @@ class Groups(Sequence[GroupSequence]):
             rows = groups.share(step, rank=0, world_size=8)
 
     `groups[k]` computes the groups of window k, and iterating computes one window after the other. `groups.windows[k]`
-    is the window's first and last position (exclusive). Nothing depends on ranks but `share`.
+    is the window's first and last position (exclusive). Nothing depends on ranks but `share`. A `balance` only changes
+    which rank of a node has which of the node's rows, and in which order.
 
     Args:
         order: The order of a dataset, or of a mixture.
         lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. Those of a
             mixture's datasets follow one another.
         capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included.
-        kind: "pack" for rows, "max_tokens" for length-bounded batches.
-        window: How many positions of each lane are grouped together. The default follows from the mean length; the
-            state of a run has its number.
-        oversize: What to do with a sample that is longer than `capacity`: "error", "truncate" or, of kind "pack",
-            "split".
+        kind: "pack" for rows of whole samples, "concat" for rows of exactly `capacity` values, cut from successive
+            samples, "max_tokens" for length-bounded batches.
+        window: How many positions of each lane are grouped together. The default follows from the mean length, of kind
+            "concat" also from the number of lanes; the state of a run has its number.
+        oversize: What to do with a sample that is longer than `capacity`: "error" (the default), "truncate" or, of kind
+            "pack", "split". It is not for kind "concat".
         max_samples: The most samples in a batch of kind "max_tokens".
+        balance: Deal the rows of each node to its ranks by cost: `(linear, quadratic)`, two integers. An item of n
+            values costs `linear * n + quadratic * n * n`, a row the sum. For attention beside layers of width d, it is
+            `(12 * d, 1)`. It is not for kind "max_tokens".
+        ranks_per_node: How many successive ranks are a node, if there is a `balance`; it divides the world size.
+        balance_over: "node", or "job": rows are dealt to all ranks, whatever their nodes.
         epoch: The run's epoch. The default is the order's, or 0 of a mixture.
         epoch_samples: The positions in each of the run's epochs. The default is all samples.
 
@@ -138,8 +146,11 @@ class Groups(Sequence[GroupSequence]):
         capacity: int,
         kind: Kind = "pack",
         window: int | None = None,
-        oversize: Oversize = "error",
+        oversize: Oversize | None = None,
         max_samples: int | None = None,
+        balance: tuple[int, int] | None = None,
+        ranks_per_node: int | None = None,
+        balance_over: Over = "node",
         epoch: int | None = None,
         epoch_samples: int | None = None,
     ) -> None:
@@ -152,8 +163,18 @@ class Groups(Sequence[GroupSequence]):
         self._lengths = _checked(lengths, int(counts.sum()))
         if window is None:
             mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
-            window = default_window(integer(capacity, "capacity", 1, MAX_CAPACITY), mean)
+            capacity = integer(capacity, "capacity", 1, MAX_CAPACITY)
+            window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
         self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
+        self.balance = Balance.of(balance, balance_over, self.grouping.capacity)
+        if self.balance is not None and kind == "max_tokens":
+            raise UsageError("balance deals rows, of kind 'pack' or 'concat'", found="kind 'max_tokens'")
+        if self.balance is not None and balance_over == "node" and ranks_per_node is None:
+            raise UsageError(
+                "rows are dealt to the ranks of a node, and how many it has is not known",
+                hint="give ranks_per_node=, or balance_over='job'",
+            )
+        self._ranks_per_node = ranks_per_node
         self._course: Course
         if isinstance(order, MixtureOrder):
             components = np.cumsum([0, *map(len, order.counts)])
@@ -224,12 +245,16 @@ class Groups(Sequence[GroupSequence]):
             yield left
 
     def share(self, step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
-        """Return the groups of a step that `rank` has, in its order."""
+        """Return the groups of a step that `rank` has, in its order. Raise UsageError for a number of ranks that
+        `ranks_per_node` does not divide, if there is a balance."""
         world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
         rank = integer(rank, "rank", 0, world_size - 1)
         n = len(step)
-        order = step_order(step.lanes[None], self.lanes)[0]
-        return step.take(order[rank * n // world_size : (rank + 1) * n // world_size])
+        order = step_order(step.lanes[None], self.lanes)
+        if self.balance is not None:
+            dealing = Dealing(self.balance, self.balance.node(self._ranks_per_node, world_size))
+            order = dealing.reorder(order, step.sizes, step.edges, rank, world_size)
+        return step.take(order[0, rank * n // world_size : (rank + 1) * n // world_size])
 
 
 def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:

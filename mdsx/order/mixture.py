@@ -29,12 +29,14 @@ class MixtureOrder:
     A weight is an int, a Fraction or a float, and its exact value counts. All components have the same `shuffle_block`
     (None: the default for all their shards together). Positions count over all epochs. `phases` are later weights, each
     with its first position; the components continue where they are. `run` is the number of successive positions
-    that draw the same component. A MixtureOrder never changes, can be pickled, and may be used by several threads.
+    that draw the same component. A component that was removed is the number of its samples: the phases that drew it
+    count, but its samples cannot be located. A MixtureOrder never changes, can be pickled, and may be used by several
+    threads.
     """
 
     def __init__(
         self,
-        components: Sequence[ArrayLike],
+        components: Sequence[ArrayLike | int],
         weights: Iterable[Weight],
         seed: int = 0,
         lanes: int = 8,
@@ -42,21 +44,33 @@ class MixtureOrder:
         phases: Sequence[tuple[int, Sequence[Weight]]] = (),
         run: int | None = None,
     ) -> None:
-        counts = [integers(component, f"components[{i}]", MAX_SAMPLES) for i, component in enumerate(components)]
+        counts = [
+            component if isinstance(component, int) else integers(component, f"components[{i}]", MAX_SAMPLES)
+            for i, component in enumerate(components)
+        ]
         if shuffle_block is None:
-            samples = sum(sum(component.tolist()) for component in counts)
-            shuffle_block = default_shuffle_block(samples, sum(map(len, counts)))
+            there = [component for component in counts if not isinstance(component, int)]
+            samples = sum(sum(component.tolist()) for component in there)
+            shuffle_block = default_shuffle_block(samples, sum(map(len, there)))
         self.seed = integer(seed, "seed", 0, MAX_UINT64)
         self.lanes = integer(lanes, "lanes", 1, MAX_LANES)
         self.shuffle_block = integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES)
-        self._streams = [
-            _Stream(component, key(self.seed, 4, i), self.lanes, self.shuffle_block)
+        self._streams: list[_Stream | _Gone] = [
+            _Gone(component)
+            if isinstance(component, int)
+            else _Stream(component, key(self.seed, 4, i), self.lanes, self.shuffle_block)
             for i, component in enumerate(counts)
         ]
         self.sizes = tuple(stream.size for stream in self._streams)
         self._lane_wise: NDArray[np.bool_] = np.array([stream.lane_wise for stream in self._streams], np.bool_)
         self.run = None if run is None else _checked_run(run, self.lanes)
         self._use([(0, weights), *phases])
+
+    @property
+    def last_change(self) -> int:
+        """Return the first position from which on no later phase begins."""
+        start = self.phases[-1][0]
+        return start if self.run is None else -(-start // self.run) * self.run
 
     @property
     def counts(self) -> tuple[NDArray[np.int64], ...]:
@@ -79,8 +93,13 @@ class MixtureOrder:
         self.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
         bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
         self.bounds = bounds[0][1]
-        options = {"seed": self.seed, "lanes": self.lanes}
-        self._draws = Draws(bounds, **options) if self.run is None else RunDraws(bounds, run=self.run, **options)
+        seed, lanes, known = self.seed, self.lanes, getattr(self, "_draws", None)
+        self._draws: Draws | RunDraws
+        if self.run is None:
+            self._draws = Draws(bounds, seed=seed, lanes=lanes, before=known if isinstance(known, Draws) else None)
+        else:
+            before = known if isinstance(known, RunDraws) else None
+            self._draws = RunDraws(bounds, seed=seed, lanes=lanes, run=self.run, before=before)
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
@@ -94,6 +113,11 @@ class MixtureOrder:
         for component, chosen in by_value(components):
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
+
+    def drawn(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return how often the positions from `start` up to `stop` draw each component: int64 [components]."""
+        found: NDArray[np.int64] = (self._draws.before(stop) - self._draws.before(start)).sum(axis=0)
+        return found
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position, from `position` on, that draws on each of these shards of a component, as expected
@@ -110,6 +134,30 @@ class MixtureOrder:
         """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}
         return sum(self._streams[component].active_shards(lanes) for component in drawn)
+
+
+class _Gone:
+    """A component that is not read any more."""
+
+    counts = np.zeros(0, np.int64)
+    lane_wise = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def locate(
+        self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        raise UsageError("this position draws a component of the mixture that was removed")
+
+    def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(shards), NEVER)
+
+    def in_lanes(self, lanes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return np.zeros(0, np.bool_)
+
+    def active_shards(self, lanes: int) -> int:
+        return 0
 
 
 class _Stream:
@@ -177,6 +225,12 @@ class _Stream:
     def active_shards(self, lanes: int) -> int:
         """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
+
+
+def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
+    """Return `phases` with one that starts at `position`, up to the next one of them."""
+    before = [phase for phase in phases if phase[0] < position]
+    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
 
 
 def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.draws import MODULUS, Bounds, Drawn, PhaseBounds, drawn_in, equal_before, successive
+from mdsx.order.draws import Bounds, Drawn, PhaseBounds, StartCounts, drawn_in, equal_before, successive
 from mdsx.order.hashing import G, key
+from mdsx.order.multiples import MODULUS
 from mdsx.order.needs import NEVER
 
 
@@ -23,13 +24,16 @@ class RunDraws:
     A phase begins with the first run that starts in it.
     """
 
-    def __init__(self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int, run: int) -> None:
+    def __init__(
+        self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int, run: int, before: RunDraws | None = None
+    ) -> None:
         self._lanes, self._run = lanes, run
         self._offset = key(seed, 3)
         begun = {-(-start // run): bounds for start, bounds in phases}  # a phase without a run has no effect
         self._phases = PhaseBounds(list(begun.items()))
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_run`
-        self._earlier = self._phases.corrections(self._in_runs, (len(phases[0][1]),))
+        counted = None if before is None else before._starts
+        self._starts: StartCounts = StartCounts(self._phases, self._between, (len(phases[0][1]),), counted)
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
         """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
@@ -96,14 +100,16 @@ class RunDraws:
         if known is not None and known[0] == number:
             return known[1]
         phase = self._phases.phase(number)
-        counts = self._earlier[phase] + self._in_runs(phase, number)
+        counts = self._starts.of(phase) + self._between(phase, self._phases.starts[phase], number)
         counts.flags.writeable = False
         self._known = number, counts
         return counts
 
-    def _in_runs(self, phase: int, runs: int) -> NDArray[np.int64]:
-        """Return [components]: how many of the first `runs` draw each, if all were of `phase`."""
-        return drawn_in(runs, G, self._offset, self._phases.bounds[phase])
+    def _between(self, phase: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return [components]: how many of the runs from `start` up to `stop` draw each, all of a phase."""
+        begin = np.array([(start * G + self._offset) % MODULUS], np.uint64)
+        counts: NDArray[np.int64] = drawn_in(stop - start, G, begin, self._phases.bounds[phase])[0]
+        return counts
 
 
 def first_within(step: int, modulus: int, low: int, high: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from math import lcm
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,33 +14,47 @@ from numpy.typing import NDArray
 from mdsx.order.subset import hashed
 
 
-def stratified_shares(strata: NDArray[np.uint64], edges: Sequence[Fraction], seed: int) -> NDArray[np.int64]:
+def stratified_shares(
+    strata: NDArray[np.uint64],
+    nulls: NDArray[np.bool_],
+    numbers: NDArray[np.int64],
+    edges: Sequence[Fraction],
+    seed: int,
+) -> NDArray[np.int64]:
     """Return which of the shares that end at `edges` has each sample; `len(edges) - 1` if none has.
 
-    `strata`: 64 bits for each sample, equal in a stratum. The result depends on the samples' numbers and on nothing
-    else: format-spec.md, 12.1, has the rule.
+    `strata`: 64 bits for each sample, equal in a stratum. `nulls`: the samples without a value, a stratum of their own.
+    `numbers`: those of the samples in their dataset. The result depends on nothing else: format-spec.md, 12.1, has the
+    rule.
     """
-    places = np.arange(len(strata))
-    order = np.lexsort((places, hashed(places, seed), strata))
-    _, sizes = np.unique(strata, return_counts=True)
+    order = np.lexsort((numbers, hashed(numbers, seed), strata, ~nulls))
+    strata, nulls = strata[order], nulls[order]
+    first = np.ones(len(order), np.bool_)  # of its stratum
+    first[1:] = (strata[1:] != strata[:-1]) | (nulls[1:] != nulls[:-1])
+    sizes = np.diff(np.append(np.flatnonzero(first), len(order)))
     proportions = [high - low for low, high in pairwise(edges)]
     proportions.append(1 - edges[-1])  # of the samples that no share has
-    owed = [Fraction(0)] * len(proportions)
-    counts = np.array([_counts(size, proportions, owed) for size in sizes.tolist()], np.int64)
-    found = np.empty(len(strata), np.int64)
+    counts = np.array(list(_counts(sizes.tolist(), proportions)), np.int64)
+    found = np.empty(len(order), np.int64)
     found[order] = np.repeat(np.tile(np.arange(len(proportions)), len(counts)), counts.reshape(-1))
     return found
 
 
-def _counts(size: int, proportions: Sequence[Fraction], owed: list[Fraction]) -> list[int]:
-    """Return how many samples of a stratum each share gets. `owed`: how many it lacks of the strata before; changed."""
-    exact = [proportion * size for proportion in proportions]
-    counts = [int(amount) for amount in exact]
-    for share, amount in enumerate(exact):
-        owed[share] += amount - counts[share]
-    fractional = [share for share, amount in enumerate(exact) if amount.denominator > 1]
-    fractional.sort(key=lambda share: (-owed[share], share))
-    for share in fractional[: size - sum(counts)]:
-        counts[share] += 1
-        owed[share] -= 1
-    return counts
+def _counts(sizes: Sequence[int], proportions: Sequence[Fraction]) -> Iterator[list[int]]:
+    """Yield how many samples of each stratum the shares get."""
+    whole = lcm(*(proportion.denominator for proportion in proportions))
+    parts = [int(proportion * whole) for proportion in proportions]
+    owed = [0] * len(parts)  # how much each share lacks of the strata before, in parts of `whole`
+    known = dict[int, tuple[list[int], list[int], list[int]]]()  # by size: whole samples, rests, shares with a rest
+    for size in sizes:
+        if size not in known:
+            certain, rests = map(list, zip(*(divmod(part * size, whole) for part in parts), strict=True))
+            known[size] = certain, rests, [share for share, rest in enumerate(rests) if rest]
+        certain, rests, able = known[size]
+        counts = certain.copy()
+        if able:
+            owed = list(map(add, owed, rests))
+            for share in sorted(able, key=owed.__getitem__, reverse=True)[: sum(rests) // whole]:
+                counts[share] += 1
+                owed[share] -= whole
+        yield counts

@@ -23,10 +23,19 @@ class Account(NamedTuple):
     def repeated(self) -> int:
         return sum(len(lives) > 1 for lives in self.lives)
 
+    @property
+    def exact(self) -> bool:
+        return not self.lost and not self.repeated
+
+
+def last_checkpoint(killed: Sequence[Step]) -> int:
+    """Return the step of the last checkpoint of a life, or 0."""
+    return killed[-1].step // CHECKPOINT_EVERY * CHECKPOINT_EVERY
+
 
 def account_of(samples: int, killed: Sequence[Step], resumed: Sequence[Step]) -> Account:
     """Count what is in the model at the end: the killed life's steps up to its checkpoint, and the resumed life's."""
-    kept = killed[-1].step // CHECKPOINT_EVERY * CHECKPOINT_EVERY
+    kept = last_checkpoint(killed)
     found: list[list[int]] = [[] for _ in range(samples)]
     for number, steps in enumerate(([step for step in killed if step.step <= kept], resumed), 1):
         for step in steps:

@@ -8,7 +8,7 @@ from mdsx.shards.extents import download_shard
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
-from mdsx.shards.lengths import Lengths, lengths_of
+from mdsx.shards.lengths import Lengths, lengths_of, name_of_stored
 from mdsx.shards.needs import Announcer, SideNeeds
 from mdsx.shards.objects import coalesce, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.row_lengths import column_of, stored_lengths, stored_sum, write_length_file
@@ -47,6 +47,7 @@ __all__ = [
     "inspect_shard",
     "joined",
     "lengths_of",
+    "name_of_stored",
     "present",
     "put_length_file",
     "read_index",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import (
+    BOOL,
     ColumnType,
     JoinedValues,
     Schema,
@@ -26,12 +27,15 @@ from mdsx.format import (
     parse_type,
     value_decoder,
 )
+from mdsx.shards.gather import StoredValues
 
 Number = bool | int | float
 DTypes = Mapping[str, Any]
 """Column -> the type that its numbers have when they are read: "int64", torch.int64, np.int64, ..."""
 Fill = Mapping[str, Number | tuple[Number, str]]
 """Column -> the number in place of null; with the name of a mask, bool, which is one more column: False for null."""
+
+_MASK = ColumnType(BOOL.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A column of type `source` that is read as `target`, with `fill` in place of null, and with a column `mask`.
+    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls.
 
     `bytes_of`: the stored type, if the values are bytes that are taken for items of `source`.
     """
@@ -62,24 +66,26 @@ class Change:
     source: ColumnType
     target: ColumnType
     fill: Number | None = None
-    mask: str | None = None
+    is_mask: bool = False
     bytes_of: ColumnType | None = None
 
     @property
     def changes_nothing(self) -> bool:
         """Return whether values stay as they are, once bytes are taken for items."""
-        return self.source == self.target and self.fill is None and self.mask is None
+        return self.source == self.target and self.fill is None and not self.is_mask
 
     @property
     def casts_only(self) -> bool:
         """Return whether it changes no null."""
-        return self.fill is None
+        return self.fill is None and not self.is_mask
 
     def apply(self, values: Any, name: str, place_of: Callable[[int], str]) -> Any:
         """Return values of the column `name`, in storage form, as they are read. `place_of(i)` names value i.
 
         Raise UsageError that names the first value that does not fit.
         """
+        if self.is_mask:
+            return cast(_there(values), BOOL.name, self.target.base)
         if self.changes_nothing:
             return values
         if isinstance(values, np.ndarray):
@@ -101,6 +107,8 @@ class Change:
 
     def apply_joined(self, values: JoinedValues, name: str, place_of: Callable[[int], str]) -> Any:
         """Return values as they are read: as an array if they have one size then, else joined."""
+        if self.is_mask:
+            return self.apply(values, name, place_of)
         if self.changes_nothing:
             return values
         data, edges = memoryview(values.data), values.edges.tolist()
@@ -117,15 +125,6 @@ class Change:
         encoded = [b"" if item is None else dimensions(np.shape(item)) + item.tobytes() for item in changed]
         sizes = np.cumsum([0, *map(len, encoded)])
         return JoinedValues(b"".join(encoded), sizes, values.nulls)
-
-    def masked(self, values: Any) -> NDArray[np.uint8]:
-        """Return which of the values are not null, in storage form."""
-        if isinstance(values, np.ndarray):
-            return np.ones(len(values), np.uint8)
-        if isinstance(values, JoinedValues):
-            count = len(values.edges) - 1
-            return np.ones(count, np.uint8) if values.nulls is None else (~values.nulls).view(np.uint8)
-        return np.fromiter((value is not None for value in values), np.uint8, len(values))
 
     def _filled(self, values: list[Any], name: str, place_of: Callable[[int], str]) -> NDArray[Any]:
         """Return values as an array."""
@@ -155,10 +154,21 @@ class Change:
         return cast(items, source, target)
 
 
+def _there(values: Any) -> NDArray[np.uint8]:
+    """Return which of the values are not null, in storage form."""
+    if isinstance(values, np.ndarray):
+        return np.ones(len(values), np.uint8)
+    if isinstance(values, JoinedValues | StoredValues):
+        count = len(values.edges) - 1 if isinstance(values, JoinedValues) else len(values)
+        return np.ones(count, np.uint8) if values.nulls is None else (~values.nulls).view(np.uint8)
+    return np.fromiter((value is not None for value in values), np.uint8, len(values))
+
+
 def changes_of(
     schema: Schema, changes: Iterable[Change | None], dtypes: DTypes | None, fill: Fill | None
-) -> tuple[Change | None, ...]:
-    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes` and `fill`.
+) -> tuple[tuple[Change | None, ...], dict[str, int]]:
+    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes` and `fill`; and by the
+    name of each mask in `fill`, the number of its column.
 
     Raises:
         UsageError: There is no such column, or it cannot be read so.
@@ -171,17 +181,31 @@ def changes_of(
         if unknown := [name for name in mapping if name not in names]:
             place = f"{argument}, column {str(unknown[0])[:80]!r}"
             raise UsageError("there is no such column", place=place, expected=", ".join(names))
-    found = []
-    for column, before in zip(schema.columns, changes, strict=True):
+    found, masks = [], dict[str, int]()
+    for number, (column, before) in enumerate(zip(schema.columns, changes, strict=True)):
         change = before or Change(column.type, column.type)
         if column.name in given["dtypes"]:
             change = _with_type(change, column.name, given["dtypes"][column.name])
         if column.name in given["fill"]:
-            change = _with_fill(change, column.name, given["fill"][column.name])
+            change, mask = _with_fill(change, column.name, given["fill"][column.name])
+            if mask is not None:
+                if mask in masks:
+                    raise taken(mask)
+                masks[mask] = number
         if change.fill is not None:
             given_item(change.target.base, change.fill, "fill", column.name)
         found.append(None if change == Change(change.source, change.source) else change)
-    return tuple(found)
+    return tuple(found), masks
+
+
+def mask_of(stored: ColumnType) -> Change:
+    """Return how a column of this type is read as a mask."""
+    return Change(stored, _MASK, is_mask=True)
+
+
+def taken(mask: str) -> UsageError:
+    """Return the error for a mask with the name of another column."""
+    return UsageError(f"there is a column {mask!r} already", place="fill", hint="give the mask another name")
 
 
 def cast_changes(
@@ -227,19 +251,23 @@ def _takes_bytes(asked: ColumnType) -> bool:
 
 def _with_type(change: Change, name: str, dtype: object) -> Change:
     target = number_type(name, dtype)
-    if not change.source.scalar:
+    source = _MASK if change.is_mask else change.source
+    if not source.scalar:
         message = "only numbers and arrays of numbers have a dtype"
-        raise UsageError(message, place=f"dtypes, column {name!r}", found=str(change.source))
-    check_castable(name, change.source.base, target)
+        raise UsageError(message, place=f"dtypes, column {name!r}", found=str(source))
+    check_castable(name, source.base, target)
     return replace(change, target=replace(change.target, base=target))
 
 
-def _with_fill(change: Change, name: str, given: object) -> Change:
+def _with_fill(change: Change, name: str, given: object) -> tuple[Change, str | None]:
+    """Return the change with what was given in place of null, and the name of the mask."""
     value, mask = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     place = f"fill, column {name!r}"
     if not isinstance(value, bool | int | float | np.number | np.bool_) or not isinstance(mask, str | None):
         expected = 'a number, or a number and the name of a mask, such as (0, "has_score")'
         raise UsageError("fill has something else", place=place, found=shown(given), expected=expected)
+    if change.is_mask:
+        raise UsageError("a mask has no nulls", place=place, hint="fill the column that it is of")
     if not change.source.scalar or change.source.stars:
         raise UsageError(
             "only numbers, and arrays of them without a star, can be filled",
@@ -249,4 +277,4 @@ def _with_fill(change: Change, name: str, given: object) -> Change:
         )
     if isinstance(value, np.generic):
         value = value.item()
-    return replace(change, target=replace(change.target, nullable=False), fill=value, mask=mask)
+    return replace(change, target=replace(change.target, nullable=False), fill=value), mask

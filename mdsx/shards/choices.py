@@ -16,7 +16,7 @@ from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, sh
 from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.gather import Columns, as_samples, values_of
 from mdsx.shards.scan import scan
-from mdsx.shards.value_hashes import check_splits, value_hashes
+from mdsx.shards.value_hashes import check_splits, nulls_of, value_hashes
 from mdsx.shards.view import View
 
 _RUN = 2**16  # samples
@@ -58,18 +58,20 @@ def split(
     view, parts, done = View([excerpt.choose([by])]), [Marks() for _ in shares], 0
     (column,) = view.schema.columns
     check_splits(column, excerpt.shards.storage.url)
-    strata = [np.zeros(0, np.uint64)]
+    count, firsts = int(view.counts.sum()) if stratify else 0, np.cumsum(stored) - stored
+    strata, nulls, numbers = np.empty(count, np.uint64), np.empty(count, np.bool_), np.empty(count, np.int64)
     with _shown("split", view, progress) as reached:
         for run in scan(view, most=_RUN):
-            hashes = value_hashes(column, view.present(run.columns)[by])
+            values = view.present(run.columns)[by]
+            hashes, here = value_hashes(column, values), slice(done, done + len(run.samples))
             if stratify:
-                strata.append(hashes)
+                strata[here], nulls[here], numbers[here] = hashes, nulls_of(values), firsts[run.shard] + run.samples
             else:
                 _mark(parts, shares_of(hashes, edges, seed))
             done += len(run.samples)
             reached(done)
     if stratify:
-        _mark(parts, stratified_shares(np.concatenate(strata), edges, seed))
+        _mark(parts, stratified_shares(strata, nulls, numbers, edges, seed))
     return [select_chosen(excerpt.subset, stored, marks) for marks in parts]
 
 

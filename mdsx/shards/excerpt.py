@@ -11,7 +11,7 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Column, Decoder, Schema
 from mdsx.order import AllSamples, Subset
-from mdsx.shards.changes import Cast, Change, DTypes, Fill, cast_changes, changes_of
+from mdsx.shards.changes import Cast, Change, DTypes, Fill, cast_changes, changes_of, mask_of, taken
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
@@ -73,7 +73,11 @@ class DatasetSlice:
         """Return the same, with columns read as `dtypes` and `fill` say. Raise UsageError for those that cannot be."""
         if not dtypes and not fill:
             return self
-        return self._with(changes_of(self.stored_schema, self.changes, dtypes, fill))
+        changes, masks = changes_of(self.stored_schema, self.changes, dtypes, fill)
+        changed = self._with(changes)
+        for name, number in masks.items():
+            changed = changed._masked(name, number)
+        return changed
 
     def _with(self, changes: tuple[Change | None, ...]) -> DatasetSlice:
         """Return the same, with columns read as `changes` say."""
@@ -83,6 +87,23 @@ class DatasetSlice:
         ]
         return replace(self, schema=Schema.of(columns), changes=changes)
 
+    def _masked(self, name: str, number: int) -> DatasetSlice:
+        """Return the same with one more column, the mask of column `number`; unless there is that one already."""
+        mask = mask_of(self.stored_schema.columns[number].type)
+        for column, *of in zip(self.schema.columns, self.columns, self.homes, self.changes, strict=True):
+            if column.name == name:
+                if of == [self.columns[number], self.homes[number], mask]:
+                    return self
+                raise taken(name)
+        (added,) = Schema.from_columns({name: str(mask.target)}).columns
+        return replace(
+            self,
+            schema=Schema.of((*self.schema.columns, added)),
+            columns=(*self.columns, self.columns[number]),
+            homes=(*self.homes, self.homes[number]),
+            changes=(*self.changes, mask),
+        )
+
     @property
     def stored_schema(self) -> Schema:
         """The columns with the types that they are stored with, or that their bytes are taken for."""
@@ -91,11 +112,6 @@ class DatasetSlice:
             for column, change in zip(self.schema.columns, self.changes, strict=True)
         ]
         return Schema.of(columns)
-
-    @property
-    def masks(self) -> tuple[str, ...]:
-        """The names of masks, which are further columns."""
-        return tuple(change.mask for change in self.changes if change is not None and change.mask is not None)
 
     def join(self, other: DatasetSlice) -> DatasetSlice:
         """Return an excerpt with the columns of both, of the same samples."""

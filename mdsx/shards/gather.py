@@ -320,6 +320,15 @@ class StoredValues:
             self._column.decode(first, first + 1)
         return begins[here], counts[here]
 
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @property
+    def nulls(self) -> NDArray[np.bool_] | None:
+        """Return which of the values are null; None if none can be."""
+        nulls = self._column.extents.nulls
+        return None if nulls is None else nulls[self._start : self._stop]
+
     @property
     def heaps(self) -> list[memoryview]:
         """Return the heaps that these values are in, and maybe others."""

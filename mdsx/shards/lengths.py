@@ -50,6 +50,10 @@ class Lengths(Protocol):
         given. None if those do not say it. The default window follows from it, so it depends on nothing that may be
         absent, refused or newer in another process, such as a file of lengths."""
 
+    @property
+    def total(self) -> int | None:
+        """The sum of all stored samples, if the indexes alone, or the lengths that were given, say it exactly."""
+
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths, int64 [n], of `samples`, numbered as stored, of the view's `shards` (int64 [n] both).
 
@@ -67,7 +71,7 @@ def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any]) -> Leng
         return _LongestLengths([lengths_of(view, name) for name in length])
     if not isinstance(length, str):
         return _GivenLengths(view, length)
-    parts = [_part(excerpt, length) for excerpt in view.excerpts]
+    parts = [None if excerpt is None else _part(excerpt, length) for excerpt in view.components]
     return _JoinedLengths(parts, view.firsts)
 
 
@@ -85,6 +89,10 @@ class _LongestLengths:
     def mean(self) -> Fraction | None:
         means = [column.mean for column in self._columns]
         return None if None in means else max(mean for mean in means if mean is not None)
+
+    @property
+    def total(self) -> int | None:
+        return None
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         found: NDArray[np.int64] = np.maximum.reduce([column.of(shards, samples) for column in self._columns])
@@ -104,7 +112,11 @@ class _GivenLengths:
 
     @cached_property
     def mean(self) -> Fraction | None:
-        return Fraction(int(self._lengths.sum(dtype=np.int64)), max(len(self._lengths), 1))
+        return Fraction(self.total, max(len(self._lengths), 1))
+
+    @cached_property
+    def total(self) -> int:
+        return int(self._lengths.sum(dtype=np.int64))
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         found: NDArray[np.int64] = self._lengths[self._firsts[shards] + samples].astype(np.int64)
@@ -136,34 +148,45 @@ class _Part(Protocol):
 
     @property
     def mean(self) -> Fraction | None: ...
+    @property
+    def total(self) -> int | None: ...
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]: ...
 
 
 class _JoinedLengths:
-    """The lengths of several excerpts."""
+    """The lengths of several components; None for one that was removed."""
 
-    def __init__(self, parts: Sequence[_Part], firsts: NDArray[np.int64]) -> None:
+    def __init__(self, parts: Sequence[_Part | None], firsts: NDArray[np.int64]) -> None:
         self._parts, self._firsts = parts, firsts
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        return self._parts[0].identity if len(self._parts) == 1 else {"each": [part.identity for part in self._parts]}
+        each = [None if part is None else part.identity for part in self._parts]
+        return each[0] if len(each) == 1 and each[0] is not None else {"each": each}
 
     @cached_property
     def mean(self) -> Fraction | None:
         total = Fraction(0)
-        for part in self._parts:
+        parts = [part for part in self._parts if part is not None]
+        for part in parts:
             if (mean := part.mean) is None:
                 return None
             total += mean * part.samples
-        return total / max(sum(part.samples for part in self._parts), 1)
+        return total / max(sum(part.samples for part in parts), 1)
+
+    @property
+    def total(self) -> int | None:
+        totals = [part.total for part in self._parts if part is not None]
+        return None if None in totals else sum(total for total in totals if total is not None)
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(self._parts) == 1:
+        if len(self._parts) == 1 and self._parts[0] is not None:
             return self._parts[0].of(shards, samples)
         found, components = np.empty(len(shards), np.int64), np.searchsorted(self._firsts, shards, side="right") - 1
         for component, here in by_value(components):
-            found[here] = self._parts[component].of(shards[here] - self._firsts[component], samples[here])
+            part = self._parts[component]
+            assert part is not None, "a component without shards"
+            found[here] = part.of(shards[here] - self._firsts[component], samples[here])
         return found
 
 
@@ -173,7 +196,10 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
     ]
     named = Schema(
-        tuple(Column(column.name, own.type) for column, own in zip(excerpt.schema.columns, stored, strict=True))
+        tuple(
+            column if change is not None and change.is_mask else Column(column.name, own.type)
+            for column, own, change in zip(excerpt.schema.columns, stored, excerpt.changes, strict=True)
+        )
     )
     place, rule = column_of(named, name, url=excerpt.shards.storage.url)
     number, home = excerpt.columns[place], excerpt.homes[place]
@@ -190,6 +216,15 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
     return lengths if home == 0 else _SideLengths(lengths, Join(excerpt.shards.index.counts, shards.index.counts))
 
 
+def name_of_stored(excerpt: DatasetSlice, stored: str) -> str | None:
+    """Return the name that a stored column has in an excerpt; None if it is not there."""
+    names = [
+        excerpt.datasets[home].schema.columns[number].name
+        for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
+    ]
+    return excerpt.schema.columns[names.index(stored)].name if stored in names else None
+
+
 class _SideLengths:
     """The lengths of a joined dataset, by the numbers of the samples in the dataset that it is joined to."""
 
@@ -199,6 +234,10 @@ class _SideLengths:
     @property
     def mean(self) -> Fraction | None:
         return self._part.mean
+
+    @property
+    def total(self) -> int | None:
+        return self._part.total
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._part.of(*self._join.locate(shards, samples))
@@ -216,6 +255,11 @@ class _ItemLengths:
         mean = self._part.mean
         return None if mean is None else mean / self._size
 
+    @property
+    def total(self) -> int | None:
+        total = self._part.total
+        return None if total is None else total // self._size
+
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._part.of(shards, samples) // self._size
 
@@ -226,6 +270,7 @@ class _ConstantLengths:
     def __init__(self, identity: LengthIdentity, samples: int, length: int) -> None:
         self.identity: Mapping[str, Any] = identity.fields
         self.samples, self.mean, self._length = samples, Fraction(length), length
+        self.total: int | None = samples * length
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(samples), self._length, np.int64)
@@ -249,6 +294,11 @@ class _StoredLengths:
     def mean(self) -> Fraction | None:
         index = self._shards.index
         return index.mean_length(self._column) if isinstance(index, EstimatesLengths) else None
+
+    @property
+    def total(self) -> int | None:
+        index = self._shards.index
+        return index.total_length(self._column) if isinstance(index, EstimatesLengths) else None
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         table = self._state.table

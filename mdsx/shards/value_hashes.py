@@ -32,6 +32,13 @@ def value_hashes(column: Column, values: Any) -> NDArray[np.uint64]:
     return _of_arrays([_bits(np.asarray(() if value is None else value)) for value in values])
 
 
+def nulls_of(values: Any) -> NDArray[np.bool_]:
+    """Return which of a column's values are None, a bool for each."""
+    if isinstance(values, np.ndarray):
+        return np.zeros(len(values), np.bool_)
+    return np.fromiter((value is None for value in values), np.bool_, len(values))
+
+
 def check_splits(column: Column, file: str) -> None:
     """Raise UsageError unless the column's values have hashes."""
     kind = column.type

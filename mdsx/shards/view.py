@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import BOOL, INT64, Column, JoinedValues, Schema, Selection
+from mdsx.format import INT64, Column, JoinedValues, Schema, Selection
 from mdsx.order import by_value
 from mdsx.shards.changes import Change
 from mdsx.shards.excerpt import DatasetSlice
@@ -33,65 +33,74 @@ class Part(NamedTuple):
     component: int
     home: int
     join: Join | None  # None: it is the one whose samples are located
+    excerpt: int  # its place in `View.excerpts`
+
+
+class _Read(NamedTuple):
+    """A column of a view: the stored column that it is made of, and how."""
+
+    name: str
+    stored: str
+    change: Change | None
 
 
 class _Columns(NamedTuple):
     """Columns of a view that every excerpt has in one dataset, or some excerpts: those that store them alike."""
 
-    schema: Schema  # as they are stored
+    schema: Schema  # of those that are stored
     stored: Mapping[int, tuple[int, ...]]  # part -> their numbers in it
-    changes: tuple[Change | None, ...]
+    reads: tuple[_Read, ...]
     everywhere: bool
 
     def changed(self, batch: Columns, place_of: Callable[[int], str], *, stored: bool = False) -> Columns:
         """Return a batch of the columns as they are read; with `stored`, StoredValues that need only a cast stay."""
         found = Columns()
-        for column, change in zip(self.schema.columns, self.changes, strict=True):
-            values = batch[column.name]
+        for name, own, change in self.reads:
+            values = batch[own]
             if change is not None and not (stored and change.casts_only and isinstance(values, StoredValues)):
-                values = values.decode() if isinstance(values, StoredValues) else values
-                if change.mask is not None:
-                    found[change.mask] = change.masked(values)
+                if isinstance(values, StoredValues) and not change.is_mask:
+                    values = values.decode()
                 if isinstance(values, JoinedValues):
-                    values = change.apply_joined(values, column.name, place_of)
+                    values = change.apply_joined(values, name, place_of)
                 else:
-                    values = change.apply(values, column.name, place_of)
-            found[column.name] = values
+                    values = change.apply(values, name, place_of)
+            found[name] = values
         return found
 
 
 class View:
     """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last.
 
+    A component is an excerpt, or None if it was removed: then it has a number, and no shards.
+
     After them come the shards of the sides. Samples are located by the others, the *main* shards.
     """
 
-    def __init__(self, excerpts: Sequence[DatasetSlice], component_column: str | None = None) -> None:
-        """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
-        self.excerpts = tuple(excerpts)
+    def __init__(self, components: Sequence[DatasetSlice | None], component_column: str | None = None) -> None:
+        """`component_column`: the name of an additional int64 column: the number of each sample's component."""
+        self.components = tuple(components)
+        self.excerpts = excerpts = tuple(excerpt for excerpt in components if excerpt is not None)
         self.component_column = component_column
         self.schema = _joined_schema([excerpt.schema for excerpt in excerpts])
-        added = dict.fromkeys(self.excerpts[0].masks, BOOL.name)
         if component_column is not None:
-            added[component_column] = INT64.name
-        for name in added:
-            if name in [column.name for column in self.schema.columns]:
-                raise UsageError(f"there is a column {name!r} already", hint="give another name")
-        if added:
-            self.schema = Schema.of((*self.schema.columns, *Schema.from_columns(added).columns))
-        self.parts = _parts(self.excerpts)
+            if component_column in [column.name for column in self.schema.columns]:
+                raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
+            (added,) = Schema.from_columns({component_column: INT64.name}).columns
+            self.schema = Schema.of((*self.schema.columns, added))
+        self.parts = _parts(self.components)
         self._columns = _columns(self.excerpts, self.parts)
         indexes = [part.shards.index for part in self.parts]
         self._firsts = np.cumsum([0, *(len(index.counts) for index in indexes)])
-        self.firsts = self._firsts[: len(excerpts) + 1]
-        """int64 [excerpts + 1]: the number of each excerpt's first main shard, and of all main shards."""
+        main = iter(np.diff(self._firsts[: len(excerpts) + 1]).tolist())
+        self.firsts = np.cumsum([0, *(0 if component is None else next(main) for component in components)])
+        """int64 [components + 1]: the number of each component's first main shard, and of all main shards."""
         self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
         """int64 [main shards]: the samples that the view has of each."""
         self.shard_counts = _joined([self.counts, *(index.counts for index in indexes[len(excerpts) :])])
         """int64 [all shards]: the same, and the samples stored in each shard of a side."""
         self._zipped = len(self.parts) > len(excerpts)
         unread = [0 not in excerpt.read for excerpt in excerpts]
-        self._unread = np.repeat(unread, np.diff(self.firsts))
+        self._unread = np.repeat(unread, np.diff(self._firsts[: len(excerpts) + 1]))
         self.raw_sizes = _joined([index.raw_sizes for index in indexes])
         """int64 [all shards]: uncompressed bytes; 0 for shards that have none of the columns."""
         if any(unread):
@@ -182,9 +191,9 @@ class View:
             return samples
         numbers = np.empty_like(samples)
         for shard, here in by_value(shards):
-            component = self.part(shard)
-            number = shard - int(self.firsts[component])
-            numbers[here] = self.excerpts[component].subset.samples(number, samples[here])
+            part = self.part(shard)
+            number = shard - int(self._firsts[part])
+            numbers[here] = self.excerpts[part].subset.samples(number, samples[here])
         return numbers
 
     # --- what Shards does, by the view's numbers
@@ -314,7 +323,7 @@ class View:
             (columns,) = self._columns
             sources = [(each, columns.stored[part]) for (_, each), part in zip(found, parts, strict=True)]
             raw = gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
-            if not any(columns.changes):
+            if not any(read.change for read in columns.reads):
                 return raw
             stops = np.cumsum(sizes) - sizes
             return (
@@ -386,10 +395,10 @@ class View:
     def packed_schema(self) -> Schema:
         """What `gather` yields with `stored`: as `schema`, but for variable-size columns that need only a cast."""
         types = {
-            column.name: column.type
+            name: change.source
             for columns in self._columns
             if columns.everywhere
-            for column, change in zip(columns.schema.columns, columns.changes, strict=True)
+            for name, _, change in columns.reads
             if change is not None and change.casts_only and not change.source.fixed_size
         }
         return Schema.of(Column(each.name, types.get(each.name, each.type)) for each in self.schema.columns)
@@ -408,15 +417,16 @@ class View:
         return int(np.searchsorted(self._firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
 
 
-def _parts(excerpts: Sequence[DatasetSlice]) -> tuple[Part, ...]:
-    """Return the main dataset of each excerpt, then the sides that are read."""
-    parts = [Part(excerpt.shards, component, 0, None) for component, excerpt in enumerate(excerpts)]
-    for component, excerpt in enumerate(excerpts):
+def _parts(components: Sequence[DatasetSlice | None]) -> tuple[Part, ...]:
+    """Return the main dataset of each component, then the sides that are read."""
+    excerpts = [(number, excerpt) for number, excerpt in enumerate(components) if excerpt is not None]
+    parts = [Part(excerpt.shards, number, 0, None, place) for place, (number, excerpt) in enumerate(excerpts)]
+    for place, (component, excerpt) in enumerate(excerpts):
         counts = excerpt.shards.index.counts
         for home in excerpt.read:
             if home:
                 side = excerpt.datasets[home]
-                parts.append(Part(side, component, home, Join(counts, side.index.counts)))
+                parts.append(Part(side, component, home, Join(counts, side.index.counts), place))
     return tuple(parts)
 
 
@@ -433,15 +443,21 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
     found = []
     for (homes, alike), numbers in groups.items():
         for first in sorted(set(alike)):
+            here = [excerpt for excerpt, kind in zip(excerpts, alike, strict=True) if kind == first]
+            sources = _sources(here, numbers)
+            own = sorted(set(sources.values()))
             stored = {
-                place: tuple(excerpts[part.component].columns[number] for number in numbers)
+                place: tuple(excerpts[part.excerpt].columns[number] for number in own)
                 for place, part in enumerate(parts)
-                if part.home == homes[part.component] and alike[part.component] == first
+                if part.home == homes[part.excerpt] and alike[part.excerpt] == first
             }
             whole = _joined_schema([schema for schema, kind in zip(schemas, alike, strict=True) if kind == first])
-            schema = Schema.of(whole.columns[number] for number in numbers)
-            changes = tuple(_change(excerpts[first], number) for number in numbers)
-            found.append(_Columns(schema, stored, changes, everywhere=len(set(alike)) == 1))
+            schema, names = Schema.of(whole.columns[number] for number in own), [each.name for each in whole.columns]
+            reads = tuple(
+                _Read(names[number], names[source], _change(excerpts[first], number))
+                for number, source in sources.items()
+            )
+            found.append(_Columns(schema, stored, reads, everywhere=len(set(alike)) == 1))
     return tuple(found)
 
 
@@ -449,6 +465,14 @@ def _change(excerpt: DatasetSlice, number: int) -> Change | None:
     """Return how the gathered values of a column change."""
     change = excerpt.changes[number]
     return None if change is None or change.changes_nothing else change
+
+
+def _sources(excerpts: Sequence[DatasetSlice], numbers: Sequence[int]) -> dict[int, int]:
+    """Return for each column the one whose values it is made of: itself, or for a mask, the column that it is of."""
+    masks = {number for number in numbers if (change := excerpts[0].changes[number]) is not None and change.is_mask}
+    places = {number: tuple(excerpt.columns[number] for excerpt in excerpts) for number in numbers}
+    there = {places[number]: number for number in numbers if number not in masks}
+    return {number: there.get(places[number], number) if number in masks else number for number in numbers}
 
 
 def _placed(whole: Any, values: Any, at: NDArray[np.int64], size: int) -> Any:

@@ -6,8 +6,6 @@ Texts of the report enter as JSON, which scripts show as text and never as HTML.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from importlib.resources import files
@@ -26,33 +24,17 @@ def page(report: Report) -> str:
     """Return the page of a report. The same report gives the same page."""
     styles = [pages.asset("theme.css"), pages.asset("uplot.css"), *map(_own, _STYLES)]
     scripts = [*map(pages.asset, _SHARED), *map(_own, _SCRIPTS)]
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {' '.join(map(_hash, scripts))}",
-            f"style-src {' '.join(map(_hash, styles))}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
     values = {
-        "POLICY": policy,
+        "POLICY": pages.policy(styles=styles, scripts=scripts),
         "STYLES": "\n".join(f"<style>{text}</style>" for text in styles),
         "DATA": _json({"report": report.plain(), "shown": shown(report)}),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
-    pieces = _own("page.html").split("%%")  # text, name, text, name, ..., text
-    return "".join(values[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+    return pages.filled(_own("page.html"), values)
 
 
 def _own(name: str) -> str:
     return files("mdsx.simulate").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """Return a source of the policy: the text of an element, and no other, may run."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _json(value: object) -> str:

@@ -67,6 +67,7 @@ def simulate(
         quality=mixed,
         advice=advice,
         notes=_notes(simulation),
+        busiest=simulation.busiest(),
     )
 
 

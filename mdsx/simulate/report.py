@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -176,6 +176,8 @@ class Report:
         cost: By the price table.
         quality: How well the order shuffles, as quality.py describes it.
         advice: Which cache, lanes and block to use, as advice.py describes it.
+        busiest: The busiest rank's cost over the mean of all ranks: of a `step` and of a `micro_batch`, and what they
+            would be without balance. Empty without `balance`.
         notes: What the reader of the report must know: what was sampled, what was assumed.
     """
 
@@ -188,6 +190,7 @@ class Report:
     quality: Mapping[str, Any]
     advice: Mapping[str, Any]
     notes: Sequence[str]
+    busiest: Mapping[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the report as plain values, with its version first."""

@@ -29,6 +29,7 @@ _PER_STEP, _PER_SHARD, _PER_VALUE = 3e-5, 1e-3, 2e-7  # seconds: of each rank's 
 _NODES = 3  # that are simulated if not all are
 _BLOCKS = 6  # in a stretch
 _LEAST, _MOST = 16, 4096  # steps of a stretch
+_BUSIEST = 100  # steps in which the busiest rank is looked for
 _FETCHES = 500  # of a node in a stretch, about
 
 
@@ -126,6 +127,17 @@ class Simulation:
         size = self.loading.batch_size * cluster.world_size
         needs = needs_of_nodes(self._order, self._pieces, self.source.stored, cluster, size, start=start)
         return sum(each.bytes for each in needs)
+
+    def busiest(self) -> dict[str, float]:
+        """Return the busiest rank's cost over the mean, of the first steps of an epoch; nothing without balance."""
+        found = self._steps(0).busiest(_BUSIEST, self.loading.micro_batch)
+        if found is None:
+            return {}
+        dealt, plain = found
+        of_steps = {"step": dealt.step, "step_without": plain.step}
+        if dealt.micro_batch is None or plain.micro_batch is None:
+            return of_steps
+        return {**of_steps, "micro_batch": dealt.micro_batch, "micro_batch_without": plain.micro_batch}
 
     # --- inside
 

@@ -50,6 +50,7 @@ class Loading:
         prefetch_factor: Batches that each worker prepares ahead.
         drop_last: Whether an epoch's short last batch is left out.
         step: Seconds that a training step takes.
+        micro_batch: Rows of a rank's micro-batch; None: a step is one batch.
     """
 
     batch_size: int
@@ -57,6 +58,7 @@ class Loading:
     prefetch_factor: int
     drop_last: bool
     step: float
+    micro_batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.num_workers < 0 or self.prefetch_factor < 1:

@@ -118,6 +118,13 @@ def _figures(report: Report) -> list[dict[str, str]]:
             f"{requests} for requests, {egress} for bytes; {prices}.",
         ),
     ]
+    found = report.busiest
+    for name, label in (("step", "step"), ("micro_batch", "micro-batch")):
+        if name in found:
+            note = (
+                f"Its cost over the mean of all ranks, {found[f'{name}_without']:.3f} without balance. 1 is the best."
+            )
+            rows.append((f"Busiest rank in a {label}", f"{found[name]:.3f}", note))
     return [{"label": label, "value": value, "note": note} for label, value, note in rows]
 
 

@@ -45,7 +45,9 @@ class SimulatedData:
 
         @cache
         def of_rank(rank: int) -> Steps:
-            return self.batcher.steps(self.course, Cut(loading.batch_size, rank, cluster.world_size, loading.drop_last))
+            size, node = loading.batch_size * cluster.world_size, cluster.ranks_per_node
+            cut = Cut(size, rank, cluster.world_size, loading.drop_last, ranks_per_node=node)
+            return self.batcher.steps(self.course, cut)
 
         return of_rank
 

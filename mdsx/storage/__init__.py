@@ -106,7 +106,14 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         hint = next(hint for name, hint in _PAGE_HINTS.items() if page[name])
         raise UsageError("this is a page for people, not a storage", found=shown(text.partition("?")[0]), hint=hint)
     if scheme not in SCHEMES:
-        raise UsageError(f"there is no storage for {scheme[:30]}://", expected=_KNOWN)
+        near = scheme.strip().lower()
+        near = _ALIASES.get(near, near)
+        way_out = f"write {near}://" + ", without spaces before it" * (scheme != scheme.strip())
+        raise UsageError(
+            f"there is no storage for {scheme[:30]}://",
+            expected=_KNOWN,
+            hint=way_out if near in ("file", *SCHEMES) else None,
+        )
     module, name = SCHEMES[scheme]
     storage: Storage = getattr(import_module(f"mdsx.storage.remote.{module}"), name)(text, options)
     if write and (instead := getattr(storage, "instead", None)):
@@ -132,6 +139,9 @@ SCHEMES = {
     "https": ("web", "WebStorage"),
 }
 """Where the storage of each scheme is: to add a cloud, add it here. It is imported when it is used first."""
+
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abs": "az", "wasb": "az", "wasbs": "az", "huggingface": "hf"}
+"""What other libraries call these schemes."""
 
 _KNOWN = "a path, file://, " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
 

@@ -411,9 +411,9 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 _WAYS_OUT = {
-    errno.ENOSPC: "free some space, and resume",
+    errno.ENOSPC: "free some space (`df -h` shows the disks), and resume",
     errno.EDQUOT: "free some space or raise the quota, and resume",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f), and resume",
+    errno.EFBIG: "raise the limit on file sizes (`ulimit -f unlimited`), and resume",
     errno.EROFS: "make it writable, and resume",
     errno.EIO: "see what the system's log says about this disk",
 }

@@ -1,7 +1,9 @@
 """Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.batching import Batcher, Batching, Cut, Resumed
+from mdsx.stream.accounts import Consumed, Ledger
+from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, Resumed
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
 from mdsx.stream.machine import Pace
 from mdsx.stream.max_tokens import MaxTokens
@@ -9,6 +11,9 @@ from mdsx.stream.meter import Meter, check_skipped, checked_share
 from mdsx.stream.pack import Pack
 from mdsx.stream.packing import Packing, packed_samples
 from mdsx.stream.pad import Pad
+from mdsx.stream.phase_state import in_json, listed, phases_of, same_shares, weight_of
+from mdsx.stream.plan import Phase, Plan, Tokens
+from mdsx.stream.planning import Origin, Planner
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
 from mdsx.stream.run import NOTHING, Batches, Iteration, Run
 from mdsx.stream.sample_info import (
@@ -21,7 +26,8 @@ from mdsx.stream.sample_info import (
     info_records,
 )
 from mdsx.stream.samples import SAMPLES, SampleSteps
-from mdsx.stream.state import OrderIdentity
+from mdsx.stream.stages import Stages
+from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import (
     Cursor,
     PlannedEpoch,
@@ -42,35 +48,51 @@ __all__ = [
     "Batcher",
     "Batches",
     "Batching",
+    "Consumed",
     "Cursor",
     "Cut",
     "Failure",
     "Info",
     "Iteration",
+    "Ledger",
     "MaxTokens",
     "Meter",
     "OrderIdentity",
+    "Origin",
+    "Outlook",
     "Pace",
     "Pack",
     "Packing",
     "Pad",
+    "Phase",
+    "Plan",
     "PlannedEpoch",
+    "Planner",
     "RankGroups",
     "RankReader",
     "Resumed",
     "Run",
     "SampleInfo",
     "SampleSteps",
+    "Stages",
     "Steps",
     "Task",
+    "Tokens",
     "WorkerShare",
     "check_skipped",
     "checked_share",
     "failed_in_planning",
     "first_task",
     "generator",
+    "in_json",
     "info_columns",
     "info_records",
+    "listed",
+    "number_of",
+    "origin_of",
     "packed_samples",
+    "phases_of",
     "place_of",
+    "same_shares",
+    "weight_of",
 ]

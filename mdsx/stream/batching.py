@@ -6,22 +6,40 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mdsx.base.process import Counters
-from mdsx.format import Schema
 from mdsx.order import Course, Phases, Tick
 from mdsx.shards import View
 from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
+from mdsx.stream.stages import Stages
 from mdsx.stream.state import OrderIdentity
 from mdsx.stream.steps import Cursor, Steps
 
 
 class Cut(NamedTuple):
-    """One rank's part of the steps: of each step, it has `rows` samples or rows, or a length-bounded batch."""
+    """One rank's part of the steps."""
 
-    rows: int
+    size: int
+    """Samples or groups of a step over all ranks."""
     rank: int
     world_size: int
     drop_last: bool
+    micro: int | None = None
+    """Samples or rows of a micro-batch; None: a step is one batch."""
+    until: int | None = None
+    """The progress of the run (see `Batcher.progress`) from which on steps are cut otherwise."""
+    skip: tuple[tuple[int, int], ...] = ()
+    """Ranges of the run's steps that are left out, each up to its second number (exclusive)."""
+    ranks_per_node: int | None = None
+    """How many successive ranks a node has; None: not known, or its nodes are not alike."""
+
+    @property
+    def rows(self) -> int:
+        """Return the most samples or groups of a batch."""
+        return -(-self.size // self.world_size) if self.micro is None else self.micro
+
+    def parts(self, size: int) -> int:
+        """Return how many batches each rank has of a step of `size` samples or groups."""
+        return 1 if self.micro is None else -(-size // (self.world_size * self.micro))
 
 
 @runtime_checkable
@@ -33,14 +51,35 @@ class Batching(Protocol):
         """Return the window that was asked for; None without windows, or for the default."""
         ...
 
+    @property
+    def grouped(self) -> bool:
+        """Return whether samples are grouped by their lengths."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, Any] | None:
+        """Return what the groups depend on, as JSON; None without groups."""
+        ...
+
+    def with_groups(self, groups: Any) -> Batching:
+        """Return the same with the groups of another one. Raise ValueError, TypeError or UsageError if they do not fit
+        it."""
+        ...
+
+    @property
+    def one_group(self) -> bool:
+        """Return whether a rank's batch is one group, so that nobody gives its size."""
+        ...
+
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
         """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
         ...
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
-        """Return what packs or pads values; None if batches are columns of samples. `stored`: `View.packed_schema`."""
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
+        """Return what packs or pads values; None if batches are columns of samples. `rows`: those of a rank's batch;
+        `transformed`: whether samples go through a transform before."""
         ...
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
@@ -60,6 +99,11 @@ class Batcher(Protocol):
     """A batching over the samples of a view, with the window in force."""
 
     @property
+    def grouped(self) -> bool:
+        """Return whether samples are grouped by their lengths."""
+        ...
+
+    @property
     def fields(self) -> Mapping[str, Any]:
         """Return what the steps depend on, beside the order and the cut: as JSON, equal on all ranks."""
         ...
@@ -73,6 +117,22 @@ class Batcher(Protocol):
         """Return the first tick whose order may still change in a run that is at `cursor`."""
         ...
 
+    def progress(self, course: Course, cursor: Cursor) -> int:
+        """Return what the thresholds of a plan count: ticks, or in groups the values planned before the window."""
+        ...
+
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        """Return the same for a state; None if it does not say so."""
+        ...
+
+    def outlook(self, course: Course) -> Outlook | None:
+        """Return what the first window of the order has; None without groups. It reads lengths."""
+        ...
+
+    def in_plan(self, stages: Stages, begun: Cursor | None) -> Batcher:
+        """Return the same in a run with a plan. `begun`: where its groups begin; None: where they are known to."""
+        ...
+
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
         """Return the state of a run at `cursor`."""
         ...
@@ -80,6 +140,16 @@ class Batcher(Protocol):
     def resumed(self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]) -> Resumed:
         """Return where a run continues with a state. Raise StateError that names the field."""
         ...
+
+
+class Outlook(NamedTuple):
+    """What the groups of one window have."""
+
+    samples: int
+    groups: int
+    values: int
+    fill: float
+    """The share of places in the groups that have a value."""
 
 
 class Resumed(NamedTuple):

@@ -12,7 +12,7 @@ from mdsx.format import check_castable, given_item
 from mdsx.stream.rows import Layout, Number
 
 ADDED = ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "lengths", "global_samples", "global_tokens")
-"""The keys that packing adds to a batch."""
+"""The keys that packing adds to a batch, whatever it is asked for."""
 
 
 class How(NamedTuple):
@@ -29,9 +29,12 @@ def hows_of(bases: Mapping[str, tuple[str, str] | None], layout: Layout) -> dict
     dtypes, pads = layout.dtypes or {}, layout.pad_value if isinstance(layout.pad_value, Mapping) else {}
     hows = dict[str, How | None]()
     for name, found in bases.items():
-        if name in ADDED:
+        if name in ADDED or name in layout.extras.keys:
+            hint = "rename the column by columns={new name: name}"
+            if name not in ADDED:
+                hint += f", or leave out {name}=True"
             message = f"a packed batch has a key {name!r} of its own"
-            raise UsageError(message, place=f"column {name!r}", hint="rename the column by columns={new name: name}")
+            raise UsageError(message, place=f"column {name!r}", hint=hint)
         hows[name] = None
         if found is not None:
             source, target = found[0], dtypes.get(name, found[1])

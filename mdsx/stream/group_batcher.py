@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Grouping, Position, Tick
+from mdsx.order import Balance, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
-from mdsx.stream.batching import Cut, Resumed
+from mdsx.stream.batching import Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
-from mdsx.stream.groups import GroupSteps
-from mdsx.stream.planning import Planner
+from mdsx.stream.groups import GroupSteps, places_of
+from mdsx.stream.planning import START, Origin, Planner
+from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import Cursor
 
@@ -23,8 +25,11 @@ class GroupBatcher:
     """Groups the samples of `view` by `rule`, from their lengths.
 
     `window_given`: whether the user gave the rule's window; else a state may have another one. `epoch_steps`: the
-    number of steps of an epoch, which then continues where the one before it stopped.
+    number of steps of an epoch, which then continues where the one before it stopped. `balance`: how the rows of a node
+    are dealt to its ranks. `origin`: where the grid of windows begins; `stages`: of the run's plan.
     """
+
+    grouped = True
 
     def __init__(
         self,
@@ -36,6 +41,9 @@ class GroupBatcher:
         window_given: bool,
         seed: int,
         shuffle: bool,
+        balance: Balance | None = None,
+        origin: Origin = START,
+        stages: Stages = ONE,
     ) -> None:
         if epoch_steps is not None and (
             isinstance(epoch_steps, bool) or not isinstance(epoch_steps, int) or epoch_steps < 1
@@ -43,7 +51,8 @@ class GroupBatcher:
             raise UsageError("epoch_steps must be an integer of at least 1", found=shown(epoch_steps))
         self.rule, self.epoch_steps = rule, epoch_steps
         self._view, self._lengths, self._window_given = view, lengths, window_given
-        self._seed, self._shuffle = seed, shuffle
+        self._seed, self._shuffle, self._balance = seed, shuffle, balance
+        self._origin, self._stages = origin, stages
         self._made: tuple[Course, Cut, GroupSteps] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -51,7 +60,8 @@ class GroupBatcher:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        return {**self._identity.fields, "epoch_steps": self.epoch_steps}
+        dealt = {} if self._balance is None else {"balance": list(astuple(self._balance))}
+        return {**self._identity.fields, "epoch_steps": self.epoch_steps, **dealt}
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> GroupSteps:
         """Return how the epochs of `course` are cut: the same object as long as nothing changes."""
@@ -59,7 +69,14 @@ class GroupBatcher:
         if made is None or made[0] is not course or made[1] != cut:
             mean = self._lengths.mean
             few = float(self.rule.capacity / mean) if mean else _FEW
-            steps = GroupSteps(self._planner(course), course, cut, epoch_steps=self.epoch_steps, group_samples=few)
+            steps = GroupSteps(
+                self._planner(course),
+                course,
+                cut,
+                epoch_steps=self.epoch_steps,
+                group_samples=few,
+                balance=self._balance,
+            )
             if made is not None and made[0] is course:
                 steps.counted = made[2].counted
             made = self._made = course, cut, steps
@@ -69,10 +86,29 @@ class GroupBatcher:
     def reached(self, course: Course, cursor: Cursor) -> Tick:
         """Return the tick up to which groups were begun."""
         windows = self._planner(course).windows(cursor.epoch)
-        if cursor.window == len(windows):
-            return Tick(windows.stop)
+        if cursor.window == windows.end:
+            return Tick(windows.every.stop)
         start, stop = windows[cursor.window]
         return Tick(stop if cursor.taken else start)
+
+    def progress(self, course: Course, cursor: Cursor) -> int:
+        return cursor.planned
+
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        found = state.get("groups", {})
+        if isinstance(found, Mapping) and "planned" in found:
+            return number_of(found, "planned", "groups.")
+        begun = isinstance(found, Mapping) and any(found.get(name) for name in ("epoch", "step"))
+        return None if "plan" not in state and (begun or state.get("epoch") or state.get("position")) else 0
+
+    def outlook(self, course: Course) -> Outlook:
+        block, values = self._planner(course).block(0, 0)
+        groups = block.groups
+        places = places_of(groups, None if self.rule.kind == "max_tokens" else self.rule.capacity)
+        return Outlook(int((groups.firsts == 0).sum()), len(groups), values, values / max(places, 1))
+
+    def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
+        return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
 
     # --- states
 
@@ -80,7 +116,8 @@ class GroupBatcher:
         state = identity.state(cursor.epoch, cursor.position, reached=self.reached(course, cursor))
         if self.epoch_steps is not None:
             state["epoch"] = cursor.step // self.epoch_steps
-        return {**state, "groups": self._identity.state(cursor)}
+        origin = self._origin[1:] if cursor.epoch == self._origin.epoch else (0, 0)
+        return {**state, "groups": self._identity.state(cursor, origin)}
 
     def resumed(self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]) -> Resumed:
         if not isinstance(state, Mapping) or "groups" not in state:
@@ -89,11 +126,14 @@ class GroupBatcher:
         if state.get("fingerprint") != identity.fingerprint:
             identity.check(order)  # which names the dataset, not its lengths
         batcher = self if self._window_given else self._with_window(state["groups"])
-        window, taken, step, epoch = batcher._identity.check(state["groups"])
-        cursor = Cursor(window=window, taken=taken, step=step)
-        if epoch is None:
+        place = batcher._identity.check(state["groups"])
+        cursor = Cursor(window=place.window, taken=place.taken, step=place.step, planned=place.planned)
+        begun = number_of(order, "epoch") if place.epoch is None else place.epoch
+        position, number = place.origin
+        batcher = batcher._with(origin=Origin(begun, Position(position), number) if any(place.origin) else START)
+        if place.epoch is None:
             return batcher._resumed(identity, course, order, cursor, None)
-        return batcher._resumed(identity, course, {**order, "epoch": epoch}, cursor, state)
+        return batcher._resumed(identity, course, {**order, "epoch": place.epoch}, cursor, state)
 
     def _resumed(
         self,
@@ -111,14 +151,15 @@ class GroupBatcher:
         def at(epoch: int, start: int) -> Cursor:
             windows = self._planner(course).windows(epoch)
             number = window_at(windows, start, cursor.window, cursor.taken)
-            return Cursor(epoch, Position(start - windows.start), number, cursor.taken)
+            position = Position(start - epoch * course.epoch_samples)
+            return Cursor(epoch, position, number, cursor.taken, planned=cursor.planned)
 
         epoch, position, phases = identity.check(
             order, reached=lambda start: self.reached(course, at(order["epoch"], start))
         )
         found = at(epoch, epoch * course.epoch_samples + position)
         if position == course.epoch_samples:
-            found = Cursor(epoch + 1)
+            found = Cursor(epoch + 1, planned=cursor.planned)
         if self.epoch_steps is not None:
             before = epoch if state is None else number_of(state, "epoch")
             found = found._replace(step=before * self.epoch_steps + cursor.step)
@@ -127,11 +168,32 @@ class GroupBatcher:
     def _with_window(self, found: Any) -> GroupBatcher:
         """Return this with the window of a state: the default may be another one since, of a later version or index."""
         rule = with_window(self.rule, found)
-        if rule == self.rule:
+        return self if rule == self.rule else self._with(rule=rule, window_given=False)
+
+    def _with(
+        self,
+        *,
+        rule: Grouping | None = None,
+        window_given: bool | None = None,
+        origin: Origin | None = None,
+        stages: Stages | None = None,
+    ) -> GroupBatcher:
+        """Return the same with what is given."""
+        origin = self._origin if origin is None else origin
+        stages = self._stages if stages is None else stages
+        if rule is None and (origin, stages) == (self._origin, self._stages):
             return self
-        seed, shuffle = self._seed, self._shuffle
         return GroupBatcher(
-            self._view, self._lengths, rule, self.epoch_steps, window_given=False, seed=seed, shuffle=shuffle
+            self._view,
+            self._lengths,
+            self.rule if rule is None else rule,
+            self.epoch_steps,
+            window_given=self._window_given if window_given is None else window_given,
+            seed=self._seed,
+            shuffle=self._shuffle,
+            balance=self._balance,
+            origin=origin,
+            stages=stages,
         )
 
     @property
@@ -139,4 +201,13 @@ class GroupBatcher:
         return GroupIdentity(self.rule, self._lengths.identity, self.epoch_steps)
 
     def _planner(self, course: Course) -> Planner:
-        return Planner(self._view, course, self._lengths, self.rule, seed=self._seed, shuffle=self._shuffle)
+        return Planner(
+            self._view,
+            course,
+            self._lengths,
+            self.rule,
+            seed=self._seed,
+            shuffle=self._shuffle,
+            origin=self._origin,
+            stages=self._stages,
+        )

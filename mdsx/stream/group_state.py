@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdsx.errors import StateError, shown
-from mdsx.order import GROUPS_VERSION, MAX_WINDOW, Grouping, Windows
+from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, MAX_WINDOW, Grouping
+from mdsx.stream.planning import EpochWindows
 from mdsx.stream.state import number_of
 from mdsx.stream.steps import Cursor
 
 _NUMBERS = ("window", "taken")
 _STEPS = ("epoch", "step")
+_LATER = ("planned", "origin")  # states of earlier versions lack them
+
+
+class GroupPlace(NamedTuple):
+    """Where the groups of a state are."""
+
+    window: int
+    taken: int
+    step: int
+    epoch: int | None
+    """The order's epoch, if epochs have a fixed number of steps."""
+    planned: int
+    origin: tuple[int, int]
+    """The position and the number of the first window of the grid, in the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +38,28 @@ class GroupIdentity:
     lengths: Mapping[str, Any]
     epoch_steps: int | None
 
-    def state(self, cursor: Cursor) -> dict[str, Any]:
-        """Return the field `groups` of a state at `cursor`: JSON-able, the same on every rank."""
+    def state(self, cursor: Cursor, origin: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+        """Return the field `groups` of a state at `cursor`: JSON-able, the same on every rank. `origin`: the position
+        and the number of the first window of the grid, in the cursor's epoch."""
         steps = {}
         if self.epoch_steps is not None:
             steps = {"epoch": cursor.epoch, "step": cursor.step % self.epoch_steps}
-        return {"version": GROUPS_VERSION, **steps, "window": cursor.window, "taken": cursor.taken, **self.fields}
+        place: dict[str, Any] = {"window": cursor.window, "taken": cursor.taken}
+        if cursor.planned:
+            place["planned"] = cursor.planned
+        if any(origin):
+            place["origin"] = list(origin)
+        return {"version": GROUPS_VERSION, **steps, **place, **self.fields}
 
-    def check(self, found: Any) -> tuple[int, int, int, int | None]:
-        """Return (window, taken, step, epoch of the order or None) of the field `groups`.
+    def check(self, found: Any) -> GroupPlace:
+        """Return what the field `groups` says.
 
         Raise StateError if it is damaged, or if groups of other parameters were taken from the window.
         """
         if not isinstance(found, Mapping):
             raise StateError("the state's groups are not an object", place="groups", found=shown(found))
         fields = self.fields
-        known = {"version", *_NUMBERS, *_STEPS, *fields}
+        known = {"version", *_NUMBERS, *_STEPS, *_LATER, *fields}
         if unknown := [name for name in found if name not in known]:
             raise StateError("the state has an unknown field", place=f"groups.{unknown[0]}")
         if found.get("version") != GROUPS_VERSION:
@@ -52,6 +73,8 @@ class GroupIdentity:
         window, taken = (number_of(found, name, "groups.") for name in _NUMBERS)
         if taken:
             for name, expected in fields.items():
+                if name == "lengths" and same_lengths(found.get(name), expected):
+                    continue
                 if found.get(name) != expected or type(found.get(name)) is not type(expected):
                     raise StateError(
                         "the state is in the middle of a window, and its groups are other ones",
@@ -76,7 +99,8 @@ class GroupIdentity:
                 raise StateError(
                     "the epoch has fewer steps", place="groups.step", found=step, expected=f"below {self.epoch_steps}"
                 )
-        return window, taken, step or 0, epoch
+        planned = number_of(found, "planned", "groups.") if "planned" in found else 0
+        return GroupPlace(window, taken, step or 0, epoch, planned, origin_of(found))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -92,26 +116,60 @@ class GroupIdentity:
         }
 
 
+def same_lengths(found: Any, expected: Any) -> bool:
+    """Return whether two identities of lengths are the same, but for components of a mixture that only one has: those
+    that came later, or were removed."""
+    if found == expected:
+        return True
+    if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
+        return False
+    if "longest" in found and "longest" in expected:
+        one, other = found["longest"], expected["longest"]
+        return len(one) == len(other) and all(map(same_lengths, one, other))
+    if not all("each" in lengths or "fingerprint" in lengths for lengths in (found, expected)):
+        return False
+    each = [lengths.get("each", [lengths]) for lengths in (found, expected)]
+    return all(one is None or other is None or one == other for one, other in zip(*each, strict=False))
+
+
+def origin_of(found: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the origin of a grid that the field `groups` names. Raise StateError."""
+    origin = found.get("origin", [0, 0])
+    if (
+        not isinstance(origin, list | tuple)
+        or len(origin) != 2
+        or not all(type(number) is int and 0 <= number < MAX_SAMPLES for number in origin)
+    ):
+        raise StateError(
+            "the state's grid of windows is damaged",
+            place="groups.origin",
+            found=shown(origin),
+            expected="a position and the number of a window",
+        )
+    return origin[0], origin[1]
+
+
 def with_window(rule: Grouping, found: Any) -> Grouping:
     """Return the rule with the window of a state: the default may be another one since, of a later version or index."""
     window = found.get("positions") if isinstance(found, Mapping) else None
     return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule
 
 
-def window_at(windows: Windows, start: int, window: int, taken: int) -> int:
+def window_at(windows: EpochWindows, start: int, window: int, taken: int) -> int:
     """Return the number of the window that begins at the tick `start`: `window` in the state.
 
     Raise StateError if no window begins there, or if `taken` groups were taken from another one.
     """
-    for number in (window, (start - windows.start) // windows.size):
-        if 0 <= number < len(windows) and windows[number][0] == start and (number == window or not taken):
+    every = windows.every
+    for number in (window, windows.first + (start - every.start) // every.size):
+        if windows.first <= number < windows.end and windows[number][0] == start and (number == window or not taken):
             return number
-    if start == windows.stop and not taken:
-        return len(windows)
+    if start == every.stop and not taken:
+        return windows.end
     raise StateError(
         "the state's position is not at the start of a window of these groups",
         place="position",
-        found=start - windows.start,
-        expected=f"a multiple of {windows.size}",
+        found=start - every.start,
+        expected=f"a multiple of {every.size}",
         hint="give batching= the window that the run had, or none if it had none; or resume at the start of an epoch",
     )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import MAX_LENGTH, given_item, number_type
-from mdsx.order import Course, Grouping, integer, integers
-from mdsx.shards import View, lengths_of
+from mdsx.order import Balance, Course, Grouping, integer, integers
+from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.casts import pad_of
+from mdsx.stream.extras import AddedLengths
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.rows import Layout
 from mdsx.stream.run import Run
@@ -32,21 +35,32 @@ class Grouped(Layout, Protocol):
     def length(self) -> Length: ...
     @property
     def window(self) -> int | None: ...
-    def grouping(self, mean: Any) -> Grouping:
-        """Return how samples of `mean` length (None: unknown) are grouped."""
+    def grouping(self, mean: Any, lanes: int) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped, in an order with `lanes`."""
         ...
 
 
 def group_batcher(
-    batching: Grouped, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool
+    batching: Grouped,
+    view: View,
+    course: Course,
+    epoch_steps: int | None,
+    *,
+    seed: int,
+    shuffle: bool,
+    balance: Balance | None = None,
 ) -> GroupBatcher:
-    """Return how `batching` groups the samples of `view`."""
+    """Return how `batching` groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
     if course.run is not None:
         hint = "leave out run= of the mixture, or batching= of the loader"
         raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
-    lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
-    rule, given = batching.grouping(lengths.mean), batching.window is not None
-    return GroupBatcher(view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle)
+    lengths: Lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
+    if batching.extras.added:
+        lengths = AddedLengths(lengths, batching.extras.added)
+    rule, given = batching.grouping(lengths.mean, course.lanes), batching.window is not None
+    return GroupBatcher(
+        view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle, balance=balance
+    )
 
 
 def group_run(before: Run, epoch_steps: int | None) -> Run:
@@ -57,6 +71,28 @@ def group_run(before: Run, epoch_steps: int | None) -> Run:
     run = Run(shuffled=before.shuffled, epoch_steps=epoch_steps)
     run.set_epoch(before.epoch)
     return run
+
+
+def groups_of(batching: Grouped) -> dict[str, Any]:
+    """Return what the groups of `batching` depend on, as JSON."""
+    rule, length = batching.grouping(None, 1), batching.length
+    given: Any = length if isinstance(length, str) else list(length)
+    if isinstance(length, np.ndarray):
+        given = {"hash": xxhash.xxh3_128_hexdigest(length.astype("<u4").data)}
+    found = {"kind": rule.kind, "capacity": rule.capacity, "window": batching.window, "oversize": rule.oversize}
+    return {**found, "max_samples": rule.max_samples, "length": given, "added": batching.extras.added}
+
+
+def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
+    """Return the fields of a batching like this one with other groups, as JSON has them. Raise ValueError."""
+    own = groups_of(batching)
+    if not isinstance(groups, Mapping) or set(groups) != set(own):
+        raise ValueError("groups by length")
+    names = {field.name for field in fields(batching)}  # type: ignore[arg-type]  # a dataclass
+    for name in {"kind", "length", "added"} - names & {"kind"}:
+        if groups[name] != own[name]:
+            raise ValueError(f"groups with {name}={own[name]!r}")
+    return {name: groups[name] for name in ("kind", "capacity", "window", "oversize", "max_samples") if name in names}
 
 
 def length_columns(batching: Grouped) -> tuple[str, ...]:
@@ -86,7 +122,7 @@ def refuse_repeat(uneven: str) -> None:
         raise UsageError("uneven='repeat' is for batches of samples without batching=", hint=hint)
 
 
-def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
+def check_grouped(batching: Grouped, oversize: tuple[str | None, ...]) -> None:
     """Check what all batchings of groups have, and make it plain: ints, read-only arrays, names of types."""
     set_field(batching, "capacity", integer(batching.capacity, "capacity", 1, MAX_CAPACITY))
     if batching.window is not None:
@@ -96,8 +132,8 @@ def check_grouped(batching: Grouped, oversize: tuple[str, ...]) -> None:
         raise UsageError("oversize is unknown", found=shown(batching.oversize), expected=expected)
     if not isinstance(batching.length, str):
         set_field(batching, "length", _kept(batching.length))
-    if isinstance(batching.length, tuple) and batching.oversize == "split":
-        hint = 'give oversize="truncate", or join the columns by a transform'
+    if isinstance(batching.length, tuple) and batching.oversize in ("split", None):
+        hint = 'give kind="pack" and oversize="truncate", or join the columns by a transform'
         raise UsageError("samples whose columns have lengths of their own cannot be split", hint=hint)
     check_layout(batching)
 

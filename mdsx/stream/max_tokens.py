@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
 from mdsx.order import Course, Grouping, default_window, integer
 from mdsx.shards import Columns, View
+from mdsx.stream.extras import NO_EXTRAS, Extras
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
     check_grouped,
+    checked_groups,
     first_lengths,
     group_batcher,
     group_run,
+    groups_of,
     length_columns,
     refuse_repeat,
     set_field,
@@ -78,14 +80,29 @@ class MaxTokens:
                 found=f"{self.pad_to_multiple_of} for a capacity of {self.capacity}",
             )
 
-    def grouping(self, mean: Fraction | float | None) -> Grouping:
+    def grouping(self, mean: Fraction | float | None, lanes: int = 1) -> Grouping:
         """Return how samples of `mean` length (None: unknown) are grouped."""
         window = self.window or default_window(self.capacity, mean)
         return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)
 
     @property
+    def groups(self) -> Mapping[str, Any]:
+        return groups_of(self)
+
+    def with_groups(self, groups: Any) -> MaxTokens:
+        return replace(self, **checked_groups(self, groups))
+
+    @property
+    def one_group(self) -> bool:
+        return True
+
+    @property
     def nested(self) -> bool:
         return False
+
+    @property
+    def extras(self) -> Extras:
+        return NO_EXTRAS
 
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
@@ -111,8 +128,8 @@ class MaxTokens:
     def grouped(self) -> bool:
         return True
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
-        return Packing(schema, self, stored=stored, info=info)
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
+        return Packing(view.schema, self, stored=view.packed_schema, info=info, transformed=transformed)
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
         return group_run(before, epoch_steps)

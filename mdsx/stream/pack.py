@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,19 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
-from mdsx.order import Course, Grouping, default_window
+from mdsx.order import Balance, Course, Grouping, default_window, integer
 from mdsx.shards import Columns, View
+from mdsx.stream.extras import Extras
+from mdsx.stream.flat import Flat
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
     check_grouped,
+    checked_groups,
     first_lengths,
     group_batcher,
     group_run,
+    groups_of,
     length_columns,
     refuse_collate,
     refuse_repeat,
+    set_field,
 )
 from mdsx.stream.packing import Packing
 from mdsx.stream.rows import Number, Part, Rows, edges_of, ends_of
@@ -31,39 +36,74 @@ from mdsx.stream.run import Run
 from mdsx.stream.samples import given_rows
 from mdsx.stream.steps import RankGroups
 
+_MAX_TOKEN = 2**63 - 1
+_SEGMENTS = {"concat": (16, 64), "pack": (64, 16)}
+"""Segments of a row by default: at least, and one for how many values. Best fit crowds short samples in a few rows: of
+250 values on average (lognormal, sigma 1; L from 2,048 on), up to L / 21 are in one row; concatenated, up to L / 89."""
+
 
 @dataclass(frozen=True, eq=False)
 class Pack:
     """Packs samples into rows of `capacity` values: for `StreamingDataLoader(data, batch_size=8, batching=Pack(...))`.
 
-        batching = mdsx.Pack(4096, length="tokens", pad_value={"labels": -100}, dtypes={"tokens": "int64"})
+        batching = mdsx.Pack(4096, length="tokens", pad_value={"mask": 1}, dtypes={"tokens": "int64"})
         loader = StreamingDataLoader(data, batch_size=8, batching=batching)  # 8 rows per rank
 
+        batching = mdsx.Pack(4096, length="tokens", kind="concat", end=0, labels=True)  # as in pretraining
+
     Which samples share a row depends on the order and on the lengths only, so it is the same on any number of ranks.
-    Inside a row, samples are in the order of their lane. No sample is in two rows, unless `oversize` is "split".
+    Inside a row, samples are in the order of their lane. No sample is in two rows, unless `kind` is "concat", or
+    `oversize` is "split".
 
     Every one-dimensional column of numbers or bools is packed; its value must have the sample's length. All other
     columns, fixed-size scalars too, come as one list per row, with the values of the row's samples. docs/batches.md
     describes each key of a batch.
 
     Args:
-        capacity: The most values in a row, L; at most 2^31 - 1. A sample of length 0 counts as 1.
+        capacity: The most values in a row, L; at most 2^31 - 1. With kind "pack", a sample of length 0 counts as 1.
         length: What the length of a sample is: the name of a column, or an integer array with a length for each sample,
             by the sample's number. Of a one-dimensional column, it is the number of values; of an integer column, the
             integer; of `str`, `bytes` and the like, the bytes. With a list of columns, it is the longest of these, and
             each column has lengths of its own, up to that: the keys that say where samples are are dicts by column.
+        kind: "pack": rows have whole samples, fitted so that little is left over. "concat": samples follow one another,
+            and are cut into rows of exactly L values; only the last row of a window may be shorter.
         window: Samples of how many positions per lane are packed together. A larger window fills rows better and needs
             the lengths of more samples at a time. The default is `max(2048, 128 * ceil(L / mean length))`, rounded up
-            to a power of two. The mean follows from the index alone; see docs/batches.md.
-        oversize: What to do with a sample longer than L. "error": raise. "truncate": take its first L values. "split":
-            cut it into pieces of L values and a last shorter one, which are packed like samples.
+            to a power of two. With kind "concat", it is `max(256, rows * ceil(L / mean length))` for the 1,024 rows of
+            all lanes together, and at least 8 of each. The mean follows from the index alone; see docs/batches.md.
+        oversize: What kind "pack" does with a sample longer than L. "error", the default: raise. "truncate": take its
+            first L values. "split": cut it into pieces of L values and a last shorter one, which are packed like
+            samples.
         layout: "rows": values are [rows, L]. "flat": all values of the rank in one array without padding, with
             `cu_seqlens` and `max_seqlen`, as kernels for attention of variable length expect. The array's size differs
             from step to step; other columns are then one list, with a value per sample.
         pad_value: What is after the last value of a row: a number, or a mapping from columns to numbers (0 for the
-            others). Labels usually need -100. Each must fit the type that its column has in the batch.
+            others). Stored labels usually need -100. Each must fit the type that its column has in the batch.
         dtypes: The types of packed columns in the batch, if they differ from the stored ones: column -> "int64",
             "float32", "bfloat16" or another type of numbers. Integers must fit; floats are rounded.
+        labels: Add int64 `labels`: at each place the next token of the same sample, also if that is in another row;
+            -100 after the last one, and in the padding. They are shifted already: give them to no model that shifts.
+        begin: A token to add before each sample that has values, for data that was stored without. The sample's length
+            is then one more, in rows, `window` and all sums. Other packed columns have their pad value there.
+        end: A token to add after each sample that has values, likewise.
+        tokens: The column of the tokens, for `labels`, `begin` and `end`. The default is that of `length`, or the only
+            packed one.
+        component_ids: Add int32 `component_ids`, with the shape of `position_ids`: the number of the mixture's
+            component that each value is from; 0 for a dataset, -1 in the padding.
+        static: Every batch has the same shapes, so that `torch.compile` compiles once: as many rows as `batch_size`,
+            filled up with empty ones. With layout "flat", packed columns are [rows * L], with the padding at the end,
+            and `cu_seqlens` is [max_segments + 1].
+        max_segments: With layout "flat" and `static`, the most samples and pieces in a rank's batch; more are an error.
+            Empty ones do not count. What is padding counts as one, or one for each L places begun. The default is
+            `max(64, L / 16)` for each row, as short samples crowd in a few rows; with kind "concat", `max(16, L / 64)`.
+        max_seqlen: With layout "flat", what `max_seqlen` is: "longest", that of the batch, or "capacity", always L. The
+            default is "capacity" with `static`.
+        balance: Deal the rows of each node to its ranks by cost, so that they have equally much work: `(linear,
+            quadratic)`, two integers. n values of a sample in a row cost `linear * n + quadratic * n * n`, a row the
+            sum. For attention beside layers of width d, it is `(12 * d, 1)`. Global batches, states and the shards that
+            a node reads stay the same. The loader needs to know how many ranks a node has: see its `ranks_per_node`.
+        balance_over: "node", or "job": rows are dealt to all ranks. They differ less then, but every node reads all
+            shards.
 
     Raises:
         UsageError: An argument is invalid.
@@ -72,24 +112,82 @@ class Pack:
     capacity: int
     _: KW_ONLY
     length: str | Sequence[str] | NDArray[np.integer[Any]]
+    kind: Literal["pack", "concat"] = "pack"
     window: int | None = None
-    oversize: Literal["error", "truncate", "split"] = "error"
+    oversize: Literal["error", "truncate", "split"] | None = None
     layout: Literal["rows", "flat"] = "rows"
     pad_value: Number | Mapping[str, Number] = 0
     dtypes: Mapping[str, str] | None = None
+    labels: bool = False
+    begin: int | None = None
+    end: int | None = None
+    tokens: str | None = None
+    component_ids: bool = False
+    static: bool = False
+    max_segments: int | None = None
+    max_seqlen: Literal["longest", "capacity"] | None = None
+    balance: tuple[int, int] | None = None
+    balance_over: Literal["node", "job"] = "node"
+    _rows: int | None = field(default=None, init=False, repr=False)
+    """The rows of a rank's batch, once a loader says it."""
+    _components: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_grouped(self, ("error", "truncate", "split"))
+        if self.kind not in ("pack", "concat"):
+            raise UsageError("kind must be 'pack' or 'concat'", found=shown(self.kind))
+        if self.kind == "concat" and self.oversize is not None:
+            hint = "leave oversize out: samples of any length are cut where a row ends"
+            raise UsageError("oversize is for kind='pack'", found=shown(self.oversize), hint=hint)
+        if self.kind == "pack" and self.oversize is None:
+            set_field(self, "oversize", "error")
+        check_grouped(self, (None,) if self.kind == "concat" else ("error", "truncate", "split"))
         if self.layout not in ("rows", "flat"):
             raise UsageError("layout must be 'rows' or 'flat'", found=shown(self.layout))
+        for name in ("begin", "end"):
+            if getattr(self, name) is not None:
+                set_field(self, name, integer(getattr(self, name), name, 0, _MAX_TOKEN))
+        if self.own_lengths and self.extras.of_tokens:
+            hint = "give length= the column of the tokens, or a transform that joins the columns"
+            place = ", ".join(self.extras.of_tokens)
+            raise UsageError("columns that have lengths of their own have no common tokens", place=place, hint=hint)
+        if self.max_segments is not None:
+            if not (self.static and self.layout == "flat"):
+                raise UsageError("max_segments needs layout='flat' and static=True")
+            set_field(self, "max_segments", integer(self.max_segments, "max_segments", 1, MAX_CAPACITY))
+        if self.max_seqlen not in (None, "longest", "capacity"):
+            raise UsageError("max_seqlen must be 'longest' or 'capacity'", found=shown(self.max_seqlen))
+        if self.max_seqlen is not None and self.layout != "flat":
+            raise UsageError("max_seqlen needs layout='flat'", found=shown(self.max_seqlen))
+        _ = self.dealing  # which checks it
 
-    def grouping(self, mean: Fraction | float | None) -> Grouping:
-        """Return how samples of `mean` length (None: unknown) are grouped."""
-        return Grouping("pack", self.capacity, self.window or default_window(self.capacity, mean), self.oversize)
+    @property
+    def dealing(self) -> Balance | None:
+        """Return how the rows of a node are dealt to its ranks, None if they are not."""
+        return Balance.of(self.balance, self.balance_over, self.capacity)
+
+    def grouping(self, mean: Fraction | float | None, lanes: int = 1) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped, in an order with `lanes`."""
+        window = self.window or default_window(self.capacity, mean, kind=self.kind, lanes=lanes)
+        return Grouping(self.kind, self.capacity, window, self.oversize)
+
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        return groups_of(self)
+
+    def with_groups(self, groups: Any) -> Pack:
+        return replace(self, **checked_groups(self, groups))
+
+    @property
+    def one_group(self) -> bool:
+        return False
 
     @property
     def nested(self) -> bool:
         return self.layout == "rows"
+
+    @property
+    def extras(self) -> Extras:
+        return Extras(self.labels, self.begin, self.end, self.tokens, self.component_ids, self._components)
 
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
@@ -110,34 +208,38 @@ class Pack:
     def grouped(self) -> bool:
         return True
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
-        return Packing(schema, self, stored=stored, info=info)
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
+        layout = copy(self)
+        set_field(layout, "_rows", rows)
+        set_field(layout, "_components", view.firsts[:-1])
+        return Packing(view.schema, layout, stored=view.packed_schema, info=info, transformed=transformed)
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
         return group_run(before, epoch_steps)
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
-        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle)
+        balance = self.dealing
+        return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle, balance=balance)
 
     def of_first(self, samples: int) -> Pack:
         return replace(self, length=first_lengths(self, samples))
 
     def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+        if self.static and self._rows is not None:
+            steps = [groups.filled(self._rows) for groups in steps]
+        if self.layout == "flat":
+            return self._flat.rows_of(steps, sizes)
         samples = ends_of(len(groups.sizes) for groups in steps)
         rows = ends_of(len(groups.edges) - 1 for groups in steps)
-        widths = [self.capacity] * len(steps) if self.layout == "rows" else None
-        return Rows(steps, sizes, edges_of(steps, rows, samples), rows, widths)
+        return Rows(steps, sizes, edges_of(steps, rows, samples), rows, [self.capacity] * len(steps))
 
     def keys(self, rows: Rows, part: Part) -> Columns:
-        if self.layout == "rows":
-            return {"segment_ids": rows.segments(part), "position_ids": rows.positions(part)}
-        if part.shape[0] > MAX_CAPACITY:
-            hint = "give fewer rows by batch_size="
-            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{MAX_CAPACITY}", hint=hint)
-        ends = rows.ends[part.samples.start : part.samples.stop + 1]
-        longest = int(rows.sizes[part.samples].max(initial=0))
-        return {
-            "position_ids": rows.positions(part),
-            "cu_seqlens": (ends - ends[0]).astype(np.int32),
-            "max_seqlen": longest,
-        }
+        if self.layout == "flat":
+            return self._flat.keys(rows, part)
+        return {"segment_ids": rows.segments(part), "position_ids": rows.positions(part)}
+
+    @property
+    def _flat(self) -> Flat:
+        least, values = _SEGMENTS[self.kind]
+        most = max(least, self.capacity // values)
+        return Flat(self.capacity, self.static, self.max_segments, most, self.max_seqlen)

@@ -1,42 +1,44 @@
-"""Groups of samples -> batches: one copy brings values from where they are stored to where the layout puts them.
+"""Groups of samples -> batches: columns are packed as the layout says, and get the keys that it adds.
 
-Python cuts and joins memory views, two cheap operations for each sample and column. All that need not be done for each
-batch is done for a chunk of them at once.
+All that need not be done for each batch is done for a chunk of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from operator import getitem
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import ColumnType, Schema, always_fits, as_array, cast, first_outside
+from mdsx.format import ColumnType, Schema, as_array, given_item
 from mdsx.shards import Columns, StoredValues
+from mdsx.stream.added_tokens import AddedTokens, Labels
 from mdsx.stream.casts import How, hows_of
+from mdsx.stream.extras import token_column
+from mdsx.stream.packed_column import PackedColumn
 from mdsx.stream.rows import Layout, Rows
 from mdsx.stream.sample_info import info_records
+from mdsx.stream.sources import PlaceOf, source_of
 from mdsx.stream.steps import RankGroups
 from mdsx.stream.value_lengths import check_lengths, check_own_lengths
 
 _IDS = 8  # bytes of a value's segment id and position id
-
-PlaceOf = Callable[[int], str]
-"""The name, for messages, of one of the given samples, by its number among them."""
+_LABEL, _COMPONENT = 8, 4  # bytes of a value
 
 
 class Packing:
-    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader.
+    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader. Without a schema, a
+    transform makes the columns: then `packed_samples` makes the batches, and checks what the layout says of columns.
 
     In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their
     types. Other columns are as `View.gather` yields them, or with a nested layout, one list of values per row.
 
+    With a transform, which may change columns, nothing is known of them before its samples (see `packed_samples`).
+
     Raises:
-        UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
+        UsageError: A column has the name of a key that packing adds, or a type, a pad value or a token does not fit.
     """
 
     kinds: dict[str, ColumnType]
@@ -45,28 +47,38 @@ class Packing:
     """The type of each packed column in a batch."""
 
     def __init__(
-        self, schema: Schema, layout: Layout, *, stored: Schema | None = None, info: str | None = None
+        self,
+        schema: Schema,
+        layout: Layout,
+        *,
+        stored: Schema | None = None,
+        info: str | None = None,
+        transformed: bool = False,
     ) -> None:
         """`stored`: the types of the columns that are given, if they differ (see `View.packed_schema`). `info`: the
-        column that says where each sample is from (see sample_info.py)."""
+        column that says where each sample is from (see sample_info.py). `transformed`: whether there is a transform."""
         self.kinds = {column.name: column.type for column in schema.columns}
         self._stored = {column.name: column.type for column in (stored or schema).columns}
-        self._hows = hows_of(
-            {
-                name: (self._stored[name].base, kind.base) if _is_packed(kind, layout) else None
-                for name, kind in self.kinds.items()
-            },
-            layout,
-        )
+        self._hows, self.layout, self._info = dict[str, How | None](), layout, info
+        if not transformed:
+            self._hows = hows_of(
+                {
+                    name: (self._stored[name].base, kind.base) if _is_packed(kind, layout) else None
+                    for name, kind in self.kinds.items()
+                },
+                layout,
+            )
+            _tokens_of(self._hows, layout)
         self.types = _types(self._hows)
-        self.layout, self._info = layout, info
 
     @property
     def row_bytes(self) -> int | None:
         """Return the most bytes that a row takes, or a length-bounded batch. None if that is not known."""
-        if self.layout.capacity is None or not self.layout.grouped:
+        if self.layout.capacity is None or not self.layout.grouped or not self._hows:
             return None
-        return self.layout.capacity * (sum(kind.nbytes for kind in self.types.values()) + _IDS)
+        extras = self.layout.extras
+        added = _IDS + _LABEL * extras.labels + _COMPONENT * extras.component_ids
+        return self.layout.capacity * (sum(kind.nbytes for kind in self.types.values()) + added)
 
     def batches(
         self, columns: Columns, steps: Sequence[RankGroups], place_of: PlaceOf = "sample {}".format
@@ -81,7 +93,7 @@ class Packing:
             CorruptError: A value is damaged.
         """
         sources: dict[str, Any] = {
-            name: _source(kind, columns[name]) if self._hows[name] else self._other(kind, columns[name])
+            name: source_of(kind, columns[name]) if self._hows[name] else self._other(kind, columns[name])
             for name, kind in self._stored.items()
         }
         if self._info is not None:
@@ -152,7 +164,7 @@ def packed_samples(
                     expected=f"a one-dimensional array of {base}, as in {place_of(0)}",
                     hint="return the same types for every sample",
                 )
-        sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
+        sources[name] = source_of(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
     (batch,) = _batches(sources, hows, [groups], layout, place_of, transformed=True)
     return batch, _types(hows)
 
@@ -171,36 +183,6 @@ def _base(value: Any) -> str | None:
     return None
 
 
-class _Source(NamedTuple):
-    """Values of a packed column: value i has `counts[i]` items from byte `begins[i]` of `heaps[sources[i]]` on.
-
-    `check()` raises for damaged values.
-    """
-
-    begins: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    heaps: list[memoryview]
-    sources: NDArray[np.int64] | int
-    check: Callable[[], object]
-
-
-def _source(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> _Source:
-    if isinstance(values, StoredValues):
-        return _Source(*values.items(), values.heaps, values.sources, values.decode)
-    if isinstance(values, list):
-        arrays = [np.zeros(0, kind.item_dtype) if value is None else value for value in values]
-        counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-        values = np.concatenate(arrays) if arrays else np.zeros(0, kind.item_dtype)
-    else:
-        counts = np.full(len(values), values.shape[1], np.int64)
-    items = np.ascontiguousarray(values, None if values.dtype == np.bool_ else kind.item_dtype).reshape(-1)
-    return _Source((np.cumsum(counts) - counts) * items.itemsize, counts, [items.view(np.uint8).data], 0, list)
-
-
-def _types(hows: Mapping[str, How | None]) -> dict[str, ColumnType]:
-    return {name: ColumnType(how.target, (None,)) for name, how in hows.items() if how is not None}
-
-
 def _batches(
     sources: Mapping[str, Any],
     hows: Mapping[str, How | None],
@@ -210,72 +192,84 @@ def _batches(
     *,
     transformed: bool = False,
 ) -> Iterator[Columns]:
-    """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
+    """Yield the batches of steps from the Source of each packed column, and the values of the others."""
     firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
+    _, shards, _, lengths = np.concatenate([groups.located for groups in steps], axis=1)
     packed = {name: source for name, source in sources.items() if hows.get(name)}
+    extras = layout.extras
     if layout.own_lengths:
         own = check_own_lengths(packed, sizes, layout, place_of, transformed)
         rows_of = {name: layout.rows_of(steps, counts) for name, counts in own.items()}
     else:
-        check_lengths(packed, firsts, sizes, layout, place_of, transformed)
+        check_lengths(packed, extras.stored(lengths), layout, place_of, transformed)
         rows_of = {}
     rows = layout.rows_of(steps, sizes)
-    columns = {
-        name: _Column(name, how, sources[name], firsts, rows_of.get(name, rows), place_of)
-        for name, how in hows.items()
-        if how
-    }
+    tokens = _tokens_of(hows, layout)
+    added = AddedTokens(rows, firsts, lengths, extras) if extras.added else None
+    columns = dict[str, PackedColumn]()
+    for name, how in hows.items():
+        if how:
+            added_here = tokens.items if name == tokens.column else (None, None)
+            own_rows = rows_of.get(name, rows)
+            columns[name] = PackedColumn(name, how, sources[name], firsts, own_rows, place_of, added, added_here)
+    labels = None
+    if extras.labels and tokens.column is not None and (how := hows[tokens.column]):
+        dtype = ColumnType(how.source).item_dtype
+        labels = Labels(rows, sources[tokens.column], dtype, firsts, lengths, extras)
+    keys = {name: _Keys(layout, each, shards) for name, each in rows_of.items()}
+    of_rows = None if layout.own_lengths else _Keys(layout, rows, shards)
     for number, groups in enumerate(steps):
         part = rows.parts[number]
         batch: Columns = {
             name: columns[name].next(number) if name in columns else rows.others(source, part, nested=layout.nested)
             for name, source in sources.items()
         }
-        if layout.own_lengths:
-            for name, own_rows in rows_of.items():
-                for key, value in layout.keys(own_rows, own_rows.parts[number]).items():
-                    batch.setdefault(key, {})[name] = value
-        else:
-            batch.update(layout.keys(rows, part))
+        if labels is not None:
+            batch["labels"] = labels.of(batch[tokens.column or ""], part)
+        if of_rows is not None:
+            batch.update(of_rows.of(number))
+        for name, of_column in keys.items():
+            for key, value in of_column.of(number).items():
+                batch.setdefault(key, {})[name] = value
         if layout.grouped:
             batch.update(global_samples=groups.step_samples, global_tokens=groups.step_values)
         yield batch
 
 
-class _Column:
-    """A packed column of a chunk of batches: where the items of each of its stretches are."""
+class _Keys:
+    """The keys of a chunk's batches that say which sample each value is of."""
 
-    def __init__(
-        self, name: str, how: How, source: _Source, firsts: NDArray[np.int64], rows: Rows, place_of: PlaceOf
-    ) -> None:
-        self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
-        self._kind, self._cast = ColumnType(how.source), how.source != how.target
-        self._fits, self._pads = always_fits(how.source, how.target), bool(np.any(how.pad))
-        self._dtype, size, self._highest = self._kind.item_dtype, self._kind.nbytes, self._kind.number.highest
-        padding = (bytes(size) if self._cast else how.pad.tobytes()) * rows.longest_gap
-        heaps = [*source.heaps, memoryview(padding)]
-        which, starts = np.full(len(rows.counts), len(source.heaps)), np.zeros(len(rows.counts), np.int64)
-        which[rows.at], starts[rows.at] = source.sources, source.begins + firsts * size
-        cuts = map(slice, starts.tolist(), (starts + rows.counts * size).tolist())
-        self._pieces: Any = map(getitem, map(heaps.__getitem__, which.tolist()), cuts)
+    def __init__(self, layout: Layout, rows: Rows, shards: NDArray[np.int64]) -> None:
+        self._layout, self._rows = layout, rows
+        self._components: NDArray[np.int32] | None = None
+        if layout.extras.component_ids:
+            self._components = rows.of_stretches(layout.extras.component_of(shards), -1)
 
-    def next(self, number: int) -> NDArray[Any]:
-        """Return the rows of the next batch, which has this number."""
-        how, part = self._how, self._rows.parts[number]
-        items = np.ndarray(part.shape, self._dtype, bytearray().join(islice(self._pieces, part.pieces)))
-        if self._highest is not None and items.size and int(items.max()) > self._highest:
-            self._check()
-        if not self._cast:
-            return items
-        if not self._fits and (wrong := first_outside(items, how.target)) is not None:
-            raise UsageError(
-                "a value does not fit the column's type in the batch",
-                place=f"{self._place_of(self._rows.sample_at(part, wrong))}, column {self._name!r}",
-                found=int(items.flat[wrong]),
-                expected=how.target,
-                hint="give a wider type by dtypes=",
-            )
-        found = cast(items, how.source, how.target)
-        if self._pads:
-            self._rows.pad(found, part, how.pad)
+    def of(self, number: int) -> Columns:
+        rows, part = self._rows, self._rows.parts[number]
+        found = self._layout.keys(rows, part)
+        if self._components is not None:
+            found["component_ids"] = rows.spread(self._components, part)
         return found
+
+
+class _Tokens(NamedTuple):
+    """The column of the tokens, and those that begin and end samples."""
+
+    column: str | None
+    items: tuple[NDArray[Any] | None, NDArray[Any] | None]
+
+
+def _tokens_of(hows: Mapping[str, How | None], layout: Layout) -> _Tokens:
+    """Return them. Raise UsageError if the column is not known, or cannot have them."""
+    packed, extras = {name: how.target for name, how in hows.items() if how}, layout.extras
+    name = token_column(extras, layout.length_columns, packed)
+    begin, end = (
+        None if token is None or name is None else given_item(packed[name], token, argument, name)
+        for argument, token in (("begin", extras.begin), ("end", extras.end))
+    )
+    return _Tokens(name, (begin, end))
+
+
+def _types(hows: Mapping[str, How | None]) -> dict[str, ColumnType]:
+    return {name: ColumnType(how.target, (None,)) for name, how in hows.items() if how is not None}

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
 from mdsx.order import integer
-from mdsx.shards import Columns
+from mdsx.shards import Columns, View
+from mdsx.stream.extras import NO_EXTRAS, Extras
 from mdsx.stream.layouts import MAX_CAPACITY, check_layout, refuse_collate, refuse_repeat, set_field
 from mdsx.stream.packing import Packing
 from mdsx.stream.rows import Number, Part, Rows, padded_rows
@@ -31,7 +31,8 @@ class Pad(Samples):
     The samples, their order and the states are those of batches without `batching`. Every one-dimensional column of
     numbers or bools whose values differ in size is padded to its own longest value in the rank's batch: [n, longest].
     `lengths` is a dict that has, for each such column, how many values of each row are a sample's. All other columns
-    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded.
+    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded;
+    `pad_value` and `dtypes` are then of the keys that it returns.
 
     Args:
         capacity: The most values of a sample in one column; None for no limit.
@@ -68,6 +69,10 @@ class Pad(Samples):
         return False
 
     @property
+    def extras(self) -> Extras:
+        return NO_EXTRAS
+
+    @property
     def length_columns(self) -> tuple[str, ...]:
         return ()
 
@@ -86,8 +91,8 @@ class Pad(Samples):
         refuse_repeat(uneven)
         return super().rows(batch_size, epoch_steps=epoch_steps, collate=collate, uneven=uneven)
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing:
-        return Packing(schema, self, stored=stored, info=info)
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
+        return Packing(view.schema, self, stored=view.packed_schema, info=info, transformed=transformed)
 
     def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
         return padded_rows(steps, sizes, self.pad_to_multiple_of)

@@ -26,9 +26,16 @@ def fields_of(phases: Phases, declared: Sequence[Weight], reached: int) -> dict[
     return fields
 
 
-def merged(state: Mapping[str, Any], schedule: Phases, declared: Sequence[Weight], now: int) -> Phases:
-    """Return the phases that had begun in the state, by the tick `now`, then those of the schedule that begin later."""
+def merged(
+    state: Mapping[str, Any], schedule: Phases, declared: Sequence[Weight], now: int, changed: bool = False
+) -> Phases:
+    """Return the phases that had begun in the state, by the tick `now`, then those of the schedule that begin later.
+
+    `changed`: the components were changed in the run, so that only the proportions of now are compared.
+    """
     past = _parsed(state.get("phases"), len(declared), now)
+    if changed:
+        return past + _later(past, schedule, now)
     began = _parsed([[0, state["proportions"]]], len(declared), 0) if "proportions" in state else past
     if _shares(declared) not in (_shares(past[0][1]), _shares(began[0][1])):
         raise StateError(
@@ -49,9 +56,34 @@ def merged(state: Mapping[str, Any], schedule: Phases, declared: Sequence[Weight
     return past + tuple(phase for phase in schedule if phase[0] > now)
 
 
+def _later(past: Phases, schedule: Phases, now: int) -> Phases:
+    """Return the entries of a schedule that begin after the tick `now`. Raise StateError if its proportions of now are
+    not those of the state."""
+    present = next((weights for start, weights in reversed(schedule) if start <= now), None)
+    if present is not None and _shares(present) != _shares(past[-1][1]):
+        raise StateError(
+            "the state is of a run whose components have other proportions now",
+            place="phases",
+            found=in_json(past[-1][1]),
+            expected=f"{in_json(present)}, by number of the state's components",
+            hint="give the mixture the proportions that mdsx.change was given, or those that reweight() changed since",
+        )
+    return tuple(phase for phase in schedule if phase[0] > now)
+
+
 def in_json(weights: Sequence[Weight]) -> list[Any]:
     """Return weights for JSON, exactly: numbers where binary64 has them, else text like "1/3"."""
     return list(map(_plain, weights))
+
+
+def phases_of(state: Mapping[str, Any], components: int, now: int) -> Phases:
+    """Return the phases of a state, all started by the tick `now`. Raise StateError."""
+    return _parsed(state.get("phases"), components, now)
+
+
+def same_shares(one: Sequence[Weight], other: Sequence[Weight]) -> bool:
+    """Return whether proportions are in the same relation to each other."""
+    return _shares(one) == _shares(other)
 
 
 def _parsed(found: Any, components: int, now: int) -> Phases:

@@ -6,15 +6,18 @@ A plan is made window by window, for all lanes and ranks. No sample is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.cached import cached_property
 from mdsx.errors import SampleError, StateError
 from mdsx.order import (
     Course,
+    Dealing,
     Grouping,
     GroupSequence,
     Position,
@@ -26,7 +29,35 @@ from mdsx.order import (
     windows,
 )
 from mdsx.shards import Lengths, View
+from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.steps import Cursor, RankGroups
+
+
+class Origin(NamedTuple):
+    """Where a grid of windows begins: an epoch of the order, a position in it, and the number of its first window."""
+
+    epoch: int = 0
+    position: Position = Position(0)
+    number: int = 0
+
+
+START = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWindows:
+    """The windows of an epoch, or of its part from the origin of a grid on. `first`: the number of the first one."""
+
+    every: Windows
+    first: int
+
+    @property
+    def end(self) -> int:
+        """Return the number after that of the last window."""
+        return self.first + len(self.every)
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        return self.every[number - self.first]
 
 
 class Stretch(NamedTuple):
@@ -37,13 +68,21 @@ class Stretch(NamedTuple):
     start: Tick  # of the window
     stop: Tick
     after: Cursor  # where the next window begins
+    stage: int  # of the plan
+
+
+class Components(NamedTuple):
+    """How many components there are, and the number of each shard's."""
+
+    total: int
+    of_shards: NDArray[np.int64]
 
 
 class Block(NamedTuple):
     """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
 
     groups: GroupSequence
-    located: NDArray[np.int64]  # [3, items], see RankGroups
+    located: NDArray[np.int64]  # [4, items], see RankGroups
     stretches: tuple[Stretch, ...]
 
     def followed_by(self, later: Block) -> Block:
@@ -60,93 +99,148 @@ class Block(NamedTuple):
             passed = min(rest, stretch.groups)
             rest -= passed
             if passed < stretch.groups:
-                left.append(stretch._replace(cursor=further(stretch.cursor, passed), groups=stretch.groups - passed))
+                cursor = further(stretch.cursor, passed, stretch.cursor.step)
+                left.append(stretch._replace(cursor=cursor, groups=stretch.groups - passed))
         return Block(groups, self.located[:, self.groups.edges[count] :], tuple(left))
 
 
-def further(cursor: Cursor, groups: int) -> Cursor:
-    """Return the cursor after `groups` more groups of its window."""
-    return cursor._replace(taken=cursor.taken + groups)
+def further(cursor: Cursor, groups: int, step: int) -> Cursor:
+    """Return the cursor after `groups` more groups of its window, with which `step` begins."""
+    return Cursor(cursor.epoch, cursor.position, cursor.window, cursor.taken + groups, step, 0, cursor.planned)
 
 
 class Planner:
-    """Plans the groups of the samples of `view` in the order of `course`."""
+    """Plans the groups of the samples of `view` in the order of `course`.
+
+    `origin`: where the grid of windows begins; `stages`: what a plan changes, and from which number of planned values
+    on. A grid ends where a stage with other groups begins.
+    """
 
     def __init__(
-        self, view: View, course: Course, lengths: Lengths, rule: Grouping, *, seed: int, shuffle: bool
+        self,
+        view: View,
+        course: Course,
+        lengths: Lengths,
+        rule: Grouping,
+        *,
+        seed: int,
+        shuffle: bool,
+        origin: Origin = START,
+        stages: Stages = ONE,
     ) -> None:
         self._view, self._course, self._lengths, self.rule = view, course, lengths, rule
-        self._seed, self._shuffle = seed, shuffle
+        self._seed, self._shuffle, self._origin, self.stages = seed, shuffle, origin, stages
 
-    def windows(self, epoch: int) -> Windows:
+    @cached_property
+    def components(self) -> Components:
+        """Return the number of components, and that of each shard's."""
+        firsts = self._view.firsts
+        return Components(len(firsts) - 1, np.repeat(np.arange(len(firsts) - 1), np.diff(firsts)))
+
+    def windows(self, epoch: int) -> EpochWindows:
         """Return the windows of an epoch: the first and last tick (exclusive) of each."""
-        samples, course = self._course.epoch_samples, self._course
-        return windows(epoch * samples, (epoch + 1) * samples, course.cut, self.rule.window * course.lanes)
+        samples, course, origin = self._course.epoch_samples, self._course, self._origin
+        position, first = origin[1:] if epoch == origin.epoch else (0, 0)
+        start, size = epoch * samples, self.rule.window * course.lanes
+        every = windows(start + position, start + samples, course.cut, size)
+        return EpochWindows(every, first)
 
     def blocks(self, cursor: Cursor, *, endless: bool) -> Iterator[Block | None]:
-        """Yield the groups from there on, window by window, and None after each epoch; `endless`: for all epochs."""
+        """Yield the groups from there on, window by window, and None after each epoch; `endless`: for all epochs.
+
+        The last window is the one before a stage with other groups.
+        """
+        stages, planned = self.stages, cursor.planned
+        stage, course = stages.at(planned), self._course
         epoch, window, taken = cursor.epoch, cursor.window, cursor.taken
         while True:
-            for number in range(window, len(self.windows(epoch))):
-                block = self.block(epoch, number, taken if number == window else 0)
+            every = self.windows(epoch)
+            for number in range(window, every.end):
+                block, planned = self.block(epoch, number, taken if number == window else 0, planned, course)
                 if len(block.groups):
                     yield block
+                if (following := stages.at(planned)) != stage:
+                    if stages.grids[following] != stages.grids[stage]:
+                        return
+                    stages.begun[stages.starts[following]] = Tick(every[number][1])
+                    course = stages.course(course, range(following, following + 1), Tick(every[number][1]))
+                    stage = following
             yield None
             if not endless:
                 return
             epoch, window, taken = epoch + 1, 0, 0
 
-    def block(self, epoch: int, window: int, taken: int = 0) -> Block:
-        """Return the groups of a window, without the first `taken`. Raise SampleError for a sample that is too long."""
-        every = self.windows(epoch)
+    def block(
+        self, epoch: int, window: int, taken: int = 0, planned: int = 0, course: Course | None = None
+    ) -> tuple[Block, int]:
+        """Return the groups of a window, without the first `taken`, and the values planned up to its end. `planned`:
+        those of all windows before it. Raise SampleError for a sample that is too long."""
+        every, course = self.windows(epoch), course or self._course
         start, stop = every[window]
         ticks = np.arange(start, stop)
-        shards, samples = self._course.locate(ticks)
+        shards, samples = course.locate(ticks)
+        if course.excluded is not None:
+            kept = course.excluded.kept(ticks, shards, samples)
+            ticks, shards, samples = ticks[kept], shards[kept], samples[kept]
         samples = self._view.stored(shards, samples)
         lengths = self._lengths_of(shards, samples)
         groups = group_positions(
-            self.rule, self._course, ticks, lengths, seed=self._seed, epoch=epoch, window=window, shuffle=self._shuffle
+            self.rule, course, ticks, lengths, seed=self._seed, epoch=epoch, window=window, shuffle=self._shuffle
         )
         if taken > len(groups):
             raise StateError("more groups were taken from a window than it has", found=taken, expected=len(groups))
-        cursor = Cursor(epoch, Position(start - every.start), window)
-        after = Cursor(epoch, Position(stop - every.start), window + 1)
-        if window == len(every) - 1:
-            after = Cursor(epoch + 1)
-        stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), after)
-        located = np.stack((ticks, shards, samples))[:, groups.positions - start]
-        return Block(groups, located, (stretch,)).after(taken)
+        begin = epoch * course.epoch_samples
+        cursor = Cursor(epoch, Position(start - begin), window, planned=planned)
+        after = planned + int(groups.sizes.sum())
+        following = Cursor(epoch, Position(stop - begin), window + 1, planned=after)
+        if window == every.end - 1:
+            following = Cursor(epoch + 1, planned=after)
+        stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), following, self.stages.at(planned))
+        places = groups.positions - start if len(ticks) == stop - start else np.searchsorted(ticks, groups.positions)
+        located = np.stack((ticks, shards, samples, lengths))[:, places]
+        return Block(groups, located, (stretch,)).after(taken), after
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         lengths = self._lengths.of(shards, samples)
         bad = self.rule.first_oversize(lengths)
         if bad is not None:
-            split = ', or oversize="split" to cut it into pieces' if self.rule.kind == "pack" else ""
+            pieces = self.rule.kind == "pack" and "longest" not in self._lengths.identity  # of several columns
+            split = ', or oversize="split" to cut it into pieces' if pieces else ""
+            added = ", with the tokens that are added" if "added" in self._lengths.identity else ""
             raise SampleError(
                 "a sample is longer than a group",
                 file=self._view.file(int(shards[bad])),
                 place=f"sample {samples[bad]}",
                 found=int(lengths[bad]),
-                expected=f"at most {self.rule.capacity}",
+                expected=f"at most {self.rule.capacity}{added}",
                 hint=f'give oversize="truncate" to take its first {self.rule.capacity} values{split}, or a larger '
                 "capacity",
             )
         return lengths
 
 
-def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -> list[RankGroups]:
-    """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block."""
+def cut_steps(
+    block: Block,
+    size: int,
+    lanes: int,
+    rank: int,
+    world_size: int,
+    amounts: NDArray[np.int64],
+    dealing: Dealing | None = None,
+) -> list[RankGroups]:
+    """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
+    `amounts_of`; `dealing`: how a node's rows are dealt to its ranks by cost."""
     groups, count = block.groups, len(block.groups) // size
     if not count:
         return []
     order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
+    if dealing is not None:
+        order = dealing.reorder(order, groups.sizes, groups.edges, rank, world_size)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
     edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())
     located, firsts, sizes = block.located[:, items], groups.firsts[items], groups.sizes[items]
-    begins, end = groups.edges[: count * size : size], int(groups.edges[count * size])
-    values = np.add.reduceat(groups.sizes[:end], begins).tolist()
-    samples = np.add.reduceat(groups.firsts[:end] == 0, begins, dtype=np.int64).tolist()
+    samples, values = amounts.reshape(count, 2, -1).sum(axis=2).T.tolist()
     bounds = edges[np.arange(count + 1) * rows]
     of_step = edges[np.arange(count)[:, None] * rows + np.arange(rows + 1)] - bounds[:-1, None]
     cuts = starmap(slice, pairwise(bounds.tolist()))
@@ -154,3 +248,40 @@ def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -
         RankGroups(own, firsts[cut], sizes[cut], step_samples, step_values, located[:, cut])
         for cut, own, step_samples, step_values in zip(cuts, of_step, samples, values, strict=True)
     ]
+
+
+def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.int64]:
+    """Return the samples and the values of each component in each whole step of `size` groups: [steps, 2 * K]."""
+    groups, (most, of_shards) = block.groups, components
+    count = len(groups) // size
+    if not count:
+        return np.zeros((0, 2 * most), np.int64)
+    edges = groups.edges[: count * size + 1 : size]
+    begun, sizes = groups.firsts[: edges[-1]] == 0, groups.sizes[: edges[-1]]
+    found = np.empty((count, 2 * most), np.int64)
+    if most == 1:
+        found[:, 0] = np.diff(edges) if begun.all() else np.add.reduceat(begun, edges[:-1], dtype=np.int64)
+        found[:, 1] = np.add.reduceat(sizes, edges[:-1])
+        return found
+    of = of_shards[block.located[1, : edges[-1]]]
+    of += np.repeat(np.arange(count) * most, np.diff(edges))
+    found[:, :most] = np.bincount(of if begun.all() else of[begun], minlength=count * most).reshape(count, most)
+    found[:, most:] = np.bincount(of, sizes, count * most).reshape(count, most)  # exact up to 2^53
+    return found
+
+
+def in_parts(groups: RankGroups, parts: int, rows: int) -> list[RankGroups]:
+    """Return the micro-batches of a rank's groups of a step, `rows` each, filled up with empty ones at the end."""
+    found, groups = [], groups.filled(parts * rows)
+    for part in range(parts):
+        own = groups.edges[part * rows : (part + 1) * rows + 1]
+        items = slice(int(own[0]), int(own[-1]))
+        found.append(
+            groups._replace(
+                edges=own - own[0],
+                firsts=groups.firsts[items],
+                sizes=groups.sizes[items],
+                located=groups.located[:, items],
+            )
+        )
+    return found

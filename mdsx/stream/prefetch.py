@@ -203,7 +203,9 @@ def prefetcher_of(
     machine = ShardMachine(
         view.side_needs.next_needs(next_needs),
         view.cached_sizes,
-        view.side_needs.spread(course.shards_of(start, steps.period, rank, steps.world_size)),
+        view.side_needs.spread(
+            course.shards_of(start, steps.period, rank // steps.node, steps.world_size // steps.node)
+        ),
         pace,
         samples=course.samples,
         look_ahead=_look_ahead(view, course, steps, limit, processes),
@@ -217,7 +219,7 @@ def _look_ahead(view: View, course: Course, steps: Steps, limit: int, processes:
     """Return how many bytes of shards a process brings ahead of their need, in the room beside the shards that are in
     use on the node."""
     sizes, samples = view.raw_sizes, course.samples
-    lanes = processes * -(-course.lanes // steps.world_size)
+    lanes = max(processes // steps.node, 1) * -(-course.lanes * steps.node // steps.world_size)
     active = view.bytes_of(course.active_shards(lanes)) if samples else 0
     block = block_bytes(int(sizes.sum()), samples=samples, lanes=course.lanes, shuffle_block=course.shuffle_block)
     return max(int(room_ahead(block, int(sizes.max(initial=0)), max(limit - active, 0) // processes)), 1)

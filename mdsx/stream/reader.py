@@ -117,7 +117,7 @@ class RankReader:
         start, stop, done = tasks[0].start, max(task.stop for task in tasks), tasks[-1].done
         lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
         if len(lacking):
-            spares = np.array([task.start for task in tasks])
+            spares = np.array([self._spare(task) for task in tasks])
             ticks = np.insert(ticks, np.cumsum(counts)[lacking], spares[lacking])
             counts[lacking] = 1
             located = None
@@ -181,7 +181,7 @@ class RankReader:
         share = self.steps.rank_share([task], self.course, self.rank)
         stand_in = self._stand_in and not share.counts[0]
         groups = [task.groups] if task.groups is not None and not stand_in else []
-        ticks = np.array([task.start]) if stand_in else share.ticks
+        ticks = np.array([self._spare(task)]) if stand_in else share.ticks
         return self._read_undamaged(task, ticks, stand_in=stand_in, groups=groups)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
@@ -190,6 +190,8 @@ class RankReader:
         total, begin = self.course.epoch_samples, self._epoch_start(task.start)
         for number in range(min(self.steps.step_samples + _STAND_INS, total)):
             tick = begin + (task.start - begin + number) % total
+            if not self._is_read(np.array([tick]))[0]:
+                continue
             batch = self._read_undamaged(task, np.array([tick]), stand_in=True)
             if not batch.damaged:
                 yield batch
@@ -216,6 +218,21 @@ class RankReader:
         of_kept = added.to(columns, kept)
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups, **of_kept)
 
+    def _is_read(self, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether the sample at each tick is not left out."""
+        excluded = self.course.excluded
+        return np.ones(len(ticks), np.bool_) if excluded is None else excluded.kept(ticks, *self.course.locate(ticks))
+
+    def _spare(self, task: Task) -> Tick:
+        """Return the first tick of a task, or after it, whose sample is not left out."""
+        start = task.start
+        while self.course.excluded is not None:
+            read = np.flatnonzero(self._is_read(np.arange(start, start + _STAND_INS)))
+            if len(read):
+                return Tick(start + int(read[0]))
+            start = Tick(start + _STAND_INS)
+        return start
+
     def _epoch_start(self, tick: Tick) -> int:
         """Return the first tick of the epoch of `tick`."""
         return tick - tick % self.course.epoch_samples
@@ -237,7 +254,10 @@ class RankReader:
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """Return how many samples the rank has of each task."""
-        return [self.steps.share(task, self.rank) for task in tasks]
+        if self.course.excluded is None:
+            return [self.steps.share(task, self.rank) for task in tasks]
+        counts: list[int] = self.steps.rank_share(list(tasks), self.course, self.rank).counts.tolist()
+        return counts
 
     def chunks(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         """Yield `tasks` in chunks to read together. They grow from one task, so that the first batch comes soon."""
@@ -283,12 +303,12 @@ class RankReader:
 
     def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """See ShardMachine.first_reads."""
-        size, ranks, epoch = self.steps.period, self.steps.world_size, self.course.epoch_samples
+        size, node, ranks, epoch = self.steps.period, self.steps.node, self.steps.world_size, self.course.epoch_samples
         batches = max(FIRST_READS * ranks // size, 1)
         end = (start // epoch + 1) * epoch
         starts = np.arange(start, min(start + batches * size, end), size)
         stops = np.minimum(starts + size, end)
-        ticks, counts = self.course.rank_ticks(starts, stops, self.rank, ranks)
+        ticks, counts = self.course.rank_ticks(starts, stops, self.rank // node, ranks // node)
         shards, places = self.view.drawn(*self.course.locate(ticks))
         shards, firsts = np.unique(shards, return_index=True)
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))

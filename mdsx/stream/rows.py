@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.shards import Columns
+from mdsx.stream.extras import Extras
 from mdsx.stream.steps import RankGroups
 
 Number = bool | int | float
@@ -26,7 +27,7 @@ class Layout(Protocol):
     @property
     def capacity(self) -> int | None: ...
     @property
-    def oversize(self) -> str: ...
+    def oversize(self) -> str | None: ...
     @property
     def length_columns(self) -> tuple[str, ...]:
         """Return the columns whose lengths samples are grouped by; none if lengths were given, or if samples are not
@@ -47,6 +48,11 @@ class Layout(Protocol):
     def pad_value(self) -> Number | Mapping[str, Number]: ...
     @property
     def dtypes(self) -> Mapping[str, str] | None: ...
+    @property
+    def extras(self) -> Extras:
+        """Return what is added to the columns of samples."""
+        ...
+
     @property
     def nested(self) -> bool:
         """Return whether a column that is not packed has one list of values per row, and not one per batch."""
@@ -118,14 +124,32 @@ class Rows:
 
     def segments(self, part: Part) -> NDArray[np.int32]:
         """Return the number of each value's sample in its row, from 1 on; 0 for padding."""
-        counts = self.counts[part.stretches]
-        return self._segments[part.stretches].repeat(counts).reshape(part.shape)
+        return self.spread(self._segments, part)
+
+    def of_stretches(self, values: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
+        """Return a number for each stretch, from those of the samples."""
+        found = np.full(len(self.counts), padding, np.int32)
+        found[self.at] = values
+        return found
+
+    def spread(self, stretches: NDArray[np.int32], part: Part) -> NDArray[np.int32]:
+        """Return the number of each value's stretch, with the shape of the batch."""
+        return stretches[part.stretches].repeat(self.counts[part.stretches]).reshape(part.shape)
+
+    def gap(self, part: Part) -> int:
+        """Return the padding after the last row of a batch."""
+        return int(self._gaps[part.rows.stop - 1])
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each stretch begins in all batches, joined, and where the last one ends."""
+        return ends(self.counts)
 
     @cached_property
     def _offsets(self) -> NDArray[np.int32]:
         """Minus where each stretch begins in its batch: the values of earlier batches come before."""
         before = np.repeat(ends_of(self._values)[:-1], [part.pieces for part in self.parts])
-        return (before - ends(self.counts)[:-1]).astype(np.int32)
+        return (before - self.starts[:-1]).astype(np.int32)
 
     @cached_property
     def _numbers(self) -> NDArray[np.int32]:
@@ -133,9 +157,7 @@ class Rows:
 
     @cached_property
     def _segments(self) -> NDArray[np.int32]:
-        segments = np.zeros(len(self.counts), np.int32)
-        segments[self.at] = self.at + 1 - self._row_of - self._firsts
-        return segments
+        return self.of_stretches((self.at + 1 - self._row_of - self._firsts).astype(np.int32), 0)
 
     @cached_property
     def _values(self) -> list[int]:
@@ -149,9 +171,10 @@ class Rows:
 
     def pad(self, items: NDArray[Any], part: Part, value: NDArray[Any]) -> None:
         """Set the padding of the items of a batch."""
-        if not self._padded:
+        if not self._padded or not part.pieces:
             return
-        for row, gap in zip(items, self._gaps[part.rows].tolist(), strict=True):
+        gaps = self._gaps[part.rows].tolist()
+        for row, gap in zip(items.reshape(len(gaps), -1), gaps, strict=True):
             if gap:
                 row[-gap:] = value
 

@@ -23,6 +23,7 @@ from weakref import ref
 from mdsx.base.process import Owner, Turn
 from mdsx.base.warn import warn
 from mdsx.errors import UsageError, shown
+from mdsx.stream.accounts import Ledger
 from mdsx.stream.steps import Cursor, Steps, Task
 
 NOTHING = object()
@@ -52,6 +53,8 @@ class Run:
         self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
         self.start = self.cursor
         """Where the pass began; or where `load` or `set_epoch` began the next one."""
+        self.ledger: Ledger | None = None
+        """What was consumed; a loader sets it."""
         self._failed: Cursor | None = None  # of the batch that failed
         self._failures = 0
 
@@ -66,7 +69,9 @@ class Run:
 
     def start_of(self, epoch: int) -> Cursor:
         """Return where an epoch of the run begins, if it comes next."""
-        return Cursor(epoch) if self.epoch_steps is None else self.cursor._replace(step=epoch * self.epoch_steps)
+        if self.epoch_steps is not None:
+            return self.cursor._replace(step=epoch * self.epoch_steps, part=0)
+        return Cursor(epoch, step=self.cursor.step, planned=self.cursor.planned)
 
     @property
     def epoch(self) -> int:
@@ -107,6 +112,8 @@ class Run:
             self.start = self.cursor_of(iteration)
             self._iteration = ref(iteration)
         self.cursor = task.after
+        if self.ledger is not None:
+            self.ledger = self.ledger.after(task)
         self._unfinished = more = self.epoch == task.epoch
         if not more:
             self._iteration = None

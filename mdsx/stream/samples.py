@@ -14,13 +14,13 @@ import numpy as np
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema
 from mdsx.order import Course, Position, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Cut, Resumed
 from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
-from mdsx.stream.state import OrderIdentity
+from mdsx.stream.stages import Stages
+from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import START, Cursor, PlannedEpoch, RankShare, Task, check_epoch, no_batch
 
 
@@ -28,17 +28,31 @@ class Samples:
     """Batches of samples, which is what a run has without `batching=`."""
 
     window: int | None = None
+    one_group: bool = False
     fields: Mapping[str, Any] = {}
+
+    @property
+    def grouped(self) -> bool:
+        return False
+
+    @property
+    def groups(self) -> Mapping[str, Any] | None:
+        return None
+
+    def with_groups(self, groups: Any) -> Samples:
+        if groups is not None:
+            raise ValueError("batches of samples")
+        return self
 
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
         if epoch_steps is not None:
-            hint = "for batches of samples, give the dataset epoch_samples="
-            raise UsageError("epoch_steps needs batching=", hint=hint)
+            hint = "for batches of samples, padded or not, give the dataset epoch_samples="
+            raise UsageError("epoch_steps needs batching=mdsx.Pack(...) or mdsx.MaxTokens(...)", hint=hint)
         return given_rows(batch_size, "samples")
 
-    def packing(self, schema: Schema, stored: Schema, info: str | None) -> Packing | None:
+    def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
         return None
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
@@ -51,10 +65,24 @@ class Samples:
         return self
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> SampleSteps:
-        return SampleSteps(course.epoch_samples, cut.rows, cut.world_size, cut.drop_last)
+        return SampleSteps(
+            course.epoch_samples, cut.rows, cut.world_size, cut.drop_last, cut.size, cut.micro, cut.until, cut.skip
+        )
 
     def reached(self, course: Course, cursor: Cursor) -> Tick:
         return Tick(cursor.epoch * course.epoch_samples + cursor.position)
+
+    def progress(self, course: Course, cursor: Cursor) -> int:
+        return self.reached(course, cursor)
+
+    def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
+        return number_of(state, "epoch") * course.epoch_samples + number_of(state, "position")
+
+    def outlook(self, course: Course) -> None:
+        return None
+
+    def in_plan(self, stages: Stages, begun: Cursor | None) -> Samples:
+        return self
 
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
         return identity.state(cursor.epoch, cursor.position)
@@ -69,12 +97,20 @@ SAMPLES = Samples()
 
 @dataclass(frozen=True, slots=True)
 class SampleSteps:
-    """How an epoch of `samples` is cut into batches of `batch_size` per rank over `world_size` ranks."""
+    """How an epoch of `samples` is cut into batches of `batch_size` per rank over `world_size` ranks.
+
+    `size`: the samples of a step over all ranks, if the ranks need not have equally many; `micro`: those of a rank's
+    micro-batch; `until`: the tick from which on steps have another size; `skip`: ranges of steps that are left out.
+    """
 
     samples: int
     batch_size: int
     world_size: int
     drop_last: bool
+    size: int | None = None
+    micro: int | None = None
+    until: int | None = None
+    skip: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "world_size"):
@@ -85,7 +121,11 @@ class SampleSteps:
     @property
     def global_batch_size(self) -> int:
         """Return the samples of one step over all ranks."""
-        return self.batch_size * self.world_size
+        return self.batch_size * self.world_size if self.size is None else self.size
+
+    @property
+    def node(self) -> int:
+        return 1
 
     @property
     def step_samples(self) -> int:
@@ -95,15 +135,21 @@ class SampleSteps:
     def period(self) -> int:
         return self.global_batch_size
 
+    @property
+    def batch_samples(self) -> int | None:
+        return self.micro
+
     def check(self, epoch: int) -> None:
         check_epoch(epoch, self.samples)
         if self.count() == 0:
             hint = "give a smaller batch_size, or drop_last=False"
-            raise no_batch(self.samples, "sample", of=self.batch_size, ranks=self.world_size, hint=hint)
+            raise no_batch(self.samples, "sample", size=self.global_batch_size, ranks=self.world_size, hint=hint)
 
     def count(self, cursor: Cursor = START) -> int:
-        left = max(self.samples - cursor.position, 0)
-        return left // self.global_batch_size if self.drop_last else -(-left // self.global_batch_size)
+        left, size = max(self.samples - cursor.position, 0), self.global_batch_size
+        steps, rest = divmod(left, size)
+        last = 0 if self.drop_last else self._parts(rest)
+        return steps * self._parts(size) + last - cursor.part
 
     def last_size(self, cursor: Cursor) -> int:
         if self.count(cursor) == 0:
@@ -112,22 +158,37 @@ class SampleSteps:
         return size if self.drop_last else (self.samples - cursor.position - 1) % size + 1
 
     def plan(self, epoch: int) -> PlannedEpoch:
-        raise UsageError("only a loader with batching= has a plan", hint="len(loader) is its number of batches")
+        message = "only a loader with batching=mdsx.Pack(...) or mdsx.MaxTokens(...) has a plan"
+        raise UsageError(message, hint="len(loader) is its number of batches")
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> None:
+        return None
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
         epoch, end, size, first = cursor.epoch, cursor.position, self.global_batch_size, cursor.epoch * self.samples
-        stop = Tick(first + end)
-        for _ in range(self.count(cursor)):
-            start, end = stop, Position(min(end + size, self.samples))
+        stop, step, begun = Tick(first + end), cursor.step, cursor.part
+        enough = size if self.drop_last else 1  # else one sample makes a batch
+        while self.samples - end >= enough and (self.until is None or stop < self.until):
+            start, before, end = stop, end, Position(min(end + size, self.samples))
             stop = Tick(first + end)
-            yield Task(epoch, start, stop, stop, self.after(epoch, end))
+            skip, step = is_in(self.skip, step), step + 1
+            after = self.after(epoch, end)._replace(step=step)
+            dropped = self.samples - end if after.epoch > epoch else 0
+            parts = 1 if skip else self._parts(stop - start)
+            for part in range(begun, parts - 1):
+                yield Task(epoch, start, stop, start, Cursor(epoch, before, step=step - 1, part=part + 1), part=part)
+            yield Task(epoch, start, stop, stop, after, part=parts - 1, skip=skip, dropped=dropped)
+            begun = 0
+        if end == cursor.position and self.samples > end and (self.until is None or stop < self.until):
+            rest = self.samples - end  # of a state whose batches were smaller
+            yield Task(epoch, stop, stop, stop, Cursor(epoch + 1, step=step), skip=True, dropped=rest)
 
     def after_batches(self, start: Cursor, batches: int) -> Cursor:
         """Return where a run is `batches` batches after `start`. Raise UsageError if the epoch has fewer."""
         if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= self.count(start):
             raise UsageError("the epoch has fewer batches left", found=batches, expected=f"0 to {self.count(start)}")
         stop = min(start.position + batches * self.global_batch_size, self.samples)
-        return self.after(start.epoch, Position(stop)) if batches else start
+        return self.after(start.epoch, Position(stop))._replace(step=start.step + batches) if batches else start
 
     def after(self, epoch: int, stop: Position) -> Cursor:
         """Return where a run is after a batch that ended at `stop`: after an epoch's last one, at the next epoch."""
@@ -138,18 +199,44 @@ class SampleSteps:
         return tick
 
     def share(self, task: Task, rank: int) -> int:
+        if task.skip:
+            return 0
         size, ranks = task.stop - task.start, self.world_size
-        if size == self.batch_size * ranks:
-            return self.batch_size
-        return (rank + 1) * size // ranks - rank * size // ranks
+        share = (rank + 1) * size // ranks - rank * size // ranks
+        return share if self.micro is None else min(max(share - task.part * self.micro, 0), self.micro)
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
-        starts, stops = np.array([(task.start, task.stop) for task in tasks]).T
-        return RankShare(*course.rank_ticks(starts, stops, rank, self.world_size))
+        starts, stops = np.array([(task.start, task.start if task.skip else task.stop) for task in tasks]).T
+        ticks, counts = course.rank_ticks(starts, stops, rank, self.world_size)
+        if self.micro is None:
+            return _read(RankShare(ticks, counts), course)
+        within = np.arange(len(ticks)) - np.repeat(np.cumsum(counts) - counts, counts)
+        own = within // self.micro == np.repeat([task.part for task in tasks], counts)
+        return _read(RankShare(ticks[own], np.array([self.share(task, rank) for task in tasks], np.int64)), course)
+
+    def _parts(self, size: int) -> int:
+        """Return how many batches each rank has of a step of `size` samples."""
+        return int(size > 0) if self.micro is None else -(-size // (self.world_size * self.micro))
+
+
+def _read(share: RankShare, course: Course) -> RankShare:
+    """Return a share without the samples that are left out."""
+    if course.excluded is None:
+        return share
+    kept = course.excluded.kept(share.ticks, *course.locate(share.ticks))
+    tasks = np.repeat(np.arange(len(share.counts)), share.counts)[kept]
+    return RankShare(share.ticks[kept], np.bincount(tasks, minlength=len(share.counts)))
+
+
+def is_in(ranges: Sequence[tuple[int, int]], step: int) -> bool:
+    """Return whether a step is in any of `ranges`, each up to its second number (exclusive)."""
+    return any(start <= step < stop for start, stop in ranges)
 
 
 def given_rows(batch_size: int | None, what: str) -> int:
     """Return the batch size. Raise UsageError if there is none. `what`: samples, or packed rows."""
     if batch_size is None:
         raise UsageError("batch_size is not given", hint=f"give the number of {what} per rank, such as batch_size=8")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
     return batch_size

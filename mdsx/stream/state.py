@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mdsx.errors import StateError, shown
 from mdsx.order import MAX_LANES, MAX_SAMPLES, Phases, Position, Tick, Weight
@@ -13,7 +13,8 @@ from mdsx.stream.phase_state import REWEIGHT, in_json, listed
 from mdsx.stream.steps import last_epoch
 from mdsx.stream.worker_share import WorkerShare
 
-_OF_MIXTURES = ("run", "components", "phases", "proportions")
+_OF_MIXTURES = ("run", "components", "phases", "proportions", "changed", "exclude")
+_OF_LOADERS = ("consumed", "plan")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
 _SNAPSHOT = (
     "if parts were appended to a dataset since, open it as it was then, with mdsx.Dataset(url, snapshot={}): "
@@ -24,6 +25,19 @@ _HINTS = {
     + _SNAPSHOT.format("..."),
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
 }
+
+
+class Component(Protocol):
+    """A component of a mixture."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def plain(self) -> list[Any]:
+        """Return it as a state lists it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,9 @@ class OrderIdentity:
     phases: Phases = ()  # of a weighted mixture: its schedule, with what `reweight` changed
     schedule: Phases = ()
     run: int | None = None  # of a mixture in runs
-    components: Sequence[tuple[str, str]] = ()  # of a mixture: names and fingerprints
+    components: Sequence[Component] = ()  # of a mixture
+    changed: int | None = None  # the tick of the last change of the components
+    held: Sequence[Sequence[Any]] = ()  # what is left out of components, and from which tick on
 
     def state(self, epoch: int, position: int, *, reached: Tick | None = None) -> dict[str, Any]:
         """Return the state of a run at (epoch, position): JSON-able, the same on every rank.
@@ -52,7 +68,11 @@ class OrderIdentity:
         if self.run is not None:
             state["run"] = self.run
         if self.components:
-            state["components"] = [list(component) for component in self.components]
+            state["components"] = [component.plain for component in self.components]
+        if self.changed is not None:
+            state["changed"] = self.changed
+        if self.held:
+            state["exclude"] = [list(held) for held in self.held]
         if self.phases:
             now = epoch * self.epoch_samples + position if reached is None else reached
             state |= phase_state.fields_of(self.phases, self._declared, now)
@@ -74,7 +94,7 @@ class OrderIdentity:
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
         if "groups" in state:
             state = _of_samples(state)
-        known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES}
+        known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES, *_OF_LOADERS}
         if unknown := [name for name in state if name not in known]:
             raise StateError(
                 "the state has an unknown field",
@@ -122,12 +142,13 @@ class OrderIdentity:
         if not self.phases:
             return epoch, Position(position), ()
         now = reached(Tick(epoch * self.epoch_samples + position))
-        return epoch, Position(position), phase_state.merged(state, self.schedule, self._declared, now)
+        changed = self.changed is not None
+        return epoch, Position(position), phase_state.merged(state, self.schedule, self._declared, now, changed)
 
     @property
     def _declared(self) -> tuple[Weight, ...]:
-        """The proportions that a mixture was made with, from tick 0 on."""
-        return (self.schedule or self.phases)[0][1]
+        """The proportions that a mixture was made with, from tick 0 on; after a change, those that hold there."""
+        return (self.phases if self.changed is not None else self.schedule or self.phases)[0][1]
 
     def _check_mixture(self, state: Mapping[str, Any]) -> None:
         """Raise StateError that says what of the mixture differs, if the state is of another one, or of none."""
@@ -142,7 +163,7 @@ class OrderIdentity:
         fingerprint = state.get("fingerprint")
         if "components" not in state or not isinstance(fingerprint, str) or fingerprint == self.fingerprint:
             return
-        was, now = _components(state["components"]), dict(self.components)
+        was, now = _components(state["components"]), {each.name: each.fingerprint for each in self.components}
         if not self.components:
             hint = "resume with the mixture that the run had"
             raise StateError("the state is of a mixture", place="components", found=shown([*was]), hint=hint)
@@ -159,6 +180,7 @@ class OrderIdentity:
                 hint = "resume with the components that the run had"
                 if name in was and name in now:
                     hint += "; " + _SNAPSHOT.format(f'"{was[name]}"')
+                hint += "; to change them in the run, see mdsx.change"
                 raise StateError(
                     f"the component {shown(name)} of the mixture is not that of the state",
                     place="components",
@@ -200,7 +222,7 @@ def _of_samples(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _components(found: Any) -> dict[str, str]:
     try:
-        pairs = [(name, fingerprint) for name, fingerprint in map(listed, listed(found))]
+        pairs = [(name, fingerprint) for name, fingerprint, *_ in map(listed, listed(found))]
         components = dict(pairs)
         if not all(isinstance(text, str) for pair in components.items() for text in pair):
             raise TypeError("not text")

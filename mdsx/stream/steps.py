@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.sizes import format_count
 from mdsx.errors import UsageError
-from mdsx.order import MAX_SAMPLES, Course, Position, Tick
+from mdsx.order import MAX_SAMPLES, Busiest, Course, Position, Tick
 
 T = TypeVar("T")
 
@@ -27,7 +27,19 @@ class Cursor(NamedTuple):
     taken: int = 0
     """In groups: how many groups of it were taken."""
     step: int = 0
-    """If epochs have a fixed number of steps: how many of them came before, in all epochs."""
+    """The steps of the run before it, skipped ones included."""
+    part: int = 0
+    """How many micro-batches of the step were handed out. A state names the step's beginning."""
+    planned: int = 0
+    """In groups: the values of all windows of the run before this one, over all ranks."""
+
+    def next_epoch(self) -> Cursor:
+        """Return the start of the next epoch of the order, if all of this one is planned."""
+        return Cursor(self.epoch + 1, step=self.step, planned=self.planned)
+
+    def at_step(self) -> Cursor:
+        """Return where the step begins."""
+        return self._replace(part=0)
 
 
 START = Cursor()
@@ -49,20 +61,27 @@ class RankGroups(NamedTuple):
     """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
-    located: NDArray[np.int64] = np.zeros((3, 0), np.int64)
-    """[3, samples]: the tick of each, its shard, and its number there as stored."""
+    located: NDArray[np.int64] = np.zeros((4, 0), np.int64)
+    """[4, samples]: the tick of each, its shard, its number there as stored, and the length by which it was grouped."""
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
         """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
         none = np.zeros(count, np.int64)
-        return cls(np.arange(count + 1), none, none, 0, 0)
+        return cls(np.arange(count + 1), none, none, 0, 0, np.zeros((4, count), np.int64))
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
         return self._replace(
-            edges=np.searchsorted(places, self.edges), firsts=self.firsts[places], sizes=self.sizes[places]
+            edges=np.searchsorted(places, self.edges),
+            firsts=self.firsts[places],
+            sizes=self.sizes[places],
+            located=self.located[:, places],
         )
+
+    def filled(self, rows: int) -> RankGroups:
+        """Return the groups with empty ones after them, up to `rows`."""
+        return self._replace(edges=np.pad(self.edges, (0, max(rows + 1 - len(self.edges), 0)), mode="edge"))
 
 
 class Task(NamedTuple):
@@ -78,6 +97,19 @@ class Task(NamedTuple):
     """Where the run is once the step was handed out."""
     groups: RankGroups | None = None
     """This rank's, in a run of groups."""
+    part: int = 0
+    """Which micro-batch of the step it is."""
+    skip: bool = False
+    """Nothing of it is read: the plan skips the step."""
+    dropped: int = 0
+    """In batches of samples: how many samples the epoch has after it, which are dropped."""
+    amounts: NDArray[np.int64] | None = None
+    """In groups: what the run has consumed with it (see accounts.py); None but for the last micro-batch of a step."""
+
+    @property
+    def ends_step(self) -> bool:
+        """Return whether it is the last micro-batch of its step."""
+        return not self.after.part
 
 
 class RankShare(NamedTuple):
@@ -101,6 +133,10 @@ class PlannedEpoch(NamedTuple):
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
     """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
+    busiest: Busiest | None = None
+    """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
+    unbalanced: Busiest | None = None
+    """What it would be without `balance`."""
 
 
 class Steps(Protocol):
@@ -112,6 +148,12 @@ class Steps(Protocol):
         ...
 
     @property
+    def node(self) -> int:
+        """Return how many successive ranks divide what they read by its cost, and so read the same shards; 1 if none
+        do."""
+        ...
+
+    @property
     def step_samples(self) -> int:
         """Return about how many samples a step has over all ranks."""
         ...
@@ -119,6 +161,11 @@ class Steps(Protocol):
     @property
     def period(self) -> int:
         """Return the number of ticks after which the assignment of lanes to ranks repeats."""
+        ...
+
+    @property
+    def batch_samples(self) -> int | None:
+        """Return how many samples or rows a rank's micro-batch has, if a step has several; else None."""
         ...
 
     def check(self, epoch: int) -> None:
@@ -135,6 +182,11 @@ class Steps(Protocol):
 
     def plan(self, epoch: int) -> PlannedEpoch:
         """Return what a whole epoch has, from a pass over the lengths. Raise UsageError if it has no groups."""
+        ...
+
+    def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
+        """Return the cost of the busiest rank over the mean, with balance and without, of about the first `steps` steps
+        and their micro-batches of that many rows. None without balance."""
         ...
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
@@ -163,10 +215,11 @@ def first_task(steps: Steps, cursor: Cursor) -> Task:
         tasks.close()
 
 
-def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageError:
-    """Return the error that an epoch of `count` samples or groups has no batch of `of` samples on each rank."""
-    each = f" on each of {ranks} ranks" if ranks > 1 else ""
-    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{each}", hint=hint)
+def no_batch(count: int, noun: str, *, size: int, ranks: int, hint: str) -> UsageError:
+    """Return the error that an epoch of `count` samples or groups has no step of `size` of them over all ranks."""
+    of = f"{size // ranks} on each of {ranks} ranks" if ranks > 1 and not size % ranks else f"{size}"
+    over = f" over {ranks} ranks" if size % ranks else ""
+    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{over}", hint=hint)
 
 
 def last_epoch(samples: int) -> int:

@@ -23,25 +23,24 @@ class Counted(Protocol):
 
 def check_lengths(
     sources: Mapping[str, Counted],
-    firsts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+    lengths: NDArray[np.int64],
     layout: Layout,
     place_of: Callable[[int], str],
     transformed: bool,
 ) -> None:
-    """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
+    """Raise an error if a value has not the length by which its sample was grouped, one of `lengths`.
 
-    A sample whose piece has L values may be longer, unless that is an error. Then all packed columns must agree.
+    Of a sample that is truncated, it may have any length that is enough. Then all packed columns must agree.
     """
-    ends = firsts + sizes
-    if all(np.array_equal(source.counts, ends) for source in sources.values()):
+    if all(np.array_equal(source.counts, lengths) for source in sources.values()):
         return
     length_column = layout.length_columns[0] if layout.length_columns else None
-    whole = layout.oversize == "error" or sizes < (layout.capacity or 0)
+    most = (layout.capacity or 0) - (layout.extras.begin is not None)
+    truncated = (lengths > most) & (layout.oversize == "truncate")
     known = sources.get(length_column or "") or next(iter(sources.values()))
     for name, source in sources.items():
-        expected = ends
-        wrong = np.where(whole, source.counts != ends, source.counts < ends)
+        expected = lengths
+        wrong = np.where(truncated, source.counts < most, source.counts != lengths)
         if not wrong.any():
             wrong, expected = source.counts != known.counts, known.counts
         if wrong.any():
@@ -51,11 +50,15 @@ def check_lengths(
             if name == length_column and not transformed:
                 message = "the value has another length than the lengths of the dataset say"
                 raise CorruptError(message, place=place, found=found, expected=length)
+            given = "the given lengths" if length_column is None else repr(length_column)
+            alike = [other for other in sources if int(sources[other].counts[first]) == length]
+            if alike and length_column not in sources:
+                given += f" and column {alike[0]!r}"
             raise UsageError(
                 "a packed column has a value of another length than the sample",
                 place=place,
                 found=found,
-                expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
+                expected=f"{length}, by {given}",
                 hint="transform must keep lengths; if it makes values of another length, give length= "
                 "an integer column with that length"
                 if transformed

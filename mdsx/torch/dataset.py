@@ -220,12 +220,13 @@ class StreamingDataset(IterableDataset[Any]):
                 changes.
         """
         self._ask_for("load_state_dict()")
-        reading = self._reading.at_snapshot(state)
+        reading = self._reading.at_snapshot(state).in_mixture_of(state)
         epoch, position, phases = reading.identity.check(state, _worker())
         share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
         if share is not None:
-            share.check_size(reading.spec.rows, reading.spec.ranks.part[1])
+            share.check_size(reading.spec.rows or 1, reading.spec.ranks.part[1])
         reading = reading.with_phases(phases)
+        reading.check_removed(Cursor(epoch, position))
         before = self._run.mark(), self._reading, self._share
         reading.log_snapshot(self._reading)
         self._reading = reading
@@ -265,7 +266,7 @@ class StreamingDataset(IterableDataset[Any]):
         """Return how epochs are cut. `part`: the rank and the number of ranks, if not those of now."""
         spec = self._reading.spec
         _, ranks = spec.ranks.part if part is None else part
-        return SampleSteps(self._reading.course.epoch_samples, spec.rows, ranks, spec.drop_last)
+        return SampleSteps(self._reading.course.epoch_samples, spec.rows or 1, ranks, spec.drop_last)
 
     def __getitem__(self, index: object) -> NoReturn:
         """Raise UsageError: a StreamingDataset is read in its own order."""
@@ -321,7 +322,8 @@ class _Batches:
         dataset._share = None
         if get_worker_info() is not None:
             dataset._share = WorkerShare(worker, workers, origin, steps.global_batch_size)
-        tasks = enumerate(steps.tasks(cursor), (position - origin) // steps.global_batch_size)
+        whole = (task for task in steps.tasks(cursor) if not task.skip)
+        tasks = enumerate(whole, (position - origin) // steps.global_batch_size)
         mine = (task for number, task in tasks if number % workers == worker)
         repeats = bool(reading.spec.shuffle) or bool(reading.phases)
         if get_worker_info() is None or dataset._starts.begun(cursor.epoch, position, repeats=repeats):

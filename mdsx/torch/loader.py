@@ -13,8 +13,8 @@ import torch
 
 from mdsx.base.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.errors import UsageError
-from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching
-from mdsx.stream import Batching
+from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching, first_batching
+from mdsx.stream import Batching, Plan
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.dividing import gathers_tensors, uneven_shares
 from mdsx.torch.pinning import pinned
@@ -44,8 +44,18 @@ class StreamingDataLoader(BatchLoader):
         dataset: What to read.
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
             with `mdsx.MaxTokens`.
+        global_batch_size: Samples or rows of a step over all ranks, instead of `batch_size`. It need not be a multiple
+            of the world size: the steps are the same on 56 ranks as on 64.
+        micro_batch: With `global_batch_size` n: the samples or rows of a micro-batch. Of each step, every rank gets
+            `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows are filled up with empty
+            ones. A state names the step's beginning until its last one was handed out.
         batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
             docs/batches.md. A transform is applied to each sample before it is packed.
+        plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
+            arguments do. See docs/pretraining.md.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
+            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
+            are alike.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
             epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
@@ -88,6 +98,10 @@ class StreamingDataLoader(BatchLoader):
         batch_size: int | None = None,
         *,
         batching: Batching | None = None,
+        global_batch_size: int | None = None,
+        micro_batch: int | None = None,
+        plan: Plan | None = None,
+        ranks_per_node: int | None = None,
         epoch_steps: int | None = None,
         drop_last: bool = True,
         uneven: Uneven = "empty",
@@ -107,6 +121,11 @@ class StreamingDataLoader(BatchLoader):
         if not isinstance(dataset, StreamingDataset):
             hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__, hint=hint)
+        if not hasattr(dataset, "_reading"):
+            raise UsageError(
+                f"{type(dataset).__name__}.__init__ has not called StreamingDataset's",
+                hint="call super().__init__(url) first",
+            )
         if type(dataset).__iter__ is not StreamingDataset.__iter__:
             raise UsageError(
                 f"{type(dataset).__name__} overrides __iter__, which StreamingDataLoader does not call: it reads "
@@ -115,8 +134,12 @@ class StreamingDataLoader(BatchLoader):
             )
         spec = replace(
             dataset._reading.spec,
+            ranks=dataset._reading.spec.ranks.with_node(ranks_per_node),
             batching=checked_batching(batching),
+            plan=plan,
             batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            micro_batch=micro_batch,
             epoch_steps=epoch_steps,
             drop_last=drop_last,
             uneven=uneven,
@@ -124,8 +147,9 @@ class StreamingDataLoader(BatchLoader):
             on_error=on_error,
             max_skipped=max_skipped,
         )
-        if dataset._batch_size is not None and dataset._batch_size != spec.rows:
-            raise UsageError("batch_size differs from the dataset's", found=spec.rows, expected=dataset._batch_size)
+        reading = dataset._reading.respecified(spec)  # in the first phase of a plan
+        if dataset._batch_size is not None and dataset._batch_size != (rows := reading.spec.rows):
+            raise UsageError("batch_size differs from the dataset's", found=rows, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
                 "drop_last differs from the dataset's",
@@ -148,8 +172,8 @@ class StreamingDataLoader(BatchLoader):
             setup=setup_worker,
         )
         super().__init__(
-            dataset._reading.respecified(spec),
-            spec.batching.run(dataset._run, epoch_steps),
+            reading,
+            first_batching(spec).run(dataset._run, epoch_steps),
             Ahead(workforce),
             progress=progress,
             finish=_pinned if pin_memory else None,

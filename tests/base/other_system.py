@@ -15,8 +15,9 @@ from typing import Any
 sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]  # tests/torch would hide torch
 
 ONLY_LINUX = (
-    "copy_file_range", "eventfd", "fdatasync", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise",
-    "posix_fallocate", "preadv", "pwritev", "sched_getaffinity", "sendfile", "splice",
+    "O_PATH", "O_TMPFILE", "SEEK_DATA", "SEEK_HOLE", "copy_file_range", "eventfd", "fdatasync", "memfd_create",
+    "pidfd_open", "pipe2", "posix_fadvise", "posix_fallocate", "preadv", "pwritev", "sched_getaffinity", "sendfile",
+    "splice",
 )  # fmt: skip
 for name in ONLY_LINUX:
     if hasattr(os, name):

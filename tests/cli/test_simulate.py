@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import mdsx
 from tests.cli.conftest import Run
 
 MADE_UP = ("simulate", "--samples", "2e4", "--sample-size", "1kB", "--shard-size", "256kB", "--step", "0.01")
@@ -48,6 +51,18 @@ def test_a_link_of_0_has_no_limit(run: Run) -> None:
     assert json.loads(run(*MADE_UP, "--link", 0, "--json").out)["settings"]["link"] is None
 
 
+def test_it_shows_the_busiest_rank(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"tokens": "int32[*]"}) as out:
+        for number in range(2000):
+            out.write({"tokens": np.zeros(number * 37 % 500, np.int32)})
+    arguments = ("--world-size", 4, "--batch-size", 4, "--pack", 1024, "--micro-batch", 1, "--balance", "10,1")
+    page = tmp_path / "plan.html"
+    shown = run("simulate", tmp_path / "data", *arguments, "--html", page).out
+    of_steps = r"the busiest rank's cost over the mean\n +of each step +1\.\d{3} \(1\.\d{3} without balance\)\n"
+    assert re.search(of_steps + " +of each micro-batch", shown)
+    assert "Busiest rank in a micro-batch" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -55,6 +70,8 @@ def test_a_link_of_0_has_no_limit(run: Run) -> None:
         (("--samples", "many"), "--samples must be a whole number"),
         (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
         (("--samples", "10", "--pack", "10"), "need a dataset"),
+        (("somewhere", "--balance", "1,1"), "--balance deals rows; give --pack"),
+        (("somewhere", "--pack", "10", "--balance", "1"), "--balance must be two integers (found 1); for attention"),
         (("--samples", "10", "--cache-limit", "1kB"), "shard of 1000000); give --cache-limit 1000000 or more"),
         (("--samples", "10", "--world-size", "6", "--ranks-per-node", "4"), "a multiple of --ranks-per-node"),
         (("--samples", "10", "--html", "."), "--html names a folder; give the name of a file"),

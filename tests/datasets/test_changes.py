@@ -162,9 +162,49 @@ def test_datasets_of_different_types_mix(url: str, tmp_path: Path) -> None:
 def test_a_selection_keeps_its_changes(url: str) -> None:
     changed = mdsx.Dataset(url, **CHANGES)
     assert [plain(sample) for sample in changed.select([1, 4])] == [as_read(SAMPLES[1]), as_read(SAMPLES[4])]
-    assert plain(changed.select_columns({"b": "box"})[4]) == [[-1, -1], False]
-    joined = mdsx.zip(changed.select_columns(["id", "box"]), mdsx.Dataset(url, columns=["text"]))
-    assert plain(joined[4]) == [4, [-1, -1], "4", False]
+    assert plain(changed.select_columns({"b": "box"})[4]) == [[-1, -1]]
+    joined = mdsx.zip(changed.select_columns(["id", "box", "has_box"]), mdsx.Dataset(url, columns=["text"]))
+    assert plain(joined[4]) == [4, [-1, -1], False, "4"]
+
+
+def test_a_mask_is_a_column_like_others(url: str) -> None:
+    changed = mdsx.Dataset(url, **CHANGES)
+    there = [number for number in range(40) if number % 4]
+    for batched in (False, True):
+        chosen = changed.filter(lambda has: has, input_columns="has_box", batched=batched)
+        assert chosen.take(range(len(chosen)))["id"].tolist() == there
+    half, _ = changed.split(0.5, 0.5, by="has_box", stratify=True)
+    assert half.take(range(len(half)))["has_box"].tolist().count(False) == 5
+    alone = changed.select_columns({"has": "has_box", "again": "has_box"})
+    assert alone.columns == {"has": "bool", "again": "bool"}
+    assert alone.take([3, 4], as_arrow=True).to_pydict() == {"has": [True, False], "again": [True, False]}
+    assert alone.to_batches().read_all()["has"].to_pylist() == [number % 4 > 0 for number in range(40)]
+    data = StreamingDataset(changed, columns=["tokens", "has_box"], dtypes={"has_box": "float32"}, shuffle=False)
+    for batching in (mdsx.Pad(), mdsx.MaxTokens(64, length="tokens", window=1)):
+        rows = None if isinstance(batching, mdsx.MaxTokens) else 8
+        for batch in StreamingDataLoader(data, rows, batching=batching, drop_last=False):
+            assert batch["has_box"].dtype == torch.float32
+            assert batch["has_box"].shape == (len(batch["tokens"]),)
+
+
+def test_a_mask_is_made_once_for_each_column(url: str) -> None:
+    changed = mdsx.Dataset(url, **CHANGES)
+    again = StreamingDataset(changed, fill={"box": (3, "has_box"), "score": (0, "has_score")})
+    assert list(again.columns)[-2:] == ["has_box", "has_score"]
+    with pytest.raises(mdsx.UsageError, match="there is a column 'has_box' already"):
+        StreamingDataset(changed, fill={"score": (0, "has_box")})
+    with pytest.raises(mdsx.UsageError, match="fill, column 'has_box': a mask has no nulls"):
+        StreamingDataset(changed, fill={"has_box": 0})
+
+
+def test_a_mask_mixes_with_a_stored_column(url: str, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "stored", {"has_box": "bool", "id": "int16"}) as out:
+        out.write_batch({"has_box": [True, False], "id": [1001, 1002]})
+    changed = mdsx.Dataset(url, **CHANGES).select_columns(["has_box", "id"])
+    found: dict[int, bool] = {}
+    for batch in mdsx.Loader(mdsx.Mixture([changed, tmp_path / "stored"]), 8, drop_last=False):
+        found |= dict(zip(batch["id"].tolist(), batch["has_box"].tolist(), strict=True))
+    assert found == {number: number % 4 > 0 for number in range(40)} | {1001: True, 1002: False}
 
 
 @settings(max_examples=50, deadline=None)
@@ -206,7 +246,9 @@ def test_integers_fit_or_the_error_names_the_sample(
         ({"fill": {"tokens": 0}}, "fill, column 'tokens': only numbers"),
         ({"fill": {"score": "nan"}}, "fill, column 'score': fill has something else"),
         ({"fill": {"box": math.nan}}, "fill of column 'box', type 'int16': the fill does not fit"),
-        ({"fill": {"box": (0, "id")}}, "there is a column 'id' already; give another name"),
+        ({"fill": {"box": (0, "id")}}, "there is a column 'id' already; give the mask another name"),
+        ({"fill": {"box": (0, "m"), "score": (0, "m")}}, "there is a column 'm' already; give the mask another name"),
+        ({"fill": {"box": (0, "")}}, "column name '' has 0 bytes"),
     ],
 )
 def test_what_cannot_be_is_an_error_that_says_why(url: str, changes: dict[str, Any], message: str) -> None:

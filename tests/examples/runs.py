@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -43,6 +43,15 @@ class Trained(NamedTuple):
     printed: str
 
 
+class Followed(NamedTuple):
+    """How each start of a pretraining ended, its steps by number, and the ids that the plan says for each."""
+
+    statuses: list[list[int | None]]
+    steps: dict[int, Any]
+    expected: list[list[int]]
+    printed: str
+
+
 class Compared(NamedTuple):
     """The steps of a whole run, of one that was killed and resumed on as many ranks, and of one on others."""
 
@@ -63,18 +72,25 @@ class Programs:
 
     def run(self, program: str, data: str, folder: Path, starts: Sequence[Start]) -> Trained:
         """Run a program of examples/."""
-        return self._call(_run, program, data, folder, starts)
+        return self.call(_run, program, data, folder, starts)
 
-    def compare(self, program: str, data: str, folder: Path, start: Start, others: int) -> Compared:
+    def compare(self, program: str, data: str, folder: Path, start: Start, others: int, *more: str) -> Compared:
         """Run a program on the ranks of `start`, whole and killed, and resume it on as many ranks and on `others`."""
-        return self._call(_compare, program, data, folder, start, others)
+        return self.call(_compare, program, data, folder, start, others, *more)
+
+    def follow(
+        self, program: str, data: str, folder: Path, starts: Sequence[Start], plan: Mapping[str, Any]
+    ) -> Followed:
+        """Run a program of examples/ that follows `pretraining.plan(**plan)`."""
+        return self.call(_follow, program, data, folder, starts, plan)
 
     def close(self) -> None:
         self._server.close()
         self._process.join(TIMEOUT)
         self._process.kill()
 
-    def _call(self, work: Callable[..., T], *arguments: Any) -> T:
+    def call(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function where the modules of examples/ can be imported."""
         self._server.send((work, arguments))
         good, answer = self._server.recv()
         assert good, answer
@@ -95,17 +111,23 @@ def _serve(requests: Connection[Any, Any]) -> None:
             requests.send((False, traceback.format_exc()))
 
 
-def _compare(program: str, data: str, folder: Path, start: Start, others: int) -> Compared:
+def _compare(program: str, data: str, folder: Path, start: Start, others: int, *more: str) -> Compared:
     again = Start(start.ranks)
-    first = _run(program, data, folder / "whole", [again])
-    statuses = [*first.statuses, *_run(program, data, folder / "same", [start]).statuses]
+    first = _run(program, data, folder / "whole", [again], *more)
+    statuses = [*first.statuses, *_run(program, data, folder / "same", [start], *more).statuses]
     shutil.copytree(folder / "same", folder / "other")
-    statuses += _run(program, data, folder / "same", [again]).statuses
-    last = _run(program, data, folder / "other", [Start(others)])
+    statuses += _run(program, data, folder / "same", [again], *more).statuses
+    last = _run(program, data, folder / "other", [Start(others)], *more)
     steps: Any = importlib.import_module("data").steps
     recorded = [steps(folder / name) for name in ("whole", "same", "other")]
     whole, same, other = ({number: tuple(step) for number, step in found.items()} for found in recorded)
     return Compared([*statuses, *last.statuses], whole, same, other, last.epochs)
+
+
+def write_corpus(url: str) -> None:
+    """Write the corpus of the pretraining examples."""
+    pretraining: Any = importlib.import_module("pretraining")
+    pretraining.write(url)
 
 
 def killed(statuses: list[int | None]) -> bool:
@@ -113,19 +135,32 @@ def killed(statuses: list[int | None]) -> bool:
     return statuses[-1] == -signal.SIGKILL and all(status != 0 for status in statuses)
 
 
-def _run(program: str, data: str, folder: Path, starts: Sequence[Start]) -> Trained:
+def _follow(program: str, data: str, folder: Path, starts: Sequence[Start], plan: Mapping[str, Any]) -> Followed:
+    layout = [str(plan["layout"])] if "layout" in plan else []
+    trained = _run(program, data, folder, starts, *layout)
+    steps: Any = importlib.import_module("data").steps
+    pretraining: Any = importlib.import_module("pretraining")
+    found = {number: tuple(step) for number, step in steps(folder).items()}
+    expected = pretraining.expected(data, pretraining.plan(**plan), len(found))
+    return Followed(trained.statuses, found, expected, trained.printed)
+
+
+def _run(program: str, data: str, folder: Path, starts: Sequence[Start], *more: str) -> Trained:
     importlib.invalidate_caches()  # the frameworks may have been installed just now
     for name in (program.removesuffix(".py"), "torch._dynamo"):  # what the ranks would import, each by itself
         importlib.import_module(name)
-    statuses = [run_ranks(program, data, folder, start) for start in starts]
+    statuses = [run_ranks(program, data, folder, start, *more) for start in starts]
     epochs: Any = importlib.import_module("data").epochs
     return Trained(statuses, epochs(folder), (folder.parent / f"{folder.name}.0.log").read_text())
 
 
-def run_ranks(program: str, data: str, folder: Path, start: Start, *, addressed: bool = False) -> list[int | None]:
+def run_ranks(
+    program: str, data: str, folder: Path, start: Start, *more: str, addressed: bool = False
+) -> list[int | None]:
     """Run a program on ranks that this process forks, and return how they ended. When one fails, end the others.
 
-    `addressed`: the program's arguments also say where the ranks meet, the rank, and the number of ranks.
+    `more`: its arguments after these. `addressed`: they also say where the ranks meet, the rank, and the number of
+    ranks.
     """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -137,7 +172,7 @@ def run_ranks(program: str, data: str, folder: Path, start: Start, *, addressed:
             target=_rank,
             args=(
                 {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()},
-                [str(EXAMPLES / program), data, str(folder)]
+                [str(EXAMPLES / program), data, str(folder), *more]
                 + [f"127.0.0.1:{port}", str(rank), str(start.ranks)] * addressed,
                 start.killed_in if rank == start.ranks - 1 else None,
                 folder.parent / f"{folder.name}.{rank}.log",

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.examples.runs import EXAMPLES, Programs, Start, Trained, killed
-from tools.environment import PeerEnvironment
 
 PAGE = (EXAMPLES.parent / "docs" / "loaders.md").read_text(encoding="utf-8")
 SAMPLES = 1003
 EPOCHS = 2
-
-
-@pytest.fixture(scope="session")
-def frameworks() -> None:
-    PeerEnvironment("frameworks").install()
 
 
 def check(trained: Trained, epochs: int = EPOCHS) -> None:
@@ -47,21 +41,6 @@ def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(
 ) -> None:
     starts = [Start(2, killed_in=18), Start(1)]
     check(programs.run("distributed_checkpoint.py", data, tmp_path / "run", starts))
-
-
-@pytest.mark.slow
-def test_torchtitan_resumes_on_other_ranks_exactly_once(
-    frameworks: None, programs: Programs, data: str, tmp_path: Path
-) -> None:
-    check(programs.run("torchtitan_loader.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(1)]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", ["huggingface_trainer.py", "trl_sft.py"])
-def test_trainers_resume_on_other_ranks_exactly_once(
-    program: str, frameworks: None, programs: Programs, data: str, tmp_path: Path
-) -> None:
-    check(programs.run(program, data, tmp_path / "run", [Start(2, killed_in=12), Start(1)]))
 
 
 def test_the_page_shows_the_code_of_the_examples() -> None:

@@ -71,6 +71,8 @@ def test_a_cache_that_cannot_hold_a_shard_or_is_a_users_folder(places: Path, tmp
         StreamingDataset(packed, cache=places / "data")
     with pytest.raises(mdsx.UsageError, match="write it like '64MiB'"):
         mdsx.Cache(tmp_path, limit="2 gigs")
+    with pytest.raises(mdsx.UsageError, match=r"directory is a size \(found '2GB'\); give mdsx\.Cache\(limit='2GB'\)"):
+        StreamingDataset(packed, cache="2GB")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,10 @@ def test_pytorchs_dataloader(url: str) -> None:
         next(iter(DataLoader(StreamingDataset(url, batch_size=8), batch_size=8)))
     with pytest.raises(mdsx.UsageError, match="2 workers cannot share single samples; use StreamingDataLoader"):
         next(iter(DataLoader(StreamingDataset(url), batch_size=8, num_workers=2)))
+    with pytest.raises(ValueError, match="shuffle=True"):  # PyTorch's own; docs/operations.md says what to do
+        DataLoader(StreamingDataset(url), batch_size=8, shuffle=True)
+    with pytest.raises(mdsx.UsageError, match="takes no shuffle; give it to the StreamingDataset"):
+        StreamingDataLoader(StreamingDataset(url), 8, shuffle=True)  # type: ignore[call-arg]
 
 
 def test_subclasses_whose_methods_nobody_would_call(url: str) -> None:
@@ -132,6 +138,22 @@ def test_subclasses_whose_methods_nobody_would_call(url: str) -> None:
         class Numbered(StreamingDataset):
             def __getitem__(self, index: object) -> Any:
                 return index
+
+    class Endless(StreamingDataset):
+        def __iter__(self) -> Any:
+            return iter(int, 1)
+
+    with pytest.raises(
+        mdsx.UsageError, match=r"overrides __iter__, which StreamingDataLoader does not call.*transform="
+    ):
+        StreamingDataLoader(Endless(url), 8)
+
+    class Unmade(StreamingDataset):
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+    with pytest.raises(mdsx.UsageError, match=r"Unmade\.__init__ has not called .*; call super\(\)\.__init__\(url\)"):
+        StreamingDataLoader(Unmade(url), 8)
 
     class Other(mdsx.Dataset):
         def __getitem__(self, place: Any) -> Any:
@@ -148,13 +170,6 @@ def test_a_transform_that_returns_nothing_or_raises(url: str) -> None:
     with pytest.raises(KeyError) as raised:
         next(iter(loader(url, transform=lambda sample: sample["image"])))
     assert "mdsx: in transform, at position 0, shard 0, sample" in raised.value.__notes__[0]
-
-
-def test_a_world_size_that_nobody_has_set(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(mdsx.UsageError, match="WORLD_SIZE"):
-        next(iter(loader(url)))
 
 
 def test_tokens_for_an_embedding(url: str) -> None:

@@ -64,6 +64,21 @@ def test_an_option_that_cannot_be(tmp_path: Path, options: dict[str, Any], messa
         mdsx.Writer(tmp_path, {"x": "int64"}, **options)
 
 
+def test_no_columns_and_samples_in_place_of_columns(tmp_path: Path) -> None:
+    with pytest.raises(
+        mdsx.UsageError, match=r'there is no column; give at least one, like \{"tokens": "uint16\[\*\]"\}'
+    ):
+        mdsx.Writer(tmp_path, {})
+    samples: Any = [{"x": 1}, {"x": 2}]
+    with mdsx.Writer(tmp_path / "out", {"x": "int64", "y": "int64"}) as out:
+        with pytest.raises(
+            mdsx.SampleError, match=r"\(found list\); write\(\) takes a sample.* and write_batch\(\) col"
+        ):
+            out.write_batch(samples)
+        with pytest.raises(mdsx.SampleError, match=r"columns of a batch have different lengths"):
+            out.write_batch({"x": [1, 2], "y": [1]})
+
+
 def test_the_same_program_twice(url: str, tmp_path: Path) -> None:
     with pytest.raises(mdsx.UsageError, match=r"there is a dataset already; .*overwrite=True; resume=True"):
         mdsx.Writer(url, {"x": "int64"})

@@ -31,11 +31,14 @@ from mdsx.order import (
 from tests.order import reference, reference_groups
 from tests.order.reference_groups import Rule
 from tests.order.strategies import uint64
-from tests.vectors import group_epochs
+from tests.vectors import concat, group_epochs
 
 FILES = Path(__file__).parents[1] / "vectors"
 VECTORS: dict[str, Any] = json.loads((FILES / "groups-v1.json").read_text())
 EPOCHS: dict[str, Any] = json.loads((FILES / "group-epochs-v1.json").read_text())
+
+CONCAT: dict[str, Any] = json.loads((FILES / "concat-v1.json").read_text())
+ALL_EPOCHS = [*EPOCHS["epochs"], *CONCAT["epochs"]]
 
 
 def listed(groups: GroupSequence) -> list[reference_groups.Group]:
@@ -82,9 +85,9 @@ def test_rank_shares_follow_the_vectors(number: int) -> None:
     assert shares == vector["value"]
 
 
-@pytest.mark.parametrize("number", range(len(EPOCHS["epochs"])))
+@pytest.mark.parametrize("number", range(len(ALL_EPOCHS)))
 def test_groups_of_epochs_follow_the_vectors(number: int) -> None:
-    vector = dict(EPOCHS["epochs"][number])
+    vector = dict(ALL_EPOCHS[number])
     counts, seed, expected = vector.pop("counts"), int(vector.pop("seed")), vector.pop("value")
     options = {name: vector.pop(name) for name in ("lanes", "shuffle_block")}
     order: Order | MixtureOrder
@@ -115,6 +118,7 @@ def test_default_windows_are_exact() -> None:
 
 def test_vectors_of_epochs_follow_the_specification() -> None:
     assert group_epochs.text() == (FILES / "group-epochs-v1.json").read_text()
+    assert concat.text() == (FILES / "concat-v1.json").read_text()
 
 
 # --- the specification
@@ -136,6 +140,7 @@ rules = st.one_of(
         st.sampled_from(["error", "truncate"]),
         st.one_of(st.none(), st.integers(1, 5)),
     ),
+    st.builds(Rule, st.just("concat"), st.integers(1, 60), st.integers(1, 12), st.none(), st.none()),
 )
 
 

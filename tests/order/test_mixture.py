@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from decimal import Decimal
 from fractions import Fraction
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import MixtureOrder, Order
-from mdsx.order.draws import floor_sum
 from mdsx.order.hashing import key
 from tests.order import reference
 from tests.order.positions import draws_before, places
@@ -177,11 +177,6 @@ def test_far_draws_are_counted_exactly() -> None:
         assert (after - before).tolist() == np.bincount(mixture.locate(lane)[0], minlength=3).tolist()
 
 
-@given(st.integers(0, 200), st.integers(1, 300), st.integers(0, 1000), st.integers(-1000, 1000))
-def test_floor_sum_is_the_sum_of_floors(n: int, m: int, a: int, b: int) -> None:
-    assert floor_sum(n, m, a, b) == sum((a * i + b) // m for i in range(n))
-
-
 def test_weights_are_taken_exactly() -> None:
     assert MixtureOrder([[9]] * 2, [1, 1]).bounds == (2**63, 2**64)
     assert MixtureOrder([[9]] * 3, [Fraction(1, 3)] * 3).bounds == (2**64 // 3, 2**65 // 3, 2**64)
@@ -249,3 +244,29 @@ def test_positions_out_of_range_are_refused() -> None:
     mixture = MixtureOrder([[5]], [1])
     with pytest.raises(UsageError, match="out of range"):
         mixture.locate([-1])
+
+
+def test_a_run_with_a_thousand_phases_opens_in_seconds() -> None:
+    random = np.random.default_rng(5)
+    components = [[2**20] * 4] * 64
+    starts = np.unique(random.integers(1, 10**9, 1000))
+    phases = [(int(start), random.integers(0, 1000, 64).tolist()) for start in starts]
+    begin = process_time()
+    mixture = MixtureOrder(components, [1] * 64, seed=3, lanes=512, phases=phases)
+    found = places(mixture, range(10**9 + 7, 10**9 + 1007))
+    assert process_time() - begin < 5
+    begin = process_time()
+    more = mixture.with_phases([*mixture.phases, (10**9 + 500, [1] * 64)])  # which counts only what is new
+    assert places(more, range(10**9 + 7, 10**9 + 507))[:493] == found[:493]
+    assert process_time() - begin < 1
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 64, 300])
+def test_counts_of_a_phase_continue_those_of_the_phases_before_it(lanes: int) -> None:
+    """A phase that changes nothing, and 200 phases: far counts are the same as without them."""
+    weights = [3, 0, 1, 2]
+    plain = MixtureOrder([[50]] * 4, weights, seed=9, lanes=lanes)
+    phases = [(start, weights) for start in np.random.default_rng(lanes).integers(1, 10**6, 200).cumsum().tolist()]
+    many = MixtureOrder([[50]] * 4, weights, seed=9, lanes=lanes, phases=phases)
+    for position in (0, 1, 10**6 + 5, phases[77][0], phases[130][0] + 1, phases[-1][0] + 10**9, phases[3][0] - 1):
+        assert draws_before(many, [position]).tolist() == draws_before(plain, [position]).tolist()

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mdsx.order import share_edges, stratified_shares
 
@@ -20,7 +21,7 @@ from mdsx.order import share_edges, stratified_shares
 def test_each_share_has_its_part_of_every_stratum(values: list[int], shares: list[Fraction], seed: int) -> None:
     edges = share_edges(shares)
     strata = np.array(values, np.uint64) * np.uint64(2**60 + 7)
-    found = stratified_shares(strata, edges, seed)
+    found = _shares(strata, edges, seed)
     proportions: list[Fraction] = [*shares, 1 - sum(shares, Fraction(0))]
     for value in set(values):
         size = values.count(value)
@@ -29,12 +30,16 @@ def test_each_share_has_its_part_of_every_stratum(values: list[int], shares: lis
             assert abs(Fraction(counts[share]) - proportion * size) < 1
     for share, proportion in enumerate(proportions):
         assert abs(Fraction(int((found == share).sum())) - proportion * len(values)) < len(proportions)
-    again = stratified_shares(np.concatenate([strata, np.array([2**63], np.uint64)]), edges, seed)
+    again = _shares(np.concatenate([strata, np.array([2**63], np.uint64)]), edges, seed)
     assert np.array_equal(again[:-1], found)  # a stratum that comes after all others changes nothing
 
 
 def test_the_rule_is_that_of_the_specification() -> None:
     strata = np.array([0, 1, 0, 0, 1, 2, 0, 1, 2, 0], np.uint64)
     edges = share_edges([Fraction(1, 2), Fraction(3, 10)])
-    assert stratified_shares(strata, edges, 7).tolist() == [0, 2, 0, 0, 1, 1, 2, 0, 0, 1]
-    assert stratified_shares(np.zeros(0, np.uint64), share_edges([0.5]), 7).tolist() == []
+    assert _shares(strata, edges, 7).tolist() == [0, 2, 0, 0, 1, 1, 2, 0, 0, 1]
+    assert _shares(np.zeros(0, np.uint64), share_edges([0.5]), 7).tolist() == []
+
+
+def _shares(strata: NDArray[np.uint64], edges: list[Fraction], seed: int) -> NDArray[np.int64]:
+    return stratified_shares(strata, np.zeros(len(strata), np.bool_), np.arange(len(strata)), edges, seed)

@@ -351,3 +351,30 @@ def test_a_stratified_split_gives_each_part_its_share_of_every_value(tmp_path: P
     assert [len(part) for part in data.select(0, 0).split(0.5, 0.5, by="label", stratify=True)] == [0, 0]
     with pytest.raises(mdsx.UsageError, match="stratify=True needs a column; give it as by="):
         data.split(0.5, 0.5, stratify=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("int32?", 0), ("float32?", 0.0), ("str?", ""), ("int8[*]?", []), ("bool?", False)]
+)
+def test_null_is_a_stratum_of_its_own(tmp_path: Path, kind: str, value: object) -> None:
+    with mdsx.Writer(tmp_path, {"label": kind, "n": "int64"}, shard_size=400) as out:
+        for number in range(200):
+            out.write({"label": None if number % 4 else value, "n": number})
+    train, valid = mdsx.Dataset(tmp_path).split(0.8, 0.2, by="label", stratify=True)
+    assert sum(sample["label"] is None for sample in train) == 120
+    assert sum(sample["label"] is None for sample in valid) == 30
+
+
+def test_a_stratified_split_of_a_selection_goes_by_numbers_of_the_dataset(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path, {"label": "int8", "n": "int64"}, shard_size=400) as out:
+        for number in range(300):
+            out.write({"label": 0, "n": number})
+    data = mdsx.Dataset(tmp_path)
+    for selection in (data.select(100, 300), data.filter(lambda n: n >= 100, ["n"], batched=True)):
+        half, _ = selection.split(0.5, 0.5, by="label", stratify=True, seed=5)
+        hashes = {number: _hash(number, 5) for number in range(100, 300)}
+        assert [sample["n"] for sample in half] == sorted(sorted(hashes, key=hashes.__getitem__)[:100])
+
+
+def _hash(number: int, seed: int) -> int:
+    return mix64((key(seed, 6) + (number + 1) * G) % 2**64)

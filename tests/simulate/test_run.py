@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,3 +129,34 @@ def test_settings_are_checked(change: object, match: str) -> None:
 def test_a_cache_that_holds_no_shard_is_refused() -> None:
     with pytest.raises(UsageError, match="largest shard"):
         simulate(invented(1000, 1000, 10**5), replace(CLUSTER, cache=10**4), LOADING, PRICES)
+
+
+def test_it_finds_the_busiest_rank_of_packed_rows(url: str) -> None:
+    def found(micro_batch: int | None = None, **options: Any) -> Mapping[str, float]:
+        source = opened([url], shuffle=Shuffle(4), batching=Pack(2048, length="tokens", **options))
+        loading = replace(LOADING, batch_size=4, micro_batch=micro_batch)
+        return simulate(source, CLUSTER, loading, PRICES).busiest
+
+    assert found() == {}
+    steps = found(balance=(100, 1))
+    assert 1 < steps["step"] < steps["step_without"]
+    both = found(2, balance=(100, 1))
+    assert {name: both[name] for name in steps} == steps
+    assert 1 < both["micro_batch"] < both["micro_batch_without"]
+    loader = mdsx.Loader(
+        url,
+        4,
+        batching=Pack(2048, length="tokens", balance=(100, 1)),
+        seed=0,
+        shuffle=Shuffle(4),
+        rank=3,
+        world_size=4,
+        ranks_per_node=2,
+    )
+    plan = loader.plan()
+    assert plan.steps < 100  # so that the simulation looks at all of them
+    assert plan.busiest is not None
+    assert plan.unbalanced is not None
+    assert (plan.busiest.step, plan.unbalanced.step) == (steps["step"], steps["step_without"])
+    plain = mdsx.Loader(url, 4, batching=Pack(2048, length="tokens"))
+    assert (plain.plan().busiest, plain.plan().unbalanced) == (None, None)

@@ -32,7 +32,7 @@ def test_a_tail_is_dropped_or_shorter() -> None:
 def test_tasks_are_adjacent_counted_and_whole(samples: int, batch: int, world: int, drop: bool, position: int) -> None:
     batching = SampleSteps(samples, batch, world, drop)
     cursor = Cursor(0, Position(position))
-    tasks = list(batching.tasks(cursor))
+    tasks = [task for task in batching.tasks(cursor) if not task.skip]
     assert len(tasks) == batching.count(cursor)
     read = [p for task in tasks for p in range(task.start, task.stop)]
     assert read == list(range(position, position + len(read)))

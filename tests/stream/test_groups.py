@@ -25,6 +25,8 @@ FIRSTS = np.cumsum(COUNTS) - COUNTS
 class Given:
     """A dataset's view and lengths, as far as a planner needs them."""
 
+    firsts = np.array([0, len(COUNTS)])
+
     def stored(self, shards: Any, samples: Any) -> Any:
         return samples
 
@@ -55,7 +57,9 @@ def cut(
     epoch_steps: int | None = None,
 ) -> GroupSteps:
     planner = Planner(Given(), course, Given(), rule, seed=5, shuffle=True)  # type: ignore[arg-type]
-    return GroupSteps(planner, course, Cut(rows, rank, world_size, drop_last), epoch_steps=epoch_steps, group_samples=3)
+    return GroupSteps(
+        planner, course, Cut(rows * world_size, rank, world_size, drop_last), epoch_steps=epoch_steps, group_samples=3
+    )
 
 
 def pieces(task: Task) -> list[list[tuple[int, int, int]]]:
@@ -181,7 +185,14 @@ def test_epochs_with_a_fixed_number_of_steps_continue_in_one_another(rule: Group
 def test_epochs_of_another_length_cut_windows_at_the_datasets_epochs() -> None:
     course = dataset(epoch_samples=150)
     batching = cut(course, PACK)
-    assert list(batching.planner.windows(1)) == [(150, 182), (182, 200), (200, 232), (232, 264), (264, 296), (296, 300)]
+    assert list(batching.planner.windows(1).every) == [
+        (150, 182),
+        (182, 200),
+        (200, 232),
+        (232, 264),
+        (264, 296),
+        (296, 300),
+    ]
     assert sorted(p for g in groups_of(batching, Cursor(1)) for p, _, _ in g) == list(range(150, 300))
 
 
@@ -191,7 +202,7 @@ def test_shards_are_in_use_until_the_end_of_a_window() -> None:
         ticks = batching.rank_share([task], dataset(), 0).ticks
         assert task.start <= ticks.min()
         assert ticks.max() < task.stop
-        (window,) = [each for each in batching.planner.windows(0) if each[1] == task.stop]
+        (window,) = [each for each in batching.planner.windows(0).every if each[1] == task.stop]
         assert task.done == window[task.after.taken == 0]
     assert (batching.window_end(Tick(0)), batching.window_end(Tick(128))) == (32, 150)
 

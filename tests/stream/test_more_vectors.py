@@ -1,4 +1,4 @@
-"""The vectors of `more-v1.json` and `states-v1.json`."""
+"""The vectors of `more-v1.json`, `states-v1.json` and `strata-v1.json`."""
 
 from __future__ import annotations
 
@@ -28,22 +28,25 @@ from mdsx.order import (
     share_edges,
     shares_of,
     step_order,
+    stratified_shares,
 )
 from mdsx.shards.value_hashes import value_hashes
 from mdsx.stream import OrderIdentity
 from mdsx.stream.group_state import GroupIdentity
 from mdsx.stream.phase_state import weight_of
 from tests.order.test_groups import listed
-from tests.vectors import more, states
+from tests.vectors import more, states, strata
 
 FOLDER = Path(more.__file__).parent
 MORE: dict[str, Any] = json.loads((FOLDER / "more-v1.json").read_text())
 STATES: dict[str, Any] = json.loads((FOLDER / "states-v1.json").read_text())
+STRATA: dict[str, Any] = json.loads((FOLDER / "strata-v1.json").read_text())
 
 
 def test_the_files_are_those_of_the_reference() -> None:
     assert more.text() == (FOLDER / "more-v1.json").read_text()
     assert states.text() == (FOLDER / "states-v1.json").read_text()
+    assert strata.text() == (FOLDER / "strata-v1.json").read_text()
 
 
 @pytest.mark.parametrize("vector", MORE["phases"], ids=lambda vector: f"{vector['lanes']} lanes {vector['phases']}")
@@ -93,6 +96,16 @@ def test_splits_follow_the_vectors() -> None:
         edges = share_edges(list(map(weight_of, vector["shares"])))
         assert [str(int(edge * 2**64)) for edge in edges] == vector["bounds"]
         found = shares_of(np.array(vector["h"], np.uint64), edges, int(vector["seed"])).tolist()
+        assert [None if share == len(edges) - 1 else share for share in found] == vector["value"]
+
+
+def test_stratified_splits_follow_the_vectors() -> None:
+    for vector in STRATA["stratified_split"]:
+        edges = share_edges(list(map(weight_of, vector["shares"])))
+        numbers = np.array([number for number, _ in vector["samples"]], np.int64)
+        strata = np.array([int(h or 0) for _, h in vector["samples"]], np.uint64)
+        nulls = np.array([h is None for _, h in vector["samples"]], np.bool_)
+        found = stratified_shares(strata, nulls, numbers, edges, int(vector["seed"])).tolist()
         assert [None if share == len(edges) - 1 else share for share in found] == vector["value"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,20 @@ def columns_of(
     return columns
 
 
-def groups_of(sizes: Sequence[Sequence[int]], firsts: Sequence[int] | None = None) -> RankGroups:
-    """Return groups of samples of these sizes."""
-    joined = [size for row in sizes for size in row]
+def groups_of(
+    sizes: Sequence[Sequence[int]],
+    firsts: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
+    shards: Sequence[int] | None = None,
+) -> RankGroups:
+    """Return groups of samples of these sizes; by default, the samples have no more values."""
+    joined = np.array([size for row in sizes for size in row], np.int64)
     edges = np.cumsum([0, *map(len, sizes)])
-    return RankGroups(edges, np.array(firsts or [0] * len(joined), np.int64), np.array(joined, np.int64), 70, 900)
+    starts, none = np.array(firsts or np.zeros(len(joined)), np.int64), np.zeros(len(joined), np.int64)
+    located = np.stack(
+        [none, none if shards is None else shards, none, joined + starts if lengths is None else lengths]
+    ).astype(np.int64)
+    return RankGroups(edges, starts, joined, 70, 900, located)
 
 
 def pack(
@@ -69,6 +79,7 @@ class Case:
     steps: list[RankGroups]
     layout: Layout
     stored: bool
+    rows: int  # of a static batch
 
 
 @st.composite
@@ -77,90 +88,156 @@ def cases(draw: st.DrawFn) -> Case:
     capacity = draw(st.sampled_from([4, 12]))
     fixed = draw(st.sampled_from([None, None, 3]))
     star = "*" if fixed is None else str(fixed)
+    kind = draw(st.sampled_from(["rows", "flat", "concat rows", "concat flat", "max tokens"]))
+    oversize: Any = draw(st.sampled_from(["error", "truncate"] + ["split"] * (kind != "max tokens")))
+    extras = draw(extra_arguments()) if kind != "max tokens" else {}
+    tokens = {"labels", "begin", "end"} & extras.keys()
     bases = draw(st.lists(st.sampled_from(list(NUMBERS)), min_size=1, max_size=3))
+    if tokens:
+        bases[0] = draw(st.sampled_from(["uint8", "int32", "uint32", "int64"]))
     kinds = {f"{chr(97 + k)}": f"{base}[{star}]{draw(st.sampled_from(['', '?']))}" for k, base in enumerate(bases)}
     kinds |= {"text": "str?", "flag": "bool", "pixels": "uint8[2,2]", "maybe": "int16?"}
-    kind = draw(st.sampled_from(["rows", "flat", "max tokens"]))
-    oversize: Any = draw(st.sampled_from(["error", "truncate"] + ["split"] * (kind != "max tokens")))
     pads = {name: draw(st.integers(0, 1)) for name in kinds if len(name) == 1}
     dtypes = {name: "float64" for name in pads if draw(st.booleans())}
+    if tokens:
+        dtypes["a"] = draw(st.sampled_from([bases[0], "int64"]))
     shared: dict[str, Any] = {"length": "a", "oversize": oversize, "pad_value": pads, "dtypes": dtypes}
     layout: Layout
     if kind == "max tokens":
         layout = MaxTokens(capacity, pad_to_multiple_of=draw(st.sampled_from([1, 4])), **shared)
     else:
-        layout = Pack(capacity, layout=kind, **shared)  # type: ignore[arg-type]  # it is one of them
+        if kind.startswith("concat"):
+            shared |= {"kind": "concat", "oversize": None}
+        layout = Pack(capacity, layout=kind.split()[-1], **shared, **extras)  # type: ignore[arg-type]  # it is one of them
     samples, steps = list[Sample](), list[RankGroups]()
     for _ in range(draw(st.integers(1, 3))):
-        rows, firsts = list[list[int]](), list[int]()
+        rows, firsts, lengths = list[list[int]](), list[int](), list[int]()
         for _ in range(1 if kind == "max tokens" else draw(st.integers(0, 3))):
             row = list[int]()
             for _ in range(draw(st.integers(0, 4))):
                 room = capacity if kind == "max tokens" else capacity - sum(row)
-                length = fixed if fixed is not None else draw(st.integers(0, capacity))
+                stored = fixed if fixed is not None else draw(st.integers(0, 2 * capacity))
+                length = stored + layout.extras.added * (stored > 0)
                 first = 0
-                if oversize == "split" and fixed is None and draw(st.booleans()):
-                    first, length = capacity, length + capacity
+                if layout.oversize == "split":
+                    first = draw(st.sampled_from(range(0, max(length, 1), capacity)))
+                elif layout.oversize is None:
+                    first = draw(st.integers(0, max(length - 1, 0)))
                 size = min(length - first, capacity)
-                if oversize == "truncate" and size == capacity and fixed is None:
-                    length += draw(st.integers(0, 2))
-                if size > room:
+                if layout.oversize is None and size:
+                    size = min(size, draw(st.integers(0, room)))
+                if size > room or (layout.oversize == "error" and length > capacity) or (length and not size):
                     continue
                 row.append(size)
                 firsts.append(first)
+                lengths.append(length)
                 samples.append(
-                    {name: [draw(st.integers(0, 1)) for _ in range(length)] for name in kinds if len(name) == 1}
-                    | {"text": draw(st.sampled_from([None, "", "ö"])), "flag": length % 2 == 0}
-                    | {"pixels": [[1, 2], [3, length]], "maybe": draw(st.sampled_from([None, 3]))}
+                    {name: [draw(st.integers(0, 1)) for _ in range(stored)] for name in kinds if len(name) == 1}
+                    | {"text": draw(st.sampled_from([None, "", "ö"])), "flag": stored % 2 == 0}
+                    | {"pixels": [[1, 2], [3, stored]], "maybe": draw(st.sampled_from([None, 3]))}
                 )
             rows.append(row)
-        steps.append(groups_of(rows, firsts))
-    cut = draw(st.integers(0, len(samples)))
-    return Case(kinds, [samples[:cut], samples[cut:]], steps, layout, draw(st.booleans()))
+        steps.append(groups_of(rows, firsts, lengths))
+    cut, done = draw(st.integers(0, len(samples))), 0
+    for groups in steps:  # the shard of each
+        shards, done = np.arange(done, done + len(groups.sizes)) >= cut, done + len(groups.sizes)
+        groups.located[1] = shards
+    return Case(kinds, [samples[:cut], samples[cut:]], steps, layout, draw(st.booleans()), draw(st.integers(3, 4)))
+
+
+@st.composite
+def extra_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what Pack may add."""
+    every: dict[str, Any] = {"labels": True, "begin": 6, "end": 7, "component_ids": True, "static": True}
+    return {name: value for name, value in every.items() if draw(st.booleans())}
 
 
 def plain(case: Case) -> Iterator[Columns]:
     """Yield the batches as plain loops make them; numbers as lists."""
     layout, samples = case.layout, iter(sample for shard in case.shards for sample in shard)
     flat = isinstance(layout, Pack) and layout.layout == "flat"
-    names = [name for name in case.kinds if len(name) == 1]
+    static = isinstance(layout, Pack) and layout.static
+    extras, names = layout.extras, [name for name in case.kinds if len(name) == 1]
+    pads: Any = layout.pad_value
     for groups in case.steps:
-        places = list(zip(groups.firsts.tolist(), groups.sizes.tolist(), strict=True))
+        places = list(zip(groups.firsts.tolist(), groups.sizes.tolist(), groups.located[1].tolist(), strict=True))
         rows = [[(next(samples), *place) for place in places[a:b]] for a, b in pairwise(groups.edges.tolist())]
+        rows += [[]] * (case.rows - len(rows) if static else 0)
         everything = [each for row in rows for each in row]
         batch: Columns = {"global_samples": 70, "global_tokens": 900}
         others = [name for name in case.kinds if name not in names]
         if isinstance(layout, MaxTokens):
             rows = [[each] for each in everything]
-            step, longest = layout.pad_to_multiple_of, max([size for _, _, size in everything], default=0)
+            step, longest = layout.pad_to_multiple_of, max([size for _, _, size, _ in everything], default=0)
             width = next(width for width in range(longest, 99) if width % step == 0)
-            batch["lengths"] = [size for _, _, size in everything]
+            batch["lengths"] = [size for _, _, size, _ in everything]
         else:
             width = layout.capacity or 0
+        total = width * len(rows)
+
+        def laid(values: list[list[list[int]]], pad: int) -> Any:
+            """Return the values of each item of each row as the layout has them."""
+            joined = [list(chain(*row)) for row in values]
+            if not flat:
+                return [row + [pad] * (width - len(row)) for row in joined]  # noqa: B023
+            found = list(chain(*joined))
+            return found + [pad] * (total - len(found)) if static else found  # noqa: B023
+
+        def values_of(name: str, sample: Sample) -> list[int]:
+            """Return a sample's values with the added tokens."""
+            if not sample[name]:
+                return []
+            begin, end = (extras.begin or 0, extras.end or 0) if name == "a" else (pads[name], pads[name])
+            found: list[int] = sample[name]
+            return [begin] * (extras.begin is not None) + found + [end] * (extras.end is not None)
+
         for name in names:
-            pad = layout.pad_value[name]  # type: ignore[index]  # it is a mapping
-            values = [list(chain(*(each[name][at : at + size] for each, at, size in row))) for row in rows]
-            batch[name] = list(chain(*values)) if flat else [row + [pad] * (width - len(row)) for row in values]
+            cut = [[values_of(name, each)[at : at + size] for each, at, size, _ in row] for row in rows]
+            batch[name] = laid(cut, pads[name])
         for name in others:
-            batch[name] = [[each[name] for each, _, _ in row] for row in rows]
+            batch[name] = [[each[name] for each, *_ in row] for row in rows]
             if flat or isinstance(layout, MaxTokens):
                 batch[name] = list(chain(*batch[name]))
-        positions = [[k for _, _, size in row for k in range(size)] for row in rows]
+        if extras.labels:
+            following = [
+                [[*values_of("a", each), -100][at + 1 : at + size + 1] for each, at, size, _ in r] for r in rows
+            ]
+            batch["labels"] = laid(following, -100)
+        if extras.component_ids:
+            batch["component_ids"] = laid([[[shard] * size for _, _, size, shard in row] for row in rows], -1)
+        counted = [[list(range(size)) for _, _, size, _ in row] for row in rows]
         if flat:
-            batch["position_ids"] = list(chain(*positions))
-            batch["cu_seqlens"] = [sum(size for _, _, size in everything[:k]) for k in range(len(everything) + 1)]
-            batch["max_seqlen"] = max([size for _, _, size in everything], default=0)
+            used = sum(size for _, _, size, _ in everything)
+            batch["position_ids"] = laid(counted, 0)[:used]
+            sizes = [size for _, _, size, _ in everything]
+            if static:
+                while sum(sizes) < total:
+                    sizes.append(min(total - sum(sizes), width))
+                    batch["position_ids"] += range(sizes[-1])
+                sizes = [size for size in sizes if size]
+                sizes += [0] * ((64 if layout.oversize else 16) * len(rows) - len(sizes))  # of a row, by kind
+            batch["cu_seqlens"] = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+            batch["max_seqlen"] = width if static else max(sizes, default=0)
         elif isinstance(layout, Pack):
+            positions = [list(chain(*row)) for row in counted]
             batch["position_ids"] = [row + list(range(width - len(row))) for row in positions]
-            segments = [[k + 1 for k, (_, _, size) in enumerate(row) for _ in range(size)] for row in rows]
-            batch["segment_ids"] = [row + [0] * (width - len(row)) for row in segments]
+            batch["segment_ids"] = laid([[[k] * size for k, (_, _, size, _) in enumerate(row, 1)] for row in rows], 0)
         yield batch
 
 
-@settings(max_examples=60, deadline=None)
+def packing_of(case: Case) -> Packing:
+    """Return what packs a case, as a loader makes it: each shard is a component of a mixture."""
+    schema = Schema.from_columns(case.kinds)
+    view: Any = SimpleNamespace(schema=schema, packed_schema=schema, firsts=np.arange(3))
+    batching: Any = case.layout
+    found: Packing = batching.packing(view, None, rows=case.rows, transformed=False)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_batches_are_those_of_plain_loops(case: Case) -> None:
-    packing = Packing(Schema.from_columns(case.kinds), case.layout)
+    packing = packing_of(case)
     found = list(packing.batches(columns_of(case.kinds, case.shards, stored=case.stored), case.steps))
     assert len(found) == len(case.steps)
     for batch, expected in zip(found, plain(case), strict=True):
@@ -178,7 +255,7 @@ def test_batches_are_those_of_plain_loops(case: Case) -> None:
                 assert batch[name].tolist() == value
                 assert batch[name].flags.owndata
             elif isinstance(batch[name], np.ndarray):
-                assert batch[name].dtype == (np.int64 if name == "lengths" else np.int32)
+                assert batch[name].dtype == (np.int64 if name in ("lengths", "labels") else np.int32)
                 assert batch[name].tolist() == value
             else:
                 assert str(listed(batch[name])) == str(value)
@@ -282,7 +359,7 @@ def test_a_longer_value_is_found_where_samples_are_cut() -> None:
     kinds = {"a": "uint16[*]", "b": "uint16[*]"}
     samples = [{"a": [1] * 5, "b": [1] * 6}]
     with pytest.raises(UsageError, match=r"sample 0, column 'b': .*expected 5, by 'a', found 6"):
-        pack(kinds, samples, groups_of([[4]]), Pack(4, length="a", oversize="truncate"))
+        pack(kinds, samples, groups_of([[4]], lengths=[5]), Pack(4, length="a", oversize="truncate"))
     with pytest.raises(UsageError, match=r"sample 0, column 'a': .*expected 2, by the given lengths, found 5"):
         pack(kinds, samples, groups_of([[2]]), Pack(4, length=[2], oversize="truncate"), None)  # type: ignore[list-item]
 

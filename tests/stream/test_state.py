@@ -58,7 +58,15 @@ def test_another_dataset_is_named_before_its_defaults() -> None:
 
 
 def test_every_field_is_checked() -> None:
-    of_others = {"samples", "phases", "schedule", "run", "components"}  # the fingerprint's, and below
+    of_others = {
+        "samples",
+        "phases",
+        "schedule",
+        "run",
+        "components",
+        "changed",
+        "held",
+    }  # the fingerprint's, and below
     assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - of_others
     for field in IDENTITY.state(2, 96):
         state = IDENTITY.state(2, 96)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from tools.package import absolute_links, build, extras, find_python, oldest, project
+from tools.commands import parser
+from tools.package import absolute_links, build, extras, find_python, oldest, project, run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -26,8 +27,14 @@ def test_the_version_is_that_of_the_module(built: tuple[Path, Path]) -> None:
         f"mdsx-{mdsx.__version__}.tar.gz",
         f"mdsx-{mdsx.__version__}-py3-none-any.whl",
     ]
-    for page in ("pyproject.toml", "CITATION.cff"):
-        assert mdsx.__version__ not in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_no_text_states_the_version_but_what_is_made_from_it() -> None:
+    texts = {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "pyproject.toml", ROOT / "CITATION.cff"}
+    naming = {path.relative_to(ROOT).as_posix() for path in texts if mdsx.__version__ in path.read_text("utf-8")}
+    assert naming <= {"CHANGELOG.md", "docs/api.md"}
+    assert f"mdsx {mdsx.__version__}, " in (ROOT / "docs" / "api.md").read_text("utf-8")
+    assert f"\n## {mdsx.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_the_wheel_has_the_package_alone(built: tuple[Path, Path]) -> None:
@@ -35,7 +42,8 @@ def test_the_wheel_has_the_package_alone(built: tuple[Path, Path]) -> None:
         names = set(wheel.namelist())
         (about,) = (name for name in names if name.endswith("/METADATA"))
         metadata = Parser().parsestr(wheel.read(about).decode())
-    there = {"mdsx/__init__.pyi", "mdsx/py.typed", "mdsx/base/pages/assets/uplot.js", "mdsx/view/assets/view.css"}
+    assets = ("base/pages/assets/uplot.js", "view/assets/view.css", "quickstart/assets/page.css")
+    there = {"mdsx/__init__.pyi", "mdsx/py.typed", *(f"mdsx/{name}" for name in assets)}
     assert there <= names
     assert {name.split("/")[0] for name in names} == {"mdsx", f"mdsx-{mdsx.__version__}.dist-info"}
     assert {name.split("/licenses/")[1] for name in names if "/licenses/" in name} == {
@@ -58,6 +66,11 @@ def test_the_source_distribution_has_its_tests(built: tuple[Path, Path]) -> None
     wanted = {"tests/conftest.py", "tools/check.py", "format-spec.md", "constraints.txt", "docs/api.md", "LICENSE"}
     assert wanted <= names
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_a_tag_of_another_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(parser().parse_args(["package", "--tag", "v0.0.1"])) == 1
+    assert capsys.readouterr().out == f"The tag is v0.0.1, but the version in mdsx/__init__.py is {mdsx.__version__}.\n"
 
 
 def test_relative_links_lead_to_the_repository() -> None:

@@ -21,6 +21,7 @@ import mdsx
 from mdsx.order import GroupSequence, MixtureCourse
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
+BEGIN, END = 1_000_000, 2_000_000
 LENGTHS = {"a": [number * 37 % 61 for number in range(150)], "b": [number * 29 % 90 for number in range(60)]}
 FIRST_OF_B = 1000  # the number of b's first sample
 Data = dict[str, tuple[Any, list[mdsx.Dataset]]]
@@ -64,6 +65,14 @@ def one(data: mdsx.Dataset) -> tuple[mdsx.Dataset, list[mdsx.Dataset]]:
     return data, [data]
 
 
+def values_of(number: int, batching: mdsx.Pack | mdsx.MaxTokens) -> list[int]:
+    """Return the values of a sample, with the tokens that are added to it."""
+    found = list(range(100 * number, 100 * number + length_of(number)))
+    if not found or isinstance(batching, mdsx.MaxTokens):
+        return found
+    return [BEGIN] * (batching.begin is not None) + found + [END] * (batching.end is not None)
+
+
 @dataclass
 class Setup:
     """What stays the same through a run."""
@@ -76,7 +85,7 @@ class Setup:
     epoch_steps: int | None
     fails: bool  # the transform, for each seventh sample, which is skipped
 
-    def loaders(self, world: int, rows: int, state: Any) -> list[StreamingDataLoader]:
+    def loaders(self, world: int, rows: int, state: Any, node: int = 1) -> list[StreamingDataLoader]:
         found = []
         for rank in range(world):
             transform = failing if self.fails else None
@@ -88,6 +97,7 @@ class Setup:
                     dataset,
                     rows if isinstance(self.batching, mdsx.Pack) else None,
                     batching=self.batching,
+                    ranks_per_node=node,
                     drop_last=self.drop_last,
                     epoch_steps=self.epoch_steps,
                     on_error="skip" if self.fails else "raise",
@@ -111,11 +121,11 @@ class Expected:
         self.course, view = loader._reading.course, loader._reading.view
         self._firsts = np.cumsum(view.counts) - view.counts
         self._numbers = np.array([sample["id"] for part in setup.parts for sample in part], np.int64)
-        self._lengths = [length_of(number) for number in self._numbers.tolist()]
+        self._lengths = [len(values_of(number, setup.batching)) for number in self._numbers.tolist()]
         self._setup, self._counts = setup, view.counts
         self._window = json.loads(json.dumps(loader.state_dict()))["groups"]["positions"]
 
-    def groups(self, epoch: int) -> mdsx.Groups:
+    def groups(self, epoch: int, node: int = 1) -> mdsx.Groups:
         rule, course = self._setup.batching, self.course
         order: Any = course.order if isinstance(course, MixtureCourse) else None
         order = order or mdsx.Order(
@@ -125,7 +135,7 @@ class Expected:
             lanes=course.lanes,
             shuffle_block=course.shuffle_block,
         )
-        kind: Any = "pack" if isinstance(rule, mdsx.Pack) else "max_tokens"
+        kind: Any = rule.kind if isinstance(rule, mdsx.Pack) else "max_tokens"
         return mdsx.Groups(
             order,
             np.array(self._lengths, np.int64),
@@ -134,13 +144,16 @@ class Expected:
             window=self._window,
             oversize=rule.oversize,
             max_samples=getattr(rule, "max_samples", None),
+            balance=getattr(rule, "balance", None),
+            balance_over=getattr(rule, "balance_over", "node"),
+            ranks_per_node=node,
             epoch=epoch,
             epoch_samples=course.epoch_samples,
         )
 
-    def steps(self, epoch: int, size: int, taken: int) -> Iterator[tuple[mdsx.Groups, GroupSequence]]:
+    def steps(self, epoch: int, size: int, taken: int, node: int = 1) -> Iterator[tuple[mdsx.Groups, GroupSequence]]:
         """Yield the steps from group `taken` of an epoch, or of all epochs if their number of steps is fixed."""
-        groups, left = self.groups(epoch), None
+        groups, left = self.groups(epoch, node), None
         for number in itertools.count(epoch):
             for window in self.groups(number):
                 left = window if left is None else left + window
@@ -168,20 +181,31 @@ class Expected:
         ]
 
 
-def rows_of(batch: dict[str, Any]) -> list[list[Item]]:
-    """Return the samples of each group of a batch, from its values."""
+def rows_of(batch: dict[str, Any], batching: mdsx.Pack | mdsx.MaxTokens) -> list[list[Item]]:
+    """Return the samples of each group of a batch, from its values; check its labels, if it has them."""
     if "lengths" in batch:
         found = zip(batch["id"], batch["tokens"].tolist(), batch["lengths"].tolist(), strict=True)
-        return [[item(number, values[:length]) for number, values, length in found]]
+        return [[item(number, values[:length], batching) for number, values, length in found]]
     rows = []
-    for numbers, values, segments in zip(batch["id"], batch["tokens"], batch["segment_ids"], strict=True):
-        rows.append([item(number, values[segments == place].tolist()) for place, number in enumerate(numbers, 1)])
+    labels = batch.get("labels", batch["tokens"])
+    for numbers, values, segments, following in zip(
+        batch["id"], batch["tokens"], batch["segment_ids"], labels, strict=True
+    ):
+        rows.append(
+            [item(number, values[segments == place].tolist(), batching) for place, number in enumerate(numbers, 1)]
+        )
+        if "labels" in batch:
+            expected = list[int]()
+            for number, first, size in rows[-1]:
+                expected += [*values_of(number, batching)[first + 1 :], -100][:size]
+            assert following.tolist() == expected + [-100] * (len(values) - len(expected))
     return rows
 
 
-def item(number: int, values: list[int]) -> Item:
-    first = values[0] - 100 * number if values else 0
-    assert values == list(range(100 * number + first, 100 * number + first + len(values)))
+def item(number: int, values: list[int], batching: mdsx.Pack | mdsx.MaxTokens) -> Item:
+    every = values_of(number, batching)
+    first = every.index(values[0]) if values else 0
+    assert values == every[first : first + len(values)]
     return number, first, len(values)
 
 
@@ -191,8 +215,21 @@ def setups(draw: Any, datasets: Data) -> Setup:
     window = draw(st.sampled_from([None, 1, 4, 16]))
     oversize = draw(st.sampled_from(["error", "truncate", "split"]))
     capacity = 100 if oversize == "error" else draw(st.sampled_from([8, 33, 64]))
-    batching: mdsx.Pack | mdsx.MaxTokens = mdsx.Pack(capacity, length="tokens", window=window, oversize=oversize)
-    if oversize != "split" and draw(st.booleans()):
+    kind: Any = draw(st.sampled_from(["pack", "concat"]))
+    added: dict[str, Any] = {"begin": BEGIN, "end": END, "labels": True}
+    added = {name: value for name, value in added.items() if draw(st.booleans())}
+    batching: mdsx.Pack | mdsx.MaxTokens
+    batching = mdsx.Pack(
+        capacity,
+        length="tokens",
+        kind=kind,
+        window=window,
+        oversize=oversize if kind == "pack" else None,
+        balance=draw(st.sampled_from([None, (0, 1), (50, 1), (1, 0)])),
+        balance_over=draw(st.sampled_from(["node", "job"])),
+        **added,
+    )
+    if kind == "pack" and oversize != "split" and draw(st.booleans()):
         most = draw(st.sampled_from([None, 1, 3]))
         batching = mdsx.MaxTokens(capacity, length="tokens", window=window, oversize=oversize, max_samples=most)
     shuffles = [True, mdsx.Shuffle(3, 20), *([] if "mixture" in data else [False])]
@@ -219,12 +256,13 @@ def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> No
             st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9), st.booleans()), min_size=2, max_size=4
         )
     ):
-        loaders = setup.loaders(world, rows, state)
+        node = draws.draw(st.sampled_from([number for number in (1, 2, 3, 4) if world % number == 0]))
+        loaders = setup.loaders(world, rows, state, node)
         if copied:
             loaders = [pickle.loads(pickle.dumps(each)) for each in loaders]
         expected = Expected(setup, loaders[0])
         size = world * (rows if isinstance(setup.batching, mdsx.Pack) else 1)
-        iterators, predicted = [iter(each) for each in loaders], expected.steps(epoch, size, taken)
+        iterators, predicted = [iter(each) for each in loaders], expected.steps(epoch, size, taken, node)
         for _ in range(steps):
             groups, step = next(predicted, (None, None))
             if step is None or groups is None:  # dropped, or less than a step: no rank has another batch
@@ -232,7 +270,7 @@ def test_every_batch_is_as_predicted(datasets: Data, draws: st.DataObject) -> No
             for rank, iterator in enumerate(iterators):
                 batch, share = next(iterator), groups.share(step, rank, world)
                 wanted = expected.rows(share)
-                assert rows_of(batch) == (wanted or [[]] * isinstance(setup.batching, mdsx.MaxTokens))
+                assert rows_of(batch, setup.batching) == (wanted or [[]] * isinstance(setup.batching, mdsx.MaxTokens))
                 assert batch["global_tokens"] == int(step.sizes.sum())
             states = [each.state_dict() for each in loaders]
             assert all(each == states[0] for each in states)

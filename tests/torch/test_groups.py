@@ -24,6 +24,7 @@ LENGTHS = [(number * 37) % 61 for number in range(N)]
 PACK = mdsx.Pack(64, length="tokens", window=16)
 TOKENS = mdsx.MaxTokens(128, length="tokens", window=16)
 SPLIT = mdsx.Pack(40, length="tokens", window=16, oversize="split")
+CONCAT = mdsx.Pack(40, length="tokens", window=16, kind="concat")
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +97,8 @@ def test_packed_rows_have_the_values_of_their_samples(url: str) -> None:
 WORLDS = [(1, 6), (2, 2), (3, 4)]
 
 
-@pytest.mark.slow_if("id not in {'4-pack', '1-split'}")
-@pytest.mark.parametrize("kind", [PACK, SPLIT], ids=["pack", "split"])
+@pytest.mark.slow_if("id not in {'4-pack', '1-split', '4-concat'}")
+@pytest.mark.parametrize("kind", [PACK, SPLIT, CONCAT], ids=["pack", "split", "concat"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_any_world_size_resumes_any_other_in_mid_window(url: str, kind: mdsx.Pack, steps: int) -> None:
     expected = pieces(loader(url, batching=kind, drop_last=False))
@@ -129,7 +130,7 @@ def test_bounded_batches_resume_on_other_ranks(url: str) -> None:
         assert batch["tokens"].numel() <= 128
 
 
-@pytest.mark.parametrize("batching", [PACK, TOKENS], ids=["pack", "max tokens"])
+@pytest.mark.parametrize("batching", [PACK, TOKENS, CONCAT], ids=["pack", "max tokens", "concat"])
 def test_worker_processes_hand_out_the_same_batches(url: str, batching: Any) -> None:
     alone, others = (loader(url, batching=batching, num_workers=workers) for workers in (0, 2))
     for left, right in zip(alone, others, strict=True):
@@ -297,6 +298,7 @@ def test_the_state_names_what_does_not_fit(url: str) -> None:
         (mdsx.Pack(64, length="labels", window=16), "lengths"),
         (SPLIT, "capacity"),
         (TOKENS, "kind"),
+        (CONCAT, "kind"),
     ):
         with pytest.raises(mdsx.StateError, match=f"groups.{field}"):
             loader(url, batching=batching).load_state_dict(state)
@@ -455,7 +457,7 @@ def test_arguments_that_do_not_fit_are_refused(url: str, options: dict[str, Any]
         StreamingDataLoader(StreamingDataset(url), 8, batching=TOKENS)
 
 
-@pytest.mark.parametrize("batching", [PACK, SPLIT, TOKENS])
+@pytest.mark.parametrize("batching", [PACK, SPLIT, CONCAT, TOKENS])
 def test_each_row_says_where_its_samples_are_from(url: str, batching: Any) -> None:
     found = [
         list(loader(url, batching=batching, info_column="_info", **options))

@@ -83,6 +83,33 @@ def test_the_capacity_truncates_or_refuses_longer_values(url: str) -> None:
         list(mdsx.Loader(url, 16, batching=mdsx.Pad(12)))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [mdsx.Pad, mdsx.MaxTokens, mdsx.Pack])
+def test_what_a_transform_makes_has_pad_values_and_types(url: str, kind: type[Any], workers: int) -> None:
+    def tokenized(each: dict[str, Any]) -> dict[str, Any]:
+        tokens = each["chosen"].astype(np.int64)
+        return {"input_ids": tokens, "labels": tokens}
+
+    arguments: dict[str, Any] = {"pad_value": {"labels": -100}, "dtypes": {"input_ids": "int32"}}
+    if kind is mdsx.MaxTokens:
+        arguments["pad_to_multiple_of"] = 64
+    batching = kind(**arguments) if kind is mdsx.Pad else kind(64, length="chosen", **arguments)
+    rows: dict[str, Any] = {} if kind is mdsx.MaxTokens else {"batch_size": 8}
+    data = StreamingDataset(url, transform=tokenized, seed=3)
+    for batch in StreamingDataLoader(data, batching=batching, num_workers=workers, **rows):
+        assert (batch["input_ids"].dtype, batch["labels"].dtype) == (torch.int32, torch.int64)
+        own = batch["labels"] != -100
+        assert own.any()
+        assert not own.all()
+        assert torch.equal(batch["labels"][own].int(), batch["input_ids"][own])
+        assert not batch["input_ids"][~own].any()
+    unknown = kind(pad_value={"chosen": 1}) if kind is mdsx.Pad else kind(64, length="chosen", pad_value={"chosen": 1})
+    with pytest.raises(
+        mdsx.UsageError, match=r"column 'chosen': this is no packed column \(expected input_ids, labels"
+    ):
+        next(iter(StreamingDataLoader(data, batching=unknown, **rows)))
+
+
 def test_a_padded_run_resumes_and_fits_states_of_samples(url: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "drop_last": False}
     data = StreamingDataset(url, seed=5)

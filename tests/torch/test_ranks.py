@@ -124,6 +124,35 @@ def test_replicas_on_a_node_count_once(
     assert Ranks(**given).here == expected
 
 
+NODE = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "expected"),
+    [
+        ({}, {}, 1),
+        ({"rank": 1, "world_size": 2}, {}, None),
+        ({"rank": 1, "world_size": 2, "ranks_per_node": 2}, NODE, 2),
+        ({}, NODE, 4),
+        ({"rank": 5, "world_size": 8}, NODE, 4),
+        ({"replication": 2}, NODE, 2),
+        ({"replication": 8}, NODE, 1),
+        ({"replication": 1, "ranks_per_node": 8}, NODE, 8),
+        ({"replication": (PP_DP_TP, "tp")}, NODE, 2),
+        ({"replication": (PP_DP_TP, "pp")}, NODE, 4),
+        ({"replication": (PP_DP_TP, "dp")}, NODE, 2),
+        ({"replication": (Mesh([[7, 0], [1, 6], [2, 5], [3, 4]], "dp", "tp"), "tp")}, NODE, 4),
+        ({"replication": (Mesh([[0, 4], [1, 2], [3, 5], [6, 7]], "dp", "tp"), "tp")}, NODE, None),
+    ],
+)
+def test_a_node_has_the_ranks_that_read_different_samples(
+    given: dict[str, Any], environ: dict[str, str], expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setitem(os.environ, name, value)
+    assert Ranks(**given).node == expected
+
+
 def test_replicas_download_a_shard_once(remote_url: str, proxy: Proxy, tmp_path: Path) -> None:
     """Each has the cache as another process has it: by its directory alone."""
     downloads: Counter[str] = Counter()

@@ -18,6 +18,8 @@ from tests.vectors import (
     bad_frames,
     bad_indexes,
     bad_shards,
+    changes,
+    concat,
     datasets,
     disagree,
     either,
@@ -27,8 +29,10 @@ from tests.vectors import (
     mixtures,
     more,
     phases,
+    plans,
     runs,
     states,
+    strata,
 )
 from tests.vectors.vector import Bad, Either, Good
 
@@ -138,8 +142,12 @@ def main() -> None:
     (HERE / "windows-v1.json").write_text(lengths.windows_text(), encoding="utf-8")
     (HERE / "more-v1.json").write_text(more.text(), encoding="utf-8")
     (HERE / "states-v1.json").write_text(states.text(), encoding="utf-8")
+    (HERE / "strata-v1.json").write_text(strata.text(), encoding="utf-8")
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
+    (HERE / "changes-v1.json").write_text(changes.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
+    (HERE / "concat-v1.json").write_text(concat.text(), encoding="utf-8")
+    (HERE / "plans-v1.json").write_text(plans.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 

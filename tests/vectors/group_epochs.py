@@ -41,17 +41,19 @@ def text() -> str:
         {"capacity": capacity, "mean": mean, "value": reference_groups.default_window(capacity, mean)}
         for capacity, mean in _WINDOWS
     ]
-    lists = {"epochs": list(map(_epoch, _EPOCHS)), "default_window": windows}
+    lists = {"epochs": list(map(epoch_of, _EPOCHS)), "default_window": windows}
     parts = ['"groups_version": 1']
     parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, vectors)) + "\n]" for name, vectors in lists.items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _epoch(options: dict[str, Any]) -> dict[str, Any]:
+def epoch_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return a vector of an epoch. `options`: the inputs, `rule`, and `lengths` if they are not the usual 29."""
     given = dict(options)
     rule: Rule = given.pop("rule")
+    lengths: list[int] = given.pop("lengths", _LENGTHS)
     seed, lanes, epoch, size = (given[name] for name in ("seed", "lanes", "epoch", "epoch_samples"))
-    n = len(_LENGTHS)
+    n = len(lengths)
     start, stop = epoch * size, (epoch + 1) * size
     if "weights" in given:
         firsts = [[0, 11], [17]]
@@ -69,7 +71,7 @@ def _epoch(options: dict[str, Any]) -> dict[str, Any]:
         reference_groups.window_groups(
             rule,
             positions,
-            lambda p: _LENGTHS[samples[p]],
+            lambda p: lengths[samples[p]],
             lambda p: (p % cut if cut else p) % lanes,
             seed=seed,
             epoch=epoch,
@@ -79,4 +81,4 @@ def _epoch(options: dict[str, Any]) -> dict[str, Any]:
         )
         for number, positions in enumerate(reference_groups.epoch_windows(start, stop, cut, rule.window * lanes))
     ]
-    return {**given, "seed": str(seed), "lengths": _LENGTHS, **rule._asdict(), "value": value}
+    return {**given, "seed": str(seed), "lengths": lengths, **rule._asdict(), "value": value}

@@ -3,7 +3,7 @@ ranks."""
 
 from mdsx.base.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
 from mdsx.base.process.counters import Counter, Counters, count, in_flight, work_for
-from mdsx.base.process.launcher import find_local_ranks, find_ranks, is_first
+from mdsx.base.process.launcher import find_local_ranks, find_ranks, find_ranks_per_node, is_first
 from mdsx.base.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.base.process.pool import Report, Work, deliver, map_in_processes
 from mdsx.base.process.scheduler import THREADS, Condition, Crew, Scheduler
@@ -35,6 +35,7 @@ __all__ = [
     "exhausted",
     "find_local_ranks",
     "find_ranks",
+    "find_ranks_per_node",
     "ignoring_interrupts",
     "in_flight",
     "is_first",

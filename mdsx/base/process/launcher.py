@@ -66,10 +66,10 @@ def find_ranks(environ: Environment) -> tuple[int, int] | None:
         UsageError: A variable is invalid or missing, or the launchers contradict each other.
     """
     halves: list[_Said] = []
+    nodes: list[_Said] = []  # these only name the node's ranks
     for said in _all(environ):
         if said.rank is None or said.world_size is None:
-            if (said.rank, said.world_size) != (None, None):
-                halves.append(said)
+            (nodes if (said.rank, said.world_size) == (None, None) else halves).append(said)
             continue
         for half in halves:
             if half.rank not in (None, said.rank) or half.world_size not in (None, said.world_size):
@@ -83,6 +83,12 @@ def find_ranks(environ: Environment) -> tuple[int, int] | None:
     for half in halves:
         if half.world_size != 1:
             raise _half(environ, half, "a guess would read samples twice")
+    for said in () if halves else nodes:
+        if said.local_rank or (said.local_world_size or 1) > 1:  # there are other processes
+            name = said.names.local_rank if said.local_rank else said.names.local_world_size
+            missing = f"{said.names.rank} and {said.names.world_size}"
+            message = f"{name} is {environ[name]}, but {missing} are not set: a guess would read samples twice"
+            raise UsageError(message, hint=_way_out(missing))
     return (0, 1) if halves else None
 
 
@@ -95,6 +101,27 @@ def find_local_ranks(environ: Environment) -> tuple[int | None, int]:
     except UsageError:  # `find_ranks` raises it
         pass
     return None, 1
+
+
+def find_ranks_per_node(environ: Environment, rank: int, world_size: int) -> int | None:
+    """Return how many processes each node has, as the launcher of process `rank` of `world_size` says.
+
+    Return None if it does not say that, if nodes have different numbers of processes, or if those of a node do not
+    follow one another. What one process cannot see of the other nodes, it does not check: each of them checks its own.
+    """
+    try:
+        for said in _all(environ):
+            if said.local_world_size:
+                here, local_rank = said.local_world_size, said.local_rank
+                if (said.rank, said.world_size) != (rank, world_size) or world_size % here or rank % here != local_rank:
+                    return None
+                nodes = _number(environ, "GROUP_WORLD_SIZE") if said.names.rank == "RANK" else None
+                listed = environ.get("SLURM_STEP_TASKS_PER_NODE", "") if said.names.rank == "SLURM_PROCID" else ""
+                alike = {int(tasks) for tasks in re.findall(r"(\d+)(?:\(x\d+\))?", listed)} <= {here}
+                return here if alike and nodes in (None, world_size // here) else None
+    except UsageError:  # `find_ranks` raises it
+        pass
+    return 1 if world_size == 1 else None
 
 
 def is_first(environ: Environment, *, node: bool) -> bool:
@@ -164,5 +191,9 @@ def _half(environ: Environment, half: _Said, reason: str) -> UsageError:
     missing = half.names.world_size if half.rank is not None else half.names.rank
     return UsageError(
         f"{given} is {environ.get(given)}, but {missing} is not set: {reason}",
-        hint=f"set {missing}, or initialise torch.distributed before the first batch, or give rank= and world_size=",
+        hint=_way_out(missing),
     )
+
+
+def _way_out(missing: str) -> str:
+    return f"set {missing}, or initialise torch.distributed before the first batch, or give rank= and world_size="

@@ -47,7 +47,7 @@ def exhausted(error: BaseException, file: str) -> TransportError | None:
         "the process has too many open files",
         file=file,
         expected=f"at most {most_descriptors()}, its limit (RLIMIT_NOFILE); mdsx uses less than half",
-        hint="raise the limit (ulimit -n), or close some of the files and sockets that the process opened",
+        hint="raise the limit before the program starts (`ulimit -n 65536`), or close files that the process opened",
     )
 
 

@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from traceback import format_exception
 from typing import NamedTuple
 
+_CUDA = "Cannot re-initialize CUDA in forked subprocess"  # PyTorch's words
+_WITHOUT_CUDA = (
+    "mdsx: a worker that is forked after CUDA has started cannot use it: return CPU tensors, and call "
+    '.to("cuda", non_blocking=True) in the training loop; or give multiprocessing_context="spawn"'
+)
+
 
 class WorkerTraceback(Exception):
     """The cause of an exception that a worker raised: its traceback there, as text."""
@@ -25,6 +31,8 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return it; a RuntimeError with the whole text if pickle cannot copy the exception."""
+        if isinstance(error, RuntimeError) and error.args and _CUDA in str(error.args[0]):
+            error.add_note(_WITHOUT_CUDA)
         text = "".join(format_exception(error))
         try:
             same = type(pickle.loads(pickle.dumps(error))) is type(error)

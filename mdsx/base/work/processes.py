@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import sys
 import time
 import weakref
 from collections import deque
@@ -236,12 +237,18 @@ class _Worker:
         if code is not None and code < 0:
             hint = "was it killed because memory ran out?"
         elif not self._began and self._method != "fork":
-            hint = f"{_MAIN}; {UNPICKLED}"
+            hint = f"{_STDIN if _is_on_stdin() else _MAIN}; {UNPICKLED}"
         state = "before its first batch" if not self._began else "while it made a batch"
         return RuntimeError(f"worker {self._number} ended with exit code {code} {state}; {hint}")
 
 
+_STDIN = "Python cannot start workers by spawn or forkserver from a program on stdin: save it as a file"
 _MAIN = "a script that starts workers by spawn or forkserver does so below `if __name__ == '__main__':`"
+
+
+def _is_on_stdin() -> bool:
+    """Return whether Python reads the program from stdin. A notebook, a prompt and `python -c` have no file at all."""
+    return getattr(sys.modules["__main__"], "__file__", None) == "<stdin>"
 
 
 def _not_started(error: Exception, method: str) -> Exception:

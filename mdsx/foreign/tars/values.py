@@ -49,12 +49,21 @@ def type_of_extension(name: str) -> str:
 class SampleReader:
     """Reads the samples of the tar `file`, which has `stored` bytes, as samples of a dataset with these `columns`.
 
-    With `nan_null`, NaN and Infinity in JSON are read as null. `convert`: the command that does so, for hints.
+    With `nan_null`, NaN and Infinity in JSON are read as null. `convert`: the command that does so, for hints. With
+    `others`, members that have no column are left out.
     """
 
     def __init__(
-        self, columns: Mapping[str, str], *, file: str, stored: int, nan_null: bool = False, convert: str = ""
+        self,
+        columns: Mapping[str, str],
+        *,
+        file: str,
+        stored: int,
+        nan_null: bool = False,
+        convert: str = "",
+        others: bool = False,
     ) -> None:
+        self._others = others
         self._nan_hint = f"{convert}--nan null makes NaN and Infinity null"
         self._types = {name: parse_type(kind) for name, kind in columns.items() if name != KEY}
         self._readers = {name: value_reader(kind, nan_null=nan_null) for name, kind in self._types.items()}
@@ -64,7 +73,7 @@ class SampleReader:
 
     def read(self, sample: TarSample) -> dict[str, Any]:
         """Return the sample as the writer accepts it. Raise SampleError."""
-        if not sample.members.keys() <= self._types.keys():
+        if not self._others and not sample.members.keys() <= self._types.keys():
             self._refuse_extra(sample)
         if self._parsed:
             self._check_parsed(sample)

@@ -32,11 +32,13 @@ SKIP = "--on-error skip leaves out the sample"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How members' names become keys and columns. `rename` maps a column to the extensions that become it."""
+    """How members' names become keys and columns. `rename` maps a column to the extensions that become it. With
+    `others`, members without an extension are left out, as what belongs to no sample."""
 
     key_until: str = FIRST_DOT
     rename: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    others: bool = False
 
     @classmethod
     def parse(
@@ -213,6 +215,8 @@ class Grouper:
         key, extension = self._names.split(member.name)
         base = member.name.rpartition("/")[2]
         if is_hidden(member.name) or extension in self._dropped or base in self._dropped:
+            return None
+        if not extension and self._names.others:
             return None
         problem, hint = member.problem or _name_problem(member.name, extension), member.hint
         if problem:

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from mdsx.base.sizes import parse_size
+from mdsx.base.sizes import is_size, parse_size
 from mdsx.errors import UsageError, shown
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announced, Announcement
@@ -81,6 +81,9 @@ class Cache:
     def __post_init__(self) -> None:
         if self.limit is not None:
             parse_size(self.limit, name="the cache's limit")
+        if isinstance(self.directory, int) or (isinstance(self.directory, str) and is_size(self.directory)):
+            hint = f"give mdsx.Cache(limit={self.directory!r}), or './{self.directory}' for a directory of that name"
+            raise UsageError("the cache's directory is a size", found=shown(self.directory), hint=hint)
         if self.verify not in ("full", "size"):
             raise UsageError('verify must be "full" or "size"', found=shown(self.verify))
 

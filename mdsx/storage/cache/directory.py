@@ -134,7 +134,8 @@ def bypass(directory: Path, error: OSError, *, costs: bool = True, limited: bool
         f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
     )
     if costs:
-        warn(f"{text}; {_OWN}", seen_by="node")
+        free = "free some space (`df -h` shows the disks, `mdsx cache` what the cache holds), or "
+        warn(f"{text}; {free if error.errno in _FULL else ''}{_OWN}", seen_by="node")
 
 
 def failure(directory: Path, error: OSError) -> MdsxError:

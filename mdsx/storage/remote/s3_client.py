@@ -31,7 +31,7 @@ from mdsx.storage.options import IN_HEADER, RemoteOptions
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Body, bounded, excess, safe
 from mdsx.storage.remote.logs import keep_secrets
-from mdsx.storage.remote.s3_errors import CREDENTIALS_HINT, NONE_HINT, not_s3, translated
+from mdsx.storage.remote.s3_errors import CREDENTIALS_HINT, NONE_HINT, not_s3, region_hint, translated
 from mdsx.storage.remote.trust import endpoint
 from mdsx.storage.retry import TransientError
 
@@ -217,9 +217,12 @@ def _configured() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
-        if isinstance(error, ValueError) and "endpoint" in str(
-            error
-        ):  # the message has the URL, which may have secrets
+        text = str(error)
+        if "s3..amazonaws" in text:
+            raise TransportError("S3 is not configured: the region is empty", hint=region_hint()) from safe(error)
+        if "region" in text:
+            raise TransportError(f"S3 is not configured: {error}", hint=region_hint()) from safe(error)
+        if isinstance(error, ValueError) and "endpoint" in text:  # the message has the URL, which may have secrets
             hint = "the endpoint (AWS_ENDPOINT_URL) must be a complete URL, like http://localhost:9000"
             raise TransportError("S3 is not configured: the endpoint is not a URL", hint=hint) from None
         if (too_many := exhausted(error, "S3")) is not None:

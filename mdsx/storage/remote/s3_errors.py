@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.storage.base import MissingBucketError
+from mdsx.storage.remote import parse
 from mdsx.storage.remote.http import asked_pause
 from mdsx.storage.retry import TransientError
 
@@ -22,6 +25,7 @@ _FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object i
 _LIMITED = {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
+CREDENTIALS_HINT += " (`aws configure` saves keys)"
 NONE_HINT = f"{CREDENTIALS_HINT}; or the option anonymous, for a public bucket"
 _PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "
 _PERMISSION += "s3:PutObject and s3:DeleteObject to write"
@@ -32,12 +36,37 @@ _WAYS_OUT = {
     "the key is for this endpoint",
     "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY or the "
     "profile",
-    "RequestTimeTooSkewed": "set this machine's clock, which differs by more than 15 minutes from the server's",
+    "RequestTimeTooSkewed": "synchronise this machine's clock, which differs by more than 15 minutes from the server's "
+    "(`timedatectl set-ntp true`, or chrony)",
     "ExpiredToken": _EXPIRED,
     "InvalidToken": _EXPIRED,
     "TokenRefreshRequired": _EXPIRED,
 }
+_OF_TLS = {
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS: write http:// in AWS_ENDPOINT_URL or the option endpoint",
+    "CERTIFICATE_VERIFY_FAILED": "if the server has a certificate of your own authority, name that authority's file in "
+    "AWS_CA_BUNDLE; else check AWS_ENDPOINT_URL and this machine's clock",
+}
+_OF_PROXY = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without it"
+_NOT_OF_S3 = f"a proxy or a gateway may have answered in place of S3: {_OF_PROXY}; or check the credentials"
+_SKEWED = 900  # seconds by which a clock may differ from S3's
 _ELSEWHERE = {"301", "307", "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
+
+
+def region_hint(region: str | None = None) -> str:
+    """Return how to set the region: `region`, if it is known."""
+    named = f"set AWS_DEFAULT_REGION={region} or the option region"
+    hint = named if region else "set AWS_DEFAULT_REGION or the option region to the bucket's region, such as eu-west-1"
+    ignored = "AWS_REGION" in os.environ and "AWS_DEFAULT_REGION" not in os.environ
+    return f"{hint} (boto3 does not read AWS_REGION)" if ignored else hint
+
+
+def _skew(headers: Mapping[str, str]) -> float:
+    """Return the seconds by which this machine's clock is fast, by a server's answer; 0 if it does not say."""
+    try:
+        return time.time() - parse.date(headers.get("date", ""))
+    except ValueError:
+        return 0
 
 
 def not_s3(file: str) -> TransportError:
@@ -64,9 +93,11 @@ def translated(error: Exception, file: str) -> Exception:
     if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
         hint = "check AWS_ENDPOINT_URL; the option connect_timeout retries a first contact for longer"
         if "amazonaws.com" in str(error):
-            hint = f"check the network, and AWS_REGION: the region of the bucket; or {hint}"
+            hint = f"check the network, and {region_hint()}; or {hint}"
+        if isinstance(error, boto.SSLError):
+            hint = next((way_out for reason, way_out in _OF_TLS.items() if reason in str(error)), hint)
         if isinstance(error, boto.ProxyConnectionError):
-            hint = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without it"
+            hint = _OF_PROXY
         return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
     if isinstance(error, boto.ParamValidationError):
         return UsageError(f"S3 cannot have such a name: {error}", file=file)
@@ -85,8 +116,7 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if code in _ELSEWHERE:
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         region = response["Error"].get("Region") or headers.get(REGION)
-        named = f"AWS_DEFAULT_REGION={region}" if region else "AWS_DEFAULT_REGION"
-        hint = f"set {named} or the option region, and no endpoint of another region"
+        hint = f"{region_hint(region)}, and no endpoint of another region"
         message = f"the bucket is in another region{f', {region}' if region else ''}: {text}"
         return TransportError(message, file=file, hint=hint)
     if code in _MISSING or status == "404":
@@ -96,6 +126,12 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
         return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
     if code in _FORBIDDEN or status in ("401", "403"):
         hint = _WAYS_OUT.get(code, "check the credentials and their permissions")
+        if not code:  # a body that S3 does not send
+            text, hint = f"status {status}, without S3's reason", _NOT_OF_S3
+        seconds = _skew(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
+        if abs(seconds) > _SKEWED:  # some servers call it AccessDenied
+            text += f"; this machine's clock is {abs(seconds) / 60:,.0f} minutes {'fast' if seconds > 0 else 'slow'}"
+            hint = _WAYS_OUT["RequestTimeTooSkewed"]
         return ForbiddenError(f"S3 refused: {text}", file=file, hint=hint)
     if status == "412":
         return ChangedError("the object was replaced while it was read", file=file)

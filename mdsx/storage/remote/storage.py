@@ -351,7 +351,7 @@ def bucket_and_prefix(url: str, *, credentials: str, versions: str = "a version"
     bucket = parts.netloc.rpartition("@")[2]
     if not _BUCKET.fullmatch(bucket):
         hint = f"credentials are not part of it: {credentials}"
-        raise UsageError(form, expected="letters, digits, '.', '_', '-'", hint=hint)
+        raise UsageError(form, expected="a bucket's name of letters, digits, '.', '_', '-'", hint=hint)
     if parts.query or parts.fragment:
         hint = f"remove what follows '?' or '#'; mdsx reads the current version of each object, never {versions}"
         raise UsageError(f"{form}, without a query or a fragment", hint=hint)

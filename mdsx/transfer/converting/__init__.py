@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from mdsx.transfer.converting.conversion import Conversion, ConversionProgress, convert
+from mdsx.transfer.converting.conversion import (
+    Conversion,
+    ConversionProgress,
+    convert,
+    convert_source,
+    open_output,
+    open_source,
+)
 from mdsx.transfer.converting.inputs import build
+from mdsx.transfer.converting.source import Block, Counted, Item, Request, Row, SampleSource, Unit
 
-__all__ = ["Conversion", "ConversionProgress", "build", "convert"]
+__all__ = [
+    "Block",
+    "Conversion",
+    "ConversionProgress",
+    "Counted",
+    "Item",
+    "Request",
+    "Row",
+    "SampleSource",
+    "Unit",
+    "build",
+    "convert",
+    "convert_source",
+    "open_output",
+    "open_source",
+]

@@ -25,7 +25,7 @@ from mdsx.shards import read_index, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
 from mdsx.transfer.converting.pipeline import Advance, PartWork, is_finished, metadata_of
 from mdsx.transfer.converting.plan import ConversionPlan, decode_plan, encode_plan
-from mdsx.transfer.converting.record import keep_skips, kept_skips, total
+from mdsx.transfer.converting.record import added, keep_skips, kept_skips, total
 from mdsx.transfer.converting.source import Request, SampleSource
 from mdsx.writer import Writer, WriterOptions, join_parts
 from mdsx.writer.runs import Overwriting
@@ -40,6 +40,9 @@ CONVERTERS = {
     "tfrecord": "tfrecords",
 }
 """Kind of sources -> the module that converts them, with its function `open_source`, imported when it is used."""
+
+_MORE = {"dataset": "stored_datasets", "text": "text_files"}
+"""Kinds of sources that other calls than `convert` have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,6 @@ def convert(
     if columns:
         Schema.from_columns(columns)
     workers = Workers.of(num_workers, engine)
-    opener = _opener(kind)
     own: dict[str, Any] = {
         "key_until": key_until,
         "nan": nan,
@@ -150,11 +152,8 @@ def convert(
         "revision": revision,
     }
     own |= {"streaming": streaming or None, "embed": embed or None, "outside": outside or None}
-    options = {option: value for option, value in own.items() if value is not None}
-    known = [option for option, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
-    if unknown := sorted(options.keys() - set(known)):
-        expected = ", ".join(known) or "none"
-        raise UsageError(f"this is no option of converting {kind}", found=unknown[0], expected=expected)
+    if kind not in CONVERTERS:
+        raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(CONVERTERS))
     request = Request(
         [os.fspath(source) for source in ([sources] if isinstance(sources, str | os.PathLike) else sources)],
         dict(columns or {}),
@@ -163,9 +162,10 @@ def convert(
         on_error == "skip",
         source_options,
     )
+    source = open_source(kind, request, own)
     storage = open_output(url, storage_options)
     return convert_source(
-        opener(request, **options),
+        source,
         storage,
         on_error=on_error,
         shard_size=shard_size,
@@ -177,13 +177,19 @@ def convert(
     )
 
 
-def _opener(kind: str) -> Callable[..., SampleSource]:
-    """Return what opens sources of a kind: `open_source(request, *, options of its own)`. Raise UsageError."""
-    if kind not in CONVERTERS:
-        raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(CONVERTERS))
-    module = import_module(f"mdsx.transfer.converting.{CONVERTERS[kind]}")
+def open_source(kind: str, request: Request, own: Mapping[str, Any]) -> SampleSource:
+    """Return the source of a request. `own`: options that only some kinds have, None for those that are not given.
+
+    Raise UsageError for an option that this kind does not have, and the errors of the source.
+    """
+    module = import_module(f"mdsx.transfer.converting.{(CONVERTERS | _MORE)[kind]}")
     opener: Callable[..., SampleSource] = module.open_source
-    return opener
+    options = {option: value for option, value in own.items() if value is not None}
+    known = [option for option, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    if unknown := sorted(options.keys() - set(known)):
+        expected = ", ".join(known) or "none"
+        raise UsageError(f"this is no option of converting {kind}", found=unknown[0], expected=expected)
+    return opener(request, **options)
 
 
 def convert_source(
@@ -218,9 +224,9 @@ def convert_source(
     if is_finished(plan.out, storage_options):
         if overwrite:
             return _overwrite(source, storage, plan, workers, storage_options, watch)
-        return _finished_before(storage, plan, storage_options, watch)
+        return _finished_before(storage, plan, storage_options, WatchReporter(plan, watch, len(source.amounts)))
     plan = _continued(storage, plan)
-    reporter = WatchReporter(plan, watch)
+    reporter = WatchReporter(plan, watch, len(source.amounts))
     reporter.report()
     discard(storage, filenames.CONVERT_FOLDER)
     remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
@@ -256,7 +262,7 @@ def _overwrite(
         raise ChangedError("the dataset to overwrite was removed meanwhile", file=storage.url, hint="try again")
     try:
         plan = replace(plan, run=run.run)
-        reporter = WatchReporter(plan, watch)
+        reporter = WatchReporter(plan, watch, len(source.amounts))
         reporter.report()
         work = PartWork(plan, source, sealed(options), answered())
         paths = [plan.out, *(file.url for file in plan.files[:1])]
@@ -285,7 +291,7 @@ def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | N
 
 
 def _finished_before(
-    storage: Storage, plan: ConversionPlan, options: StorageOptions | None, watch: Callable[[Progress], object]
+    storage: Storage, plan: ConversionPlan, options: StorageOptions | None, reporter: WatchReporter
 ) -> Conversion:
     index = read_index(storage)
     converted = index.metadata.get("converted")
@@ -297,7 +303,7 @@ def _finished_before(
     tally = kept_skips(storage)  # the writer has removed what a killed one left
     keep_skips(storage, tally)
     _remove_plan(storage)
-    WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
+    reporter.finished_before(index.samples, [skip.error() for skip in tally.skips])
     return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
 
 
@@ -333,36 +339,43 @@ def _remove_plan(storage: Storage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionProgress(Progress):
-    """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`."""
+    """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`.
+    `amounts`: what the source counts beside samples; `earlier`: as much of it as an earlier call has done."""
 
     kind: str
     url: str
     columns: Mapping[str, str]
     files: int
     parts: int
+    amounts: tuple[int, ...] = ()
+    earlier: tuple[int, ...] = ()
 
 
 class WatchReporter:
     """Adds up the messages of the workers, and passes the sums to `watch`."""
 
-    def __init__(self, plan: ConversionPlan, watch: Callable[[Progress], object]) -> None:
-        self._plan, self._watch = plan, watch
-        self._totals = Totals(3)
+    def __init__(self, plan: ConversionPlan, watch: Callable[[Progress], object], amounts: int = 0) -> None:
+        """`amounts`: how many the source counts."""
+        self._plan, self._watch, self._amounts = plan, watch, amounts
+        self._totals = Totals(3 + amounts)
+        self._earlier: dict[int, list[int]] = {}  # part -> its amounts when it began
 
     def __call__(self, message: Advance) -> None:
         skipped = self._totals.sums[2]
-        self._totals.reach(message.part, message.size, message.samples, message.skipped)
+        amounts = added([0] * self._amounts, message.amounts)
+        self._earlier.setdefault(message.part, amounts)
+        self._totals.reach(message.part, message.size, message.samples, message.skipped, *amounts)
         again = self._totals.sums[2] == skipped  # a worker died after it had reported this error
         self.report(*([] if message.error is None or again else [message.error]))
 
     def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
         """Report that there is nothing to do."""
-        self._totals.reach(0, self._plan.source_bytes, samples, len(problems))
+        self._totals.reach(0, self._plan.source_bytes, samples, len(problems), *[0] * self._amounts)
         self.report(*problems)
 
     def report(self, *problems: MdsxError) -> None:
         """Call `watch`."""
-        plan, (size, samples, _) = self._plan, self._totals.sums
+        plan, (size, samples, _, *amounts) = self._plan, self._totals.sums
         self._watch(
             ConversionProgress(
                 samples,
@@ -374,5 +387,7 @@ class WatchReporter:
                 columns=plan.columns,
                 files=len(plan.files),
                 parts=plan.parts,
+                amounts=tuple(amounts),
+                earlier=tuple(map(sum, zip([0] * self._amounts, *self._earlier.values(), strict=True))),
             )
         )

@@ -114,7 +114,7 @@ def build(
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources are a list of what the function is called with", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)
-    source = Inputs(function, sources, columns, metadata or {}, lengths, whole=on_error == "skip")
+    source = Inputs(function, sources, columns, metadata, lengths, whole=on_error == "skip")
     source.check(os.fspath(url))
     parts = min(parts or _PARTS, len(source.units))
     workers = Workers.of(num_workers, engine)
@@ -169,7 +169,7 @@ class Inputs(SampleSource):
         function: Function,
         inputs: Sequence[Any],
         columns: Mapping[str, str],
-        metadata: Mapping[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
         lengths: Sequence[str] = (),
         *,
         whole: bool = False,
@@ -183,7 +183,7 @@ class Inputs(SampleSource):
         edges = [number * count // min(count, _UNITS) for number in range(min(count, _UNITS) + 1)]
         self.units = [Unit(0, start, stop, stop - start) for start, stop in pairwise(edges)]
         name = getattr(function, "__qualname__", type(function).__qualname__)
-        self.lengths, self._metadata = lengths, dict(metadata or {})
+        self.lengths, self._metadata = lengths, {} if metadata is None else metadata
         self.settings = {"function": name}
         if lengths:
             self.settings["lengths"] = list(lengths)

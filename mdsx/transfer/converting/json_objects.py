@@ -28,6 +28,7 @@ from mdsx.transfer.converting.json_types import inferred_type, python_type, wide
 _SPACED = re.compile(rb'"[ \t\r\n]+:')
 _NO_FIELD = re.compile(r'[\\"\x00-\x1f]')  # in a key, which msgspec then refuses as the name of a field
 _KEY, _ESCAPED, _DOUBTFUL = b'":', b'\\":', b'\\\\":'
+_decode_any = msgspec.json.Decoder().decode
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _DOCUMENT = "one object per line: `jq -c .` writes it, or `jq -c '.[]'` for an array"
 
@@ -35,12 +36,18 @@ _DOCUMENT = "one object per line: `jq -c .` writes it, or `jq -c '.[]'` for an a
 class ObjectReader:
     """Reads lines as samples of a dataset with these `columns`, name -> type.
 
-    `renamed`: key -> the name of its column, where it differs. Keys in `drop` are left out. With `nan_null`, NaN and
-    Infinity are null.
+    `renamed`: key -> the name of its column, where it differs. Keys in `drop` are left out, and with `others` all that
+    have no column. With `nan_null`, NaN and Infinity are null.
     """
 
     def __init__(
-        self, columns: Mapping[str, str], renamed: Mapping[str, str], drop: Iterable[str], *, nan_null: bool
+        self,
+        columns: Mapping[str, str],
+        renamed: Mapping[str, str],
+        drop: Iterable[str],
+        *,
+        nan_null: bool,
+        others: bool = False,
     ) -> None:
         key_of = {name: key for key, name in renamed.items()}
         self._types = {name: parse_type(kind) for name, kind in columns.items()}
@@ -50,6 +57,7 @@ class ObjectReader:
         self._parser = strict_parser(nan_null=nan_null)
         keys = {key: f"f{number}" for number, key in enumerate([*self._columns, *sorted(self._drop)])}
         self._decode: Callable[[bytes], Any] | None = None  # lines are read one by one
+        self._others = others
         if not any(map(_NO_FIELD.search, keys)):
             line = msgspec.defstruct(
                 "Line",
@@ -70,6 +78,8 @@ class ObjectReader:
 
     def block(self, lines: Sequence[bytes]) -> dict[str, list[Any]] | None:
         """Return the columns of the samples in `lines`; None if one may be invalid. No line is empty."""
+        if self._others:
+            return self._block_of_some(lines)
         if self._decode is None:
             return None
         try:
@@ -98,13 +108,34 @@ class ObjectReader:
                         return None
         return columns
 
+    def _block_of_some(self, lines: Sequence[bytes]) -> dict[str, list[Any]] | None:
+        """Do the same where lines have other keys too: these are read as well, and their values left out."""
+        try:
+            rows = list(map(_decode_any, lines))
+            columns = dict[str, list[Any]]()
+            for key, name in self._columns.items():
+                absent = self._types[name].nullable
+                values = [row.get(key) for row in rows] if absent else [row[key] for row in rows]
+                columns[name] = msgspec.convert(values, list[self._python[name]])  # type: ignore[name-defined]
+        except (*_FAILURES, AttributeError, TypeError, KeyError):
+            return None
+        keys = list(map(_keys, rows))
+        if not _all_unique(b"\n".join(lines), sum(keys)):
+            for line, count in zip(lines, keys, strict=True):
+                if not _all_unique(line, count):
+                    try:
+                        self._object(line)
+                    except MdsxError:
+                        return None
+        return columns
+
     def values(self, line: bytes) -> dict[str, Any]:
         """Return the sample in a line. Raise CorruptError or SampleError, which name neither file nor line."""
         given, found = self._object(line), dict[str, Any]()
         for key, value in given.items():
             if (name := self._columns.get(key)) is not None:
                 found[name] = self._fitting(name, value)
-            elif key not in self._drop:
+            elif key not in self._drop and not self._others:
                 option, name = shlex.quote(f"{key}={inferred_type([value]).removesuffix('?')}?"), shlex.quote(key)
                 hint = f"--column {option} takes it, with null where it is absent; --drop {name} leaves it out"
                 raise SampleError("no column has this key", place=f"key {shown(key)}", found=describe(value), hint=hint)

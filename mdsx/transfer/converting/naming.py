@@ -11,24 +11,32 @@ from mdsx.errors import UsageError, shown
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Which columns of a source are kept, and under which names. `new`: old name -> new name."""
+    """Which columns of a source are kept, and under which names. `new`: old name -> new name. `only`: if not None, the
+    old names of the columns that are kept."""
 
     new: Mapping[str, str]
     drop: frozenset[str]
+    only: frozenset[str] | None = None
 
     @classmethod
     def parse(
-        cls, rename: Mapping[str, str | Sequence[str]], drop: Sequence[str], declared: Iterable[str] = ()
+        cls,
+        rename: Mapping[str, str | Sequence[str]],
+        drop: Sequence[str],
+        declared: Iterable[str] = (),
+        only: Iterable[str] | None = None,
     ) -> Naming:
         """Return the caller's options, checked. `declared`: the columns with a declared type. Raise UsageError."""
         new: dict[str, str] = {}
         for name, old in rename.items():
-            (only,) = olds if len(olds := [old] if isinstance(old, str) else list(old)) == 1 else (None,)
-            if only is None:
+            (former,) = olds if len(olds := [old] if isinstance(old, str) else list(old)) == 1 else (None,)
+            if former is None:
                 message = "a column is renamed from one other"
                 raise UsageError(message, place=f"rename, column {name!r}", found=shown(old))
-            if new.setdefault(only, name) != name:
-                raise UsageError("a column is renamed twice", place=f"column {only!r}", found=f"{new[only]}, {name}")
+            if new.setdefault(former, name) != name:
+                raise UsageError(
+                    "a column is renamed twice", place=f"column {former!r}", found=f"{new[former]}, {name}"
+                )
         if both := new.keys() & set(drop):
             raise UsageError("a column is both renamed and dropped", found=shown(min(both)))
         for name in declared:
@@ -38,7 +46,11 @@ class Naming:
                 raise UsageError(
                     f"column {name!r} is declared, but renamed to {new[name]!r}", hint=f"declare {new[name]!r}"
                 )
-        return cls(new, frozenset(drop))
+        return cls(new, frozenset(drop), None if only is None else frozenset(only))
+
+    def keeps(self, name: str) -> bool:
+        """Return whether a column is kept, by its old name."""
+        return name not in self.drop and (self.only is None or name in self.only)
 
     def names(self, columns: Iterable[str], *, file: str) -> dict[str, str]:
         """Return old name -> new name of the `columns` that are kept, in their order.
@@ -50,7 +62,10 @@ class Naming:
             if missing := sorted(set(wanted) - set(columns)):
                 message = f"{option} names a column that is not there"
                 raise UsageError(message, file=file, found=shown(missing[0]), expected=", ".join(columns)[:300])
-        names = {name: self.new.get(name, name) for name in columns if name not in self.drop}
+        if missing := sorted((self.only or set()) - set(columns)):
+            expected = ", ".join(columns)[:300]
+            raise UsageError("there is no such column", file=file, found=shown(missing[0]), expected=expected)
+        names = {name: self.new.get(name, name) for name in columns if self.keeps(name)}
         if len({*names.values()}) < len(names):
             twice = next(name for name in names.values() if [*names.values()].count(name) > 1)
             raise UsageError(

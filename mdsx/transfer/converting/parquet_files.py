@@ -33,7 +33,7 @@ class ParquetFiles(SampleSource):
     def __init__(self, request: Request) -> None:
         self._options = request.options
         self.files = find_files(with_folders(request.sources, _PARQUET, request.options), _PARQUET, request.options)
-        naming = Naming.parse(request.rename, request.drop, request.declared)
+        naming = Naming.parse(request.rename, request.drop, request.declared, request.only)
         old = {new: name for name, new in naming.new.items()}
         declared = {old.get(name, name): kind for name, kind in request.declared.items()}
         columns: Columns | None = None
@@ -43,7 +43,7 @@ class ParquetFiles(SampleSource):
                 columns, first = Columns(of_file, declared), footer
                 self._schema = footer.schema
             columns.add(of_file)
-            kept = [place for place, name in enumerate(of_file.columns) if name not in naming.drop]
+            kept = [place for place, name in enumerate(of_file.columns) if naming.keeps(name)]
             sizes = of_file.stored[:, kept].sum(axis=1).tolist()
             self.units += [
                 Unit(number, group, group + 1, size) for group, size in zip(footer.groups, sizes, strict=True)

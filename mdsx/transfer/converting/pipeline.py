@@ -19,8 +19,8 @@ from mdsx.foreign.arrow import encode_batch
 from mdsx.format import Encoder, Schema, filenames
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.transfer.converting.plan import ConversionPlan
-from mdsx.transfer.converting.record import PartTallies, Tally
-from mdsx.transfer.converting.source import Block, Row, SampleSource, Unit
+from mdsx.transfer.converting.record import PartTallies, Tally, added
+from mdsx.transfer.converting.source import Block, Counted, Row, SampleSource, Unit
 from mdsx.writer import Writer
 
 _REPORT_EVERY = 0.1  # seconds
@@ -28,12 +28,13 @@ _REPORT_EVERY = 0.1  # seconds
 
 class Advance(NamedTuple):
     """A message: how far a part has come. `size` bytes were read, `samples` samples converted and `skipped` skipped so
-    far; `error` is the last one skipped, if the message is about that."""
+    far; `error` is the last one skipped, if the message is about that. `amounts`: see `SampleSource.amounts`."""
 
     part: int
     size: int
     samples: int
     skipped: int
+    amounts: tuple[int, ...] = ()
     error: MdsxError | None = None
 
 
@@ -67,10 +68,12 @@ class PartWork:
         ) as out:
             if finished:
                 tally = done.total(len(units))
-                report(Advance(task, sum(unit.size for unit in units), tally.samples, tally.skipped))
+                size = sum(unit.size for unit in units)
+                report(Advance(task, size, tally.samples, tally.skipped, tuple(tally.amounts)))
                 return tally
             first, samples = done.durable(out.samples)
-            before = Advance(task, sum(unit.size for unit in units[:first]), out.samples, done.total(first).skipped)
+            known, size = done.total(first), sum(unit.size for unit in units[:first])
+            before = Advance(task, size, out.samples, known.skipped, tuple(known.amounts))
             report(before)
             intake = _Intake(plan, source, out, report, before, durable=out.samples - samples)
             for place, unit in enumerate(units[first:], first):
@@ -105,6 +108,7 @@ class _Intake:
         self._plan, self._source, self._out, self._report = plan, source, out, report
         self._encoder = Encoder(Schema.from_columns(plan.columns))
         self._part, self._size, self._skipped = before.part, before.size, before.skipped
+        self._amounts = list(before.amounts)
         self._reported = time.monotonic()
 
     def convert(self, unit: Unit) -> Tally:
@@ -120,6 +124,9 @@ class _Intake:
             for item in items:
                 if isinstance(item, Block):
                     self._take_block(unit, item, 0, item.samples, tally)
+                elif isinstance(item, Counted):
+                    tally.count(item.amounts)
+                    self._amounts = added(self._amounts, item.amounts)
                 else:
                     self._take(unit, item, tally)
                 if time.monotonic() - self._reported > _REPORT_EVERY:
@@ -176,7 +183,7 @@ class _Intake:
         return None
 
     def _sum_up(self, error: MdsxError | None = None) -> None:
-        self._report(Advance(self._part, self._size, self._out.samples, self._skipped, error))
+        self._report(Advance(self._part, self._size, self._out.samples, self._skipped, tuple(self._amounts), error))
         self._reported = time.monotonic()
 
 

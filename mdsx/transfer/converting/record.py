@@ -8,9 +8,10 @@ a second run of the same command reports the same skips. Its bytes depend only o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import msgspec
 
@@ -51,21 +52,32 @@ class Skip:
 
 @dataclass(slots=True)
 class Tally:
-    """The result of one unit or more: number of `samples`, number `skipped`, and the first `skips`."""
+    """The result of one unit or more: number of `samples`, number `skipped`, the first `skips`, and what the source
+    counts (`SampleSource.amounts`)."""
 
     samples: int = 0
     skipped: int = 0
     skips: list[Skip] = field(default_factory=list)
+    amounts: list[int] = field(default_factory=list)
 
     def skip(self, error: MdsxError) -> None:
         self.skipped += 1
         if len(self.skips) < _KEPT:
             self.skips.append(Skip.of(error))
 
+    def count(self, amounts: Sequence[int]) -> None:
+        self.amounts = added(self.amounts, amounts)
+
     def add(self, other: Tally) -> None:
         self.samples += other.samples
         self.skipped += other.skipped
         self.skips += other.skips
+        self.count(other.amounts)
+
+
+def added(some: Sequence[int], more: Sequence[int]) -> list[int]:
+    """Return the sums of amounts; those that one of the two lacks are 0 in it."""
+    return [one + other for one, other in zip_longest(some, more, fillvalue=0)]
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from mdsx.errors import MdsxError, SampleError, restated
 from mdsx.storage import StorageOptions, sealed
@@ -49,12 +49,23 @@ class Block(NamedTuple):
     place: Callable[[int], Any]
 
 
+class Counted(NamedTuple):
+    """More of what `SampleSource.amounts` names: since the last one of these in the unit."""
+
+    amounts: Sequence[int]
+
+
+Item: TypeAlias = Row | Block | Counted | MdsxError
+"""What a source yields."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the caller of a conversion asked for.
 
     `declared`: column -> type, instead of inferred ones. `rename`: new name -> old names; `drop`: what to leave out.
-    `skip`: whether invalid samples are left out. `options`: of the sources' storage.
+    `skip`: whether invalid samples are left out. `options`: of the sources' storage. `only`: the columns to read, by
+    their names in the source, where nobody asks for the others; sources of lines, tars and Parquet files know it.
     """
 
     sources: Sequence[Any]
@@ -63,6 +74,7 @@ class Request:
     drop: Sequence[str]
     skip: bool
     options: StorageOptions | None
+    only: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", sealed(self.options))
@@ -91,7 +103,7 @@ class SampleSource(ABC):
     @abstractmethod
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
-    ) -> Generator[Row | Block | MdsxError, None, None]:
+    ) -> Generator[Item, None, None]:
         """Yield the samples of a unit in order, and an error for each invalid one or damaged stretch.
 
         `count` is called with the number of bytes that were read, up to `unit.size` in all. Memory is bounded. The
@@ -111,6 +123,8 @@ class SampleSource(ABC):
 
     lengths: Sequence[str] = ()
     """The columns whose lengths are stored; see `mdsx.Writer`."""
+    amounts: Sequence[str] = ()
+    """What the source counts beside samples, for the progress: see `Counted`."""
 
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return what the source adds to the metadata of the dataset with these columns."""

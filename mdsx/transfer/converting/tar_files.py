@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from mdsx.errors import MdsxError, SampleError, UsageError, shown
@@ -41,20 +42,29 @@ class TarFiles(SampleSource):
         self.files = find_files(request.sources, _TARS, request.options)
         self.units = [Unit(number, 0, file.size, file.size) for number, file in enumerate(self.files)]
         self.settings = {"nan": nan, "key_until": names.key_until, "rename": names.rename, "drop": names.drop}
-        self._names, self._declared, self._nan = names, declared, nan
+        self._names = names if request.only is None else replace(names, others=True)
+        self._declared, self._nan = declared, nan
         self._skip, self._options = request.skip, request.options
+        self._only = None if request.only is None else frozenset(request.only)
 
     def columns(self) -> tuple[dict[str, str], list[str]]:
         urls = [file.url for file in self.files]
-        return find_columns(
+        columns, warnings = find_columns(
             urls, lambda tar: read_chunks(self.files[tar], self._options), self._declared, self._names, skip=self._skip
         )
+        if self._only is None:
+            return columns, warnings
+        if missing := sorted(self._only - columns.keys()):
+            found, expected = shown(missing[0]), ", ".join(columns)[:300]
+            raise UsageError("there is no such column", file=urls[0], found=found, expected=expected)
+        return {name: kind for name, kind in columns.items() if name in self._only}, []
 
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Row | Block | MdsxError, None, None]:
         file = self.files[unit.file]
-        reader = SampleReader(columns, file=file.url, stored=file.size, nan_null=self._nan == "null")
+        nan, others = self._nan == "null", self._only is not None
+        reader = SampleReader(columns, file=file.url, stored=file.size, nan_null=nan, others=others)
         with closing(read_chunks(file, self._options, count=count)) as chunks:
             for item in group_samples(read_members(chunks, file=file.url), file=file.url, names=self._names):
                 if not isinstance(item, TarSample):

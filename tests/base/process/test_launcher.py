@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from mdsx import UsageError
-from mdsx.base.process import find_local_ranks, find_ranks, is_first
+from mdsx.base.process import find_local_ranks, find_ranks, find_ranks_per_node, is_first
 
 TORCHRUN = {
     "RANK": "9",
@@ -85,7 +85,7 @@ CASES = {
     "a batch script's WORLD_SIZE, then srun": Case({**SRUN, "WORLD_SIZE": "7"}, (4, 7), (1, 3)),
     "a world of one": Case({"WORLD_SIZE": "1"}, (0, 1)),
     "empty variables": Case({"RANK": "", "WORLD_SIZE": ""}, None),
-    "the node's ranks alone": Case({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, None, (2, 4)),
+    "the only rank of a node": Case({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None, (0, 1)),
 }
 
 
@@ -105,6 +105,11 @@ def test_the_innermost_launcher_decides(name: str) -> None:
         ({**INDEXED_JOB, "WORLD_SIZE": "16", "LOCAL_RANK": "0"}, "WORLD_SIZE is 16, but RANK is not set"),
         ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is 1, but OMPI_COMM_WORLD_SIZE is not set"),
         ({**SRUN_EACH_NODE, "WORLD_SIZE": "16"}, "RANK is not set: SLURM_PROCID and SLURM_STEP_NUM_TASKS differ"),
+        (
+            {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"},
+            "LOCAL_RANK is 2, but RANK and WORLD_SIZE are not set.*; set RANK",
+        ),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is 4, but RANK and WORLD_SIZE are not set"),
         ({"RANK": "4", "WORLD_SIZE": "4"}, r"RANK must be below WORLD_SIZE \(found 4 of 4\)"),
         ({**SRUN, "SLURM_PROCID": "many"}, r"SLURM_PROCID: .*is not a number \(found 'many'\)"),
         ({"RANK": "-1", "WORLD_SIZE": "4"}, "RANK: .*is not a number"),
@@ -134,3 +139,37 @@ def test_half_and_invalid_sets_raise_naming_the_variables(environ: dict[str, str
 )
 def test_the_first_process_of_run_and_node_is_known(environ: dict[str, str], run: bool, node: bool) -> None:
     assert (is_first(environ, node=False), is_first(environ, node=True)) == (run, node)
+
+
+SRUN_ALIKE = {**SRUN, "SLURM_STEP_NUM_TASKS": "9", "SLURM_STEP_TASKS_PER_NODE": "3(x3)"}
+CYCLIC = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "5"}
+OTHER_NODES = {**TORCHRUN, "WORLD_SIZE": "24"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks", "expected"),
+    [
+        (TORCHRUN, (9, 16), 8),
+        (RAY_TRAIN, (5, 8), 4),
+        (OPEN_MPI, (6, 8), 4),
+        (MPICH, (3, 4), 2),
+        (SRUN_ALIKE, (4, 9), 3),
+        (SRUN_EACH_NODE, (1, 2), 1),
+        (SAGEMAKER, (1, 2), 1),
+        ({**INDEXED_JOB, "WORLD_SIZE": "4"}, (2, 4), 1),
+        ({**SRUN_EACH_NODE, **TORCHRUN}, (9, 16), 8),
+        ({}, (0, 1), 1),
+        ({}, (0, 2), None),
+        (PYTORCH_JOB, (3, 4), None),  # it does not say
+        (SRUN, (4, 7), None),  # the last node has one task
+        (OTHER_NODES, (9, 24), None),  # two nodes of 8 are not 24
+        (CYCLIC, (5, 8), None),  # the ranks of a node do not follow one another
+        (TORCHRUN, (1, 2), None),  # the ranks are not the launcher's
+        ({**TORCHRUN, "LOCAL_RANK": ""}, (9, 16), None),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "many"}, (9, 16), None),
+    ],
+)
+def test_the_ranks_of_a_node_are_known_where_all_nodes_are_alike(
+    environ: dict[str, str], ranks: tuple[int, int], expected: int | None
+) -> None:
+    assert find_ranks_per_node(environ, *ranks) == expected

@@ -154,7 +154,8 @@ def test_a_clock_that_is_off(examined: Examine) -> None:
     assert problems(found) == {"clock", "list", "read"}
     assert "3,60" in found["clock"].found
     assert "s fast, by the server's -> synchronise it" in said(found, "clock")
-    assert "set this machine's clock" in said(found, "read")
+    assert "this machine's clock is 60 minutes fast" in said(found, "read")
+    assert "synchronise this machine's clock" in said(found, "read")
 
 
 @pytest.mark.parametrize(

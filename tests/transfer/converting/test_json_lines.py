@@ -19,7 +19,7 @@ import zstandard
 import mdsx
 from mdsx import CorruptError, MdsxError, SampleError, UnsupportedError, UsageError
 from mdsx.storage import open_storage
-from mdsx.transfer.converting import json_lines, lines
+from mdsx.transfer.converting import line_files, lines
 from mdsx.transfer.converting.json_lines import JsonLines, open_source
 from mdsx.transfer.converting.json_objects import ObjectReader
 from mdsx.transfer.converting.source import Block, Request, Row
@@ -138,17 +138,17 @@ def test_lines_are_read_whatever_ends_them(tmp_path: Path, compression: str, end
 
 def test_units_have_each_line_once_wherever_they_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines shorter and longer than a unit, empty ones, and newlines just before and after each cut."""
-    monkeypatch.setattr(json_lines, "_TAIL", 7)
+    monkeypatch.setattr(line_files, "_TAIL", 7)
     sizes = random.Random(1).choices([0, 1, 5, 30, 100], k=30)
     path = write(tmp_path / "x.jsonl", *({"x": "a" * size} if size else b"" for size in sizes))
     wanted = [{"x": "a" * size} for size in sizes if size]
     for unit in (3, 16, 33, 101, 1000):
-        monkeypatch.setattr(json_lines, "UNIT", unit)
+        monkeypatch.setattr(line_files, "UNIT", unit)
         assert [*read(opened(path), {"x": "str"})] == wanted
 
 
 def test_a_line_in_the_middle_of_a_file_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "UNIT", 16)
+    monkeypatch.setattr(line_files, "UNIT", 16)
     found = [{"x": number} if number % 7 else b"wrong" for number in range(1, 30)]
     path = write(tmp_path / "x.jsonl", *found)
     source = opened(path)
@@ -164,8 +164,8 @@ def test_a_line_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(lines, "_PIECE", 10)
     path = write(tmp_path / "x.jsonl", {"x": "a"}, {"x": "b" * 200}, {"x": "c"}, {"x": "d" * 200})
     for unit in (2**20, 64):
-        monkeypatch.setattr(json_lines, "UNIT", unit)
-        monkeypatch.setattr(json_lines, "_TAIL", 10)
+        monkeypatch.setattr(line_files, "UNIT", unit)
+        monkeypatch.setattr(line_files, "_TAIL", 10)
         found = [*read(opened(path, skip=True), {"x": "str"})]
         assert [str(item).partition("line is ")[2][:8] if isinstance(item, MdsxError) else item for item in found] == [
             {"x": "a"},
@@ -187,7 +187,7 @@ def test_damage_in_a_compressed_file_follows_the_lines_before_it(tmp_path: Path)
 
 
 def test_other_compressions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "UNIT", 8)
+    monkeypatch.setattr(line_files, "UNIT", 8)
     (tmp_path / "x.jsonl.bz2").write_bytes(b"BZh91AY&SYxxxxxx")
     with pytest.raises(UnsupportedError, match=r"x\.jsonl\.bz2: is bzip2"):
         opened(tmp_path / "x.jsonl.bz2")
@@ -366,7 +366,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def test_several_processes_and_a_resume_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "UNIT", 2**17)
+    monkeypatch.setattr(line_files, "UNIT", 2**17)
     rows, path = large(tmp_path), str(tmp_path / "x.jsonl")
     options: Any = {"shard_size": "64KiB", "columns": {"text": "str"}}
     mdsx.convert("jsonl", path, tmp_path / "one", **options)
@@ -389,7 +389,7 @@ def test_several_processes_and_a_resume_write_the_same_bytes(tmp_path: Path, mon
 
 
 def test_remote_files_are_read_in_ranges(tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "UNIT", 2**17)
+    monkeypatch.setattr(line_files, "UNIT", 2**17)
     rows = large(tmp_path)
     open_storage(s3_url, write=True).put("x.jsonl", (tmp_path / "x.jsonl").read_bytes())
     mdsx.convert("jsonl", f"{s3_url}/x.jsonl", tmp_path / "out", shard_size="64KiB")
@@ -426,3 +426,48 @@ def test_a_key_that_cannot_name_a_column_is_refused_before_anything_is_written(t
         mdsx.convert("jsonl", path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert mdsx.convert("jsonl", [path], tmp_path / "out", drop=["a\0b"]).columns == {"c": "int64"}
+
+
+# --- some of the keys
+
+
+SOME = {"a": "str?", "b": "int32", "c": "json"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ({"a": "é", "b": 1, "c": {"x": [1]}, "d": {"a": 2}}, True),
+        ({"b": 1, "c": None, "é": "a"}, True),
+        ({"a": "x", "b": 1}, None),
+        ({"a": None, "b": 2**31, "c": 1.5, "d": 2**70}, True),
+        ({"a": '"a":', "b": 1, "c": '\\"a\\":'}, True),
+        ({"a": "x", "b": True, "c": 1}, None),
+        ({"a": "x", "c": 1}, None),
+        (b'{"a": "x", "b" : 1, "c": 1}', True),
+        (b'{"a": "x", "b": 1, "c": 1, "d": {"e": 1, "e": 2}}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "\\u0061": "y"}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "d": NaN}', None),
+        (b'{"a": "x", "b": 1, "c": 1, "d": "\xff"}', None),
+        (b"[1]", None),
+        (b"7", None),
+    ],
+)
+def test_lines_with_more_keys_are_read_alike_at_once_and_one_by_one(line: object, found: bool | None) -> None:
+    """At once: the values that they have one by one; or nothing, where that may not be so."""
+    reader = ObjectReader(SOME, {}, (), nan_null=False, others=True)
+    text = line if isinstance(line, bytes) else json.dumps(line).encode()
+    block = reader.block([text, b'{"a": "z", "b": 0, "c": 0, "more": 1}'])
+    assert (block is not None) == bool(found)
+    if block is not None:
+        rows = [reader.values(text), reader.values(b'{"a": "z", "b": 0, "c": 0, "more": 1}')]
+        assert block == {name: [row[name] for row in rows] for name in SOME}
+
+
+def test_only_the_columns_of_a_request_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", {"a": 1, "b": 2}, {"c": 3, "b": 4}, {"b": 5, "x": {"b": 6}})
+    source = opened(path, only=["b"])
+    assert source.columns() == ({"b": "int64"}, [])
+    assert [*read(source, {"b": "int64"})] == [{"b": 2}, {"b": 4}, {"b": 5}]
+    with pytest.raises(UsageError, match=r"there is no such column \(expected a, b, c, x, found 'none'\)"):
+        opened(path, only=["none"]).columns()

@@ -21,6 +21,8 @@ _BATCHINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "packed": ("Pack", {}),
     "packed, int64": ("Pack", {"dtypes": {"tokens": "int64"}}),
     "packed, flat": ("Pack", {"layout": "flat"}),
+    "concatenated": ("Pack", {"kind": "concat"}),
+    "concatenated, labels and ends": ("Pack", {"kind": "concat", "labels": True, "end": 0}),
     "max tokens": ("MaxTokens", {}),
 }
 
@@ -40,6 +42,8 @@ def subjects(scale: float) -> list[Subject]:
             goals=[
                 Goal("packed rows: half the tokens of fixed rows", "packed", ("fixed rows",), at_least=0.5),
                 Goal("packed rows: 99.5 % full", "packed", at_least=0.995, figure="fill"),
+                Goal("concatenated rows: as fast as packed ones", "concatenated", ("packed",), at_least=1),
+                Goal("concatenated rows: 99.9 % full", "concatenated", at_least=0.999, figure="fill"),
                 Goal("length-bounded batches: 94 % full", "max tokens", at_least=0.94, figure="fill"),
             ],
             note=f"Lengths are log-normal (median {_MEDIAN}, sigma {_SIGMA:g}), at most {LENGTH}. Packed rows have "

@@ -1,0 +1,138 @@
+"""`mdsx plan` and `mdsx trace`: a run with a plan, before it starts or in the middle, without reading samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdsx.cli.command import command
+from mdsx.cli.output import Json, StorageOption, WorldSize, print_json, say, storage_options
+from mdsx.errors import UsageError
+
+if TYPE_CHECKING:
+    from mdsx.loader import Loader
+
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON or TOML file, as mdsx.Plan.from_json reads it.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A dataset's URL, or a JSON file as mdsx.Mixture.from_json reads it.")
+]
+Seed = Annotated[int, typer.Option(help="seed of the order.")]
+Lanes = Annotated[int, typer.Option(min=1, help="lanes of mdsx.Shuffle.")]
+Block = Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")]
+EpochSamples = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_samples of the run.")]
+EpochSteps = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_steps of the loader.")]
+
+
+@command("mdsx plan plan.toml mixture.json --until 15T")
+def plan(
+    plan: Plan,
+    data: Data,
+    until: Annotated[str | None, typer.Option(metavar="TOKENS", help="Where the run ends, such as 15T.")] = None,
+    epoch_samples: EpochSamples = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a plan makes of a run before it starts: for each phase and component, tokens, samples and epochs; and
+    steps.
+
+    These are expected values, from the indexes and from the lengths of the first window of each phase. If a component
+    is read more often than max_epochs allows, the exit code is 1.
+    """
+    from mdsx.stream import Tokens
+
+    loader = _loader(plan, data, storage_option, epoch_samples=epoch_samples)
+    found: Any = loader.plan(until=None if until is None else Tokens(until))
+    if as_json:
+        phases = [
+            {**phase._asdict(), "sources": {name: source._asdict() for name, source in phase.sources.items()}}
+            for phase in found.phases
+        ]
+        print_json({"phases": phases, "steps": found.steps, "exceeded": list(found.exceeded)})
+    else:
+        say(str(found))
+    if found.exceeded:
+        raise typer.Exit(1)
+
+
+@command("mdsx trace plan.toml mixture.json --step 10000 --world-size 64 --seed 7")
+def trace(
+    plan: Plan,
+    data: Data,
+    step: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show what this step has.")] = None,
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:N", help="Show where sample N of this component comes; of a dataset, just N."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Look for samples in this many steps.")] = 10_000,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Begin at this state, JSON of state_dict(); else at the start.")
+    ] = None,
+    world_size: WorldSize = 1,
+    seed: Seed = 0,
+    lanes: Lanes = 8,
+    shuffle_block: Block = None,
+    epoch_samples: EpochSamples = None,
+    epoch_steps: EpochSteps = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show which samples a step of a run has, or at which steps a sample comes, from the order and the lengths alone.
+
+    Give the seed, lanes, shuffle block and lengths of epochs that the run has. A state at a nearby step saves planning
+    all steps before it.
+    """
+    from mdsx.datasets import read_json
+    from mdsx.order import Shuffle
+
+    if (step is None) == (not sample):
+        raise UsageError("give --step or --sample")
+    loader = _loader(
+        plan,
+        data,
+        storage_option,
+        seed=seed,
+        shuffle=Shuffle(lanes, shuffle_block),
+        epoch_samples=epoch_samples,
+        epoch_steps=epoch_steps,
+    )
+    if state is not None:
+        loader.load_state_dict(read_json(state))
+    if step is not None:
+        found = loader.trace(step, world_size=world_size)
+    else:
+        wanted = [_sample(each) for each in sample or ()]
+        found = loader.trace_samples(wanted, steps, world_size=world_size)
+    if as_json:
+        for item in found:
+            say(json.dumps(item._asdict()))
+        return
+    for item in found:
+        row = "" if item.row is None else f", row {item.row}"
+        values = "" if item.values is None else f", values {item.first:,} to {item.first + item.values:,}"
+        name = f"{item.component} " if item.component else "sample "
+        say(f"step {item.step:,}, rank {item.rank}{row}: {name}{item.sample:,}{values} of {item.file}")
+
+
+def _loader(plan: Path, data: str, options: list[str] | None, **more: Any) -> Loader:
+    """Return a loader of a run, from which nothing is read."""
+    from mdsx.datasets import Dataset, Mixture
+    from mdsx.loader import Loader
+    from mdsx.stream import Plan
+
+    given = storage_options(options)
+    source: Dataset | Mixture
+    if data.endswith(".json") and not data.endswith("/index.json"):
+        source = Mixture.from_json(data, storage_options=given)
+    else:
+        source = Dataset(data, storage_options=given)
+    return Loader(source, plan=Plan.from_json(plan), rank=0, world_size=1, **more)
+
+
+def _sample(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition(":")
+    if not number.isdecimal():
+        raise UsageError("not a sample", found=text, expected="NAME:N, such as web:123")
+    return name, int(number)

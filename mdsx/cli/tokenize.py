@@ -1,0 +1,141 @@
+"""`mdsx tokenize`: text to rows of tokens."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from mdsx.base.progress import Progress
+from mdsx.base.sizes import format_count
+from mdsx.cli.columns import parse_declared
+from mdsx.cli.command import command
+from mdsx.cli.conversions import ConversionPrinter, OnBadSample
+from mdsx.cli.convert import Nan
+from mdsx.cli.output import EngineOption, Json, SourceOption, StorageOption, storage_options
+
+if TYPE_CHECKING:
+    from mdsx.transfer.tokenizing import TokenizationProgress
+
+
+@command(
+    "mdsx tokenize 's3://bucket/raw-{000..099}.jsonl.zst' s3://bucket/corpus --tokenizer tokenizer.json "
+    "--end-of-text '<|endoftext|>' --keep id --on-error skip"
+)
+def tokenize(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SRC", help="Paths, globs, URLs such as s3://; braces {0000..0099}.")
+    ],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
+    tokenizer: Annotated[
+        str, typer.Option(metavar="FILE", help="A tokenizer.json; or bytes: the tokens are the bytes of UTF-8.")
+    ],
+    kind: Annotated[
+        Literal["jsonl", "parquet", "tar", "text", "dataset"] | None,
+        typer.Option(help="What the sources are. Default: what their suffixes say, or else a dataset."),
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column of the texts. Default: text; in tars, txt.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A column to store beside the tokens, as often as needed.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a kept column; others are inferred.")
+    ] = None,
+    begin_of_text: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="What begins each document: the text or number of a token.")
+    ] = None,
+    end_of_text: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="What ends each document: the text or number of a token.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, metavar="L", help="Rows of L tokens. Default: a row is a document.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Default: uint16 for up to 65,536 tokens, otherwise uint32.")
+    ] = None,
+    per: Annotated[
+        Literal["file", "line"] | None, typer.Option(help="What a document of a text file is. Default: file.")
+    ] = None,
+    nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
+    on_error: Annotated[
+        OnBadSample, typer.Option(help="At a bad document or file: stop with an error, or skip and report it.")
+    ] = OnBadSample.RAISE,
+    shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
+    compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
+    num_workers: Annotated[
+        int | None, typer.Option(min=1, help="How many processes. Default: one for each CPU.")
+    ] = None,
+    engine: EngineOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the dataset at OUT, which stays until the new one is complete.")
+    ] = False,
+    storage_option: StorageOption = None,
+    source_option: SourceOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write the tokens of texts as a dataset, whose rows are documents, or L tokens each.
+
+    SRC are JSON lines (.jsonl, .ndjson, .json) and text files (.txt, .text, .md), plain, gzip or zstd; Parquet files,
+    WebDataset tars, or datasets that mdsx reads: in its own format, MDS, indexed Parquet files and tars.
+
+    Documents of any length, with the lengths stored, are what Pack needs. With --rows, rows are cut from successive
+    documents; the tokens that are left at the end of each stretch of the sources, of 8 MiB or more, are left out and
+    counted.
+
+    A line that is not JSON, a document whose text is missing, null or no text, and a value that does not fit are errors
+    that name file, line and column; then no index is written. With --on-error skip the rest is tokenized. After a kill,
+    the same command continues where it stopped. The result is the same for any number of processes.
+
+    Needs the package tokenizers, the extra tokenize of mdsx, except for bytes.
+
+    Exit status: 0 tokenized, 1 error, 2 wrong usage, 3 tokenized but something was skipped, 130 interrupted.
+    """
+    from mdsx.transfer.tokenizing import tokenize as tokenize_texts
+
+    if num_workers is None and engine is None:
+        num_workers = len(os.sched_getaffinity(0))
+    with ConversionPrinter("tokenizing", _note, as_json=as_json) as printer:
+        done = tokenize_texts(
+            sources,
+            out,
+            tokenizer,
+            kind=kind,
+            text_column=text_column,
+            keep=keep or (),
+            columns=parse_declared(column or ()),
+            begin_of_text=_token(begin_of_text),
+            end_of_text=_token(end_of_text),
+            rows=rows,
+            dtype=dtype,
+            on_error=on_error.value,
+            shard_size=shard_size,
+            compression=compression,
+            num_workers=num_workers,
+            engine=engine,
+            overwrite=overwrite,
+            storage_options=storage_options(storage_option),
+            source_options=storage_options(source_option),
+            watch=printer.watch,
+            nan="null" if nan is Nan.NULL else None,
+            per=per,
+        )
+    documents = "" if done.documents is None else f" of {format_count(done.documents, 'document')}"
+    left = f", {format_count(done.left_out, 'token')} left out" if done.left_out else ""
+    printer.conclude(
+        done,
+        {"tokens": done.tokens, "documents": done.documents, "left_out": done.left_out},
+        f": {format_count(done.tokens, 'token')}{documents}{left}",
+    )
+
+
+def _token(given: str | None) -> str | int | None:
+    """Return a token: digits are its number."""
+    return int(given) if given is not None and given.isascii() and given.isdecimal() else given
+
+
+def _note(progress: Progress) -> str:
+    found = cast("TokenizationProgress", progress)
+    return f"{format_count(found.tokens, 'token')}, {found.speed:,.0f} tokens/s"

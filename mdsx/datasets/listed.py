@@ -1,0 +1,83 @@
+"""The components of a run as its states list them: by number, those that were removed included."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import xxhash
+
+from mdsx.errors import StateError, shown
+from mdsx.order import MAX_SAMPLES
+
+
+class Listed(NamedTuple):
+    """A component."""
+
+    name: str
+    fingerprint: str
+    samples: int | None = None  # None: a state of an earlier version does not say it
+    lengths: int | None = None  # the sum of its lengths, if proportions are of it
+
+    @property
+    def plain(self) -> list[Any]:
+        """Return this as JSON."""
+        return [*self[:3]] if self.lengths is None else [*self]
+
+
+def listed_of(found: Any) -> tuple[Listed, ...]:
+    """Return the field `components` of a state. Raise StateError."""
+    try:
+        if not isinstance(found, list | tuple):
+            raise TypeError("no list")
+        components = tuple(_listed(each) for each in found)
+    except (TypeError, ValueError):
+        raise StateError(
+            "the state lacks the components of a mixture", place="components", found=shown(found)
+        ) from None
+    return components
+
+
+def _listed(found: Any) -> Listed:
+    if not isinstance(found, list | tuple) or not 2 <= len(found) <= 4:
+        raise ValueError("a component")
+    name, fingerprint, *numbers = found
+    if not isinstance(name, str) or not isinstance(fingerprint, str):
+        raise TypeError("not text")
+    if not all(number is None or (type(number) is int and 0 <= number < MAX_SAMPLES) for number in numbers):
+        raise ValueError("a number")
+    return Listed(name, fingerprint, *numbers)
+
+
+def fingerprint_of(fingerprints: Iterable[str]) -> str:
+    """Return the fingerprint of a mixture of these components, without a schedule."""
+    return xxhash.xxh3_128_hexdigest("\n".join(["mixture", *fingerprints]).encode())
+
+
+def matched(listed: Sequence[Listed], given: Sequence[Listed]) -> list[int | None]:
+    """Return which of `given` each listed component is; None if it is none. They are matched by fingerprint, equal ones
+    by name, then by order."""
+    places: list[int | None] = [None] * len(listed)
+    waiting = defaultdict[str, list[int]](list)
+    for place, component in enumerate(given):
+        waiting[component.fingerprint].append(place)
+    for by_name in (True, False):
+        for number, component in enumerate(listed):
+            if places[number] is not None:
+                continue
+            for place in waiting[component.fingerprint]:
+                if not by_name or given[place].name == component.name:
+                    places[number] = place
+                    waiting[component.fingerprint].remove(place)
+                    break
+    return places
+
+
+def unique_names(listed: Sequence[Listed], removed: Sequence[bool]) -> tuple[str, ...]:
+    """Return the names. One that was removed and had the name of another one has its number added."""
+    names = [component.name for component in listed]
+    return tuple(
+        f"{name}#{number}" if left and names.count(name) > 1 else name
+        for number, (name, left) in enumerate(zip(names, removed, strict=True))
+    )

@@ -1,0 +1,126 @@
+"""Mixtures described as JSON: for `Mixture.from_json` and `mdsx change`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mdsx.datasets.dataset import Dataset
+from mdsx.errors import UsageError, shown
+from mdsx.storage import StorageOptions
+from mdsx.storage.cache import Cache, CacheLike
+
+T = TypeVar("T")
+
+_COMPONENT = ("url", "proportion", "repeat", "samples", "columns", "snapshot", "start", "stop")
+_MIXTURE = (
+    "components",
+    "columns",
+    "dtypes",
+    "fill",
+    "component_column",
+    "epoch_samples",
+    "run",
+    "schedule",
+    "proportions_of",
+    "exclude",
+)
+
+
+def described(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    component: Callable[..., T],
+    cache: CacheLike,
+    storage_options: StorageOptions | None,
+) -> tuple[dict[str, T], dict[str, Any]]:
+    """Return the components, which `component` makes, and the other arguments of a mixture. Raise UsageError."""
+    folder, place = Path(), "the description of a mixture"
+    if isinstance(source, Mapping):
+        found: Any = source
+    else:
+        folder, place = Path(source).parent, os.fspath(source)
+        found = read_json(Path(source))
+    components = _fields(found, _MIXTURE, place).get("components")
+    if not isinstance(components, Mapping) or not components:
+        expected = '{"components": {"web": {"url": ..., "proportion": 0.5}, ...}}'
+        raise UsageError("a mixture has components", file=place, found=shown(components), expected=expected)
+    options = {name: value for name, value in found.items() if name != "components"}
+    if isinstance(schedule := options.get("schedule"), Mapping):
+        options["schedule"] = {_position(at, place): _weights(own, place) for at, own in schedule.items()}
+    if isinstance(exclude := options.get("exclude"), Mapping):
+        options["exclude"] = {
+            name: read_json(folder / numbers) if isinstance(numbers, str) else numbers
+            for name, numbers in exclude.items()
+        }
+    made = {
+        name: component(**_component(own, f"{place}, component {name!r}", cache, storage_options))
+        for name, own in components.items()
+    }
+    return made, options
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file has. Raise UsageError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("the file cannot be read", file=str(path), found=str(error)) from None
+    except ValueError as error:
+        raise UsageError("the file is no JSON", file=str(path), found=str(error)) from None
+
+
+def _component(found: Any, place: str, cache: CacheLike, storage_options: StorageOptions | None) -> dict[str, Any]:
+    """Return the arguments of a component."""
+    given = _fields(found, _COMPONENT, place)
+    if not isinstance(given.get("url"), str):
+        raise UsageError("a component has a URL", file=place, found=shown(found), expected='{"url": ...}')
+    dataset: str | Dataset = given["url"]
+    if any(name in given for name in ("snapshot", "start", "stop")):
+        opened = Dataset(
+            given["url"], cache=Cache.of(cache), storage_options=storage_options, snapshot=given.get("snapshot")
+        )
+        dataset = opened.select(range(len(opened))[given.get("start") : given.get("stop")])
+    return {
+        "dataset": dataset,
+        "proportion": _weight(given.get("proportion"), place),
+        "repeat": _weight(given.get("repeat"), place),
+        "samples": given.get("samples"),
+        "columns": given.get("columns"),
+    }
+
+
+def _fields(found: Any, names: tuple[str, ...], place: str) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise UsageError("a description is a JSON object", file=place, found=shown(found))
+    if unknown := [name for name in found if name not in names]:
+        expected = ", ".join(names)
+        raise UsageError("there is no such key", file=place, found=shown(unknown[0]), expected=expected)
+    return found
+
+
+def _position(text: str, place: str) -> int:
+    if not text.isdecimal() or len(text) > 19:
+        raise UsageError("a position of the schedule is a number", file=place, found=shown(text), expected='"1000000"')
+    return int(text)
+
+
+def _weights(found: Any, place: str) -> Any:
+    if isinstance(found, Mapping):
+        return {name: _weight(value, place) for name, value in found.items()}
+    return [_weight(value, place) for value in found] if isinstance(found, list) else found
+
+
+def _weight(found: Any, place: str) -> Any:
+    """Return a number, or an exact rational for text such as "1/3"."""
+    if not isinstance(found, str):
+        return found
+    try:
+        if len(found) > 1500 or not found.replace("/", "", 1).isdecimal():
+            raise ValueError(found)
+        return Fraction(found)
+    except (ValueError, ZeroDivisionError):
+        raise UsageError("a proportion is a number or a fraction", file=place, found=shown(found)) from None

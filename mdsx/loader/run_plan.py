@@ -1,0 +1,288 @@
+"""The plan of a run as it is in force: its phases with all that they have, and what a state says of them.
+
+A plan is declared before the run (`mdsx.Plan`); `loader.change` adds phases to it. Phases that have begun are those of
+the state; later ones are those of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+from mdsx.base.cached import cached_property
+from mdsx.datasets import Mixture, weights_of
+from mdsx.errors import StateError, UsageError, shown
+from mdsx.loader.spec import RunSpec
+from mdsx.order import MAX_PHASES, MAX_SAMPLES, Weight
+from mdsx.stream import SAMPLES, Batching, Phase, Stages, Tokens, in_json, listed, weight_of
+
+_HINT = "give the plan the phases that had begun in the run, and change the run by loader.change() after loading"
+
+
+@dataclass(frozen=True, eq=False)
+class RunPhase:
+    """A phase with all that it has. `asked`: `loader.change` added it."""
+
+    at: int
+    weights: tuple[Weight, ...] | None
+    batching: Batching
+    batch_size: int | None
+    global_batch_size: int | None
+    micro_batch: int | None
+    asked: bool = False
+
+    def spec(self, spec: RunSpec) -> RunSpec:
+        """Return what a loader reads in this phase."""
+        return replace(
+            spec,
+            plan=None,
+            batching=self.batching,
+            batch_size=self.batch_size,
+            global_batch_size=self.global_batch_size,
+            micro_batch=self.micro_batch,
+        )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return this as JSON, equal on all ranks and in every program that reads it."""
+        return {
+            "proportions": None if self.weights is None else in_json(self.weights),
+            "groups": self.batching.groups,
+            "global_batch_size": self.global_batch_size,
+            "micro_batch": self.micro_batch,
+        }
+
+    def of_fields(self, at: int, fields: Mapping[str, Any], components: int, *, asked: bool) -> RunPhase:
+        """Return a phase of a state, with what JSON lacks as in this one. Raise ValueError or TypeError."""
+        if set(fields) != set(self.fields):
+            raise ValueError("the fields")
+        weights = fields["proportions"]
+        if weights is not None:
+            weights = tuple(map(weight_of, listed(weights)))
+            if not 0 < len(weights) <= components:
+                raise ValueError("the proportions")
+            weights += (0,) * (components - len(weights))  # components that came later
+        size, micro = fields["global_batch_size"], fields["micro_batch"]
+        if not all(value is None or (type(value) is int and 0 < value < MAX_SAMPLES) for value in (size, micro)):
+            raise ValueError("the sizes")
+        batch_size = self.batch_size if size is None else None
+        return RunPhase(at, weights, self.batching.with_groups(fields["groups"]), batch_size, size, micro, asked)
+
+
+@dataclass(frozen=True, eq=False)
+class RunPlan:
+    """The phases of a run, by threshold, the first at 0; and ranges of steps that are skipped."""
+
+    phases: tuple[RunPhase, ...]
+    skip: tuple[tuple[int, int], ...] = ()
+    given: bool = True
+    """Whether the program has a plan."""
+    proportions_of: str | None = None
+    max_epochs: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> RunPlan:
+        """Return the plan of a run with `spec`. Raise UsageError where the two do not fit."""
+        plan, dataset = spec.plan, spec.dataset
+        weights = dataset.phases[0][1] if isinstance(dataset, Mixture) and dataset.phases else None
+        sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
+        before = RunPhase(0, weights, spec.batching, *sizes)
+        if plan is None:
+            return cls((before,), given=False)
+        batching = None if spec.batching is SAMPLES else spec.batching
+        base = Phase(batching=batching, global_batch_size=spec.global_batch_size, micro_batch=spec.micro_batch)
+        for name in ("batching", "global_batch_size", "micro_batch"):
+            if getattr(plan.phases[0], name) is not None and (found := getattr(base, name)) is not None:
+                hint = "give it to the plan's first phase or to the loader"
+                raise UsageError(f"{name} is given twice", place="plan", found=shown(found), hint=hint)
+        phases = list[RunPhase]()
+        for at, phase in plan.complete:
+            before = followed(before, at, phase.after(base), dataset, plan.proportions_of)
+            phases.append(before)
+        most = dict(plan.max_epochs or {})
+        return cls(tuple(phases), tuple(plan.skip), proportions_of=plan.proportions_of, max_epochs=most)
+
+    @cached_property
+    def stages(self) -> Stages:
+        """Return what steps need of the phases."""
+        keys = [phase.batching.groups for phase in self.phases]
+        grids = tuple(map(keys.index, keys))
+        return Stages(tuple(phase.at for phase in self.phases), grids, tuple(phase.weights for phase in self.phases))
+
+    def number(self, phase: RunPhase) -> int:
+        """Return the number of a phase; -1 if another one has replaced it."""
+        return next((number for number, each in enumerate(self.phases) if each is phase), -1)
+
+    def end(self, phase: RunPhase) -> int | None:
+        """Return the threshold at which a phase ends; None for the last one."""
+        return next((each.at for each in self.phases if each.at > phase.at), None)
+
+    def recut(self, phase: RunPhase) -> int | None:
+        """Return the threshold from which on steps have other groups or another size; None if no later phase has."""
+        own = {**phase.fields, "proportions": None}
+        later = (each for each in self.phases if each.at > phase.at)
+        return next((each.at for each in later if {**each.fields, "proportions": None} != own), None)
+
+    def with_weights(self, changed: Callable[[Sequence[Weight]], tuple[Weight, ...]]) -> RunPlan:
+        """Return the plan with changed weights."""
+        return replace(
+            self,
+            phases=tuple(
+                phase if phase.weights is None else replace(phase, weights=changed(phase.weights))
+                for phase in self.phases
+            ),
+        )
+
+    def with_phase(self, phase: RunPhase) -> RunPlan:
+        """Return the plan with one more phase, in place of one that begins at the same threshold."""
+        phases = [each for each in self.phases if each.at != phase.at]
+        if len(phases) >= MAX_PHASES:
+            raise UsageError("too many phases", found=len(phases) + 1, expected=f"at most {MAX_PHASES} in a run")
+        return replace(self, phases=tuple(sorted([*phases, phase], key=lambda each: each.at)))
+
+    # --- states
+
+    def state(self, progress: int) -> dict[str, Any]:
+        """Return the field `plan` of a state; nothing if the run has no plan."""
+        if not self.given and len(self.phases) == 1:
+            return {}
+        begun = [[phase.at, phase.fields] for phase in self.phases if phase.at <= progress]
+        coming = [[phase.at, phase.fields] for phase in self.phases if phase.at > progress and phase.asked]
+        return {"plan": {"begun": begun, "next": coming} if coming else {"begun": begun}}
+
+    def resumed(self, state: Mapping[str, Any], progress: int | None, components: int) -> RunPlan:
+        """Return the plan of a run that continues with a state. `progress`: how far the state is, if it says so.
+
+        Raise StateError if the phases that have begun are not those of the state.
+        """
+        if "plan" not in state:
+            missing = [phase.at for phase in self.phases[1:] if progress is None or phase.at <= progress]
+            if missing:
+                raise StateError(
+                    "the state is of a run without a plan, and the plan has phases that it cannot have had",
+                    place="plan",
+                    found="no phases" if progress is not None else "no phases, and not how many values were planned",
+                    expected=f"a phase from {missing[0]:,} on",
+                    hint="load it into a loader without plan=, and change the run by loader.change()",
+                )
+            return self
+        progress = progress or 0
+        begun, coming = self._parsed(state["plan"], progress, components)
+        own, last = {phase.at: phase.fields for phase in begun}, begun[-1].fields
+        for phase in self.phases:
+            if phase.at > progress:
+                continue
+            there = own.get(phase.at)
+            if there is None:
+                raise StateError(
+                    "the state lacks a phase of the plan",
+                    place="plan",
+                    found=f"phases from {', '.join(f'{at:,}' for at in own)}",
+                    expected=f"one from {phase.at:,} on",
+                    hint=_HINT,
+                )
+            for name, expected in phase.fields.items():
+                found = there[name]
+                if expected not in (found, last[name]) and not (name == "proportions" and _same(expected, found)):
+                    raise StateError(
+                        "a phase of the plan that has begun is not that of the state",
+                        place=f"plan, the phase from {phase.at:,} on, {name}",
+                        found=shown(found),
+                        expected=shown(expected),
+                        hint=_HINT,
+                    )
+        later = [phase for phase in self.phases if phase.at > progress]
+        known = {phase.at for phase in later}
+        later += [phase for phase in coming if phase.at not in known]
+        return replace(self, phases=(*begun, *sorted(later, key=lambda phase: phase.at)))
+
+    def _parsed(self, found: Any, progress: int, components: int) -> tuple[list[RunPhase], list[RunPhase]]:
+        """Return the phases of a state that have begun, and those that `loader.change` asked for. Raise StateError."""
+        try:
+            if not isinstance(found, Mapping) or not {"begun"} <= set(found) <= {"begun", "next"}:
+                raise ValueError("the fields")
+            phases = [
+                [
+                    self._like(at).of_fields(at, fields, components, asked=name == "next")
+                    for at, fields in listed(found[name])
+                ]
+                for name in ("begun", "next")
+                if name in found
+            ]
+            begun, coming = phases[0], phases[1] if len(phases) > 1 else []
+            starts = [phase.at for phase in (*begun, *coming)]
+            if not begun or starts[0] != 0 or sorted(set(starts)) != starts or begun[-1].at > progress:
+                raise ValueError("the thresholds")
+            if any(phase.at <= progress for phase in coming):
+                raise ValueError("the thresholds")
+        except (TypeError, ValueError, KeyError, ArithmeticError, UsageError) as error:
+            raise StateError(
+                "the plan of the state is damaged, or not of batches like these",
+                place="plan",
+                found=shown(found),
+                expected=str(error),
+                hint="give the loader the kind of batching= that the run had",
+            ) from None
+        return begun, coming
+
+    def _like(self, at: object) -> RunPhase:
+        """Return the phase in force at a threshold of a state. Raise ValueError."""
+        if type(at) is not int or not 0 <= at < MAX_SAMPLES:
+            raise ValueError("a threshold")
+        return self.phases[self.stages.at(at)]
+
+
+def followed(
+    before: RunPhase, at: int, phase: Phase, dataset: object, proportions_of: str | None = None, *, asked: bool = False
+) -> RunPhase:
+    """Return `phase` after `before`, with all that it leaves open. Raise UsageError if it does not fit."""
+    place = f"the phase from {at:,} on"
+    batching = before.batching if phase.batching is None else phase.batching
+    if not isinstance(batching, Batching) or isinstance(batching, type):
+        raise UsageError(
+            "batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", place=place, found=shown(batching)
+        )
+    if at and batching.grouped != isinstance(at, Tokens):
+        what, hint = ("tokens", f"mdsx.Tokens({int(at)})") if batching.grouped else ("samples", f"{int(at)}")
+        raise UsageError(
+            f"the thresholds of this run count {what}", place=place, found=repr(at), hint=f"write {hint} for them"
+        )
+    if at and batching.grouped != before.batching.grouped:
+        raise UsageError("a run has batches of samples, or groups by length, in all its phases", place=place)
+    weights = before.weights
+    if phase.proportions is not None:
+        if not isinstance(dataset, Mixture):
+            raise UsageError("only a mixture has proportions", place=place, found=type(dataset).__name__)
+        weights = weights_of(dataset, phase.proportions, [0] * len(dataset.names), proportions_of, planned=True)
+    check_not_cut(batching, dataset, proportions_of)
+    sizes = before.batch_size, before.global_batch_size, before.micro_batch
+    if phase.global_batch_size is not None:
+        if before.batch_size is not None:
+            hint = "give the loader global_batch_size= in place of batch_size="
+            raise UsageError("a plan changes the global batch size", place=place, found="batch_size=", hint=hint)
+        sizes = None, phase.global_batch_size, phase.micro_batch or before.micro_batch
+    elif phase.micro_batch is not None:
+        sizes = *sizes[:2], phase.micro_batch
+    return RunPhase(int(at), weights, batching, *sizes, asked)
+
+
+def check_not_cut(batching: Batching, dataset: object, proportions_of: str | None = None) -> None:
+    """Raise UsageError if proportions are of the values of samples that the batching cuts off."""
+    column = proportions_of or (dataset.lengths_column if isinstance(dataset, Mixture) else None)
+    if column is not None and (batching.groups or {}).get("oversize") == "truncate":
+        raise UsageError(
+            f"proportions_of={column!r} counts all values of a sample, and oversize='truncate' cuts some off",
+            hint="give oversize='split', which keeps them, or proportions of samples",
+        )
+
+
+def _same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """Return whether two lists of proportions are in the same relation to each other. Absent components have 0."""
+    if one is None or other is None:
+        return one is other
+    exact = [[Fraction(weight_of(value)) for value in each] for each in (one, other)]
+    first, second = (sum(each) for each in exact)
+    return all(a * second == b * first for a, b in zip_longest(*exact, fillvalue=Fraction(0)))

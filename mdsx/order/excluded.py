@@ -1,0 +1,44 @@
+"""Samples that a run leaves out from some tick on: they keep their places in the order, and are no items there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class LeftOut(NamedTuple):
+    """What is left out of a component."""
+
+    numbers: NDArray[np.int64]
+    """Of samples in the component."""
+    since: NDArray[np.int64]
+    """For each, the first tick at which it is left out."""
+
+
+class Excluded:
+    """The samples that are left out of a run. Shards are numbered one component after the other."""
+
+    def __init__(self, counts: NDArray[np.int64], firsts: NDArray[np.int64], left_out: Mapping[int, LeftOut]) -> None:
+        """`counts`: the samples of each shard; `firsts`: [components + 1], the number of each component's first
+        shard."""
+        edges = np.append(0, np.cumsum(counts))
+        self._edges = edges[:-1]
+        begins = edges[firsts]
+        numbers = np.concatenate([np.zeros(0, np.int64), *(own.numbers + begins[at] for at, own in left_out.items())])
+        since = np.concatenate([np.zeros(0, np.int64), *(own.since for own in left_out.values())])
+        order = np.argsort(numbers)
+        self._numbers, self._since = numbers[order], since[order]
+
+    def kept(
+        self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return whether each of the samples that these ticks have is read."""
+        numbers = self._edges[shards] + samples
+        at = np.minimum(np.searchsorted(self._numbers, numbers), max(len(self._numbers) - 1, 0))
+        if not len(self._numbers):
+            return np.ones(len(ticks), np.bool_)
+        kept: NDArray[np.bool_] = (self._numbers[at] != numbers) | (ticks < self._since[at])
+        return kept

@@ -1,0 +1,154 @@
+"""What a run has consumed, over all ranks, since it began: a few integers, the same on every rank.
+
+In groups, each step brings what it consumes. In batches of samples, the ticks that were handed out are kept as ranges,
+and are counted by component when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import StateError, shown
+from mdsx.order import MAX_SAMPLES, Tick
+from mdsx.stream.steps import Task
+
+STEPS, ROWS, DROPPED, DROPPED_VALUES, SKIPPED, SKIPPED_VALUES = range(6)
+"""Where these are in an array of amounts, after the samples and the values of each component."""
+AMOUNTS = 6
+
+Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
+"""Returns how many samples of each component there are from a tick up to another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """What a run has consumed, over all ranks. See `StreamingDataLoader.consumed`."""
+
+    samples: dict[str, int]
+    """The samples of each component. A sample counts where it begins."""
+    tokens: dict[str, int] | None
+    """The values of each component, such as tokens. None in batches without lengths."""
+    steps: int
+    """Steps since the run began, skipped ones included."""
+    rows: int
+    """Packed rows, length-bounded batches, or samples."""
+    dropped_samples: int
+    """Samples at the ends of epochs that did not fill a step."""
+    dropped_tokens: int | None
+    skipped_samples: int
+    """Samples of the steps that the plan skips."""
+    skipped_tokens: int | None
+    complete: bool
+    """Whether it counts from the run's start. False after a state that was saved without it: it counts from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The accounts of a run: `amounts`, int64 [2 * components + 6], and ranges of ticks that are not counted yet."""
+
+    amounts: NDArray[np.int64]
+    ticks: tuple[tuple[str, Tick, Tick], ...] = ()
+    grouped: bool = False
+    complete: bool = True
+
+    @classmethod
+    def of(cls, components: int, *, grouped: bool) -> Ledger:
+        """Return the accounts of a run that begins."""
+        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped)
+
+    @property
+    def steps(self) -> int:
+        """Return the steps of the run so far, skipped ones included."""
+        return int(self.amounts[STEPS - AMOUNTS])
+
+    def after(self, task: Task) -> Ledger:
+        """Return the accounts after the last micro-batch of a step."""
+        if not task.ends_step:
+            return self
+        if task.amounts is not None:
+            return replace(self, amounts=self.amounts + task.amounts)
+        ticks = _with(self.ticks, "skipped" if task.skip else "taken", task.start, task.stop)
+        ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
+        amounts = self.amounts.copy()
+        amounts[STEPS - AMOUNTS] += task.stop > task.start
+        amounts[ROWS - AMOUNTS] += 0 if task.skip else task.stop - task.start
+        return replace(self, amounts=amounts, ticks=ticks)
+
+    def settled(self, drawn: Drawn) -> Ledger:
+        """Return the same with all ticks counted."""
+        if not self.ticks:
+            return self
+        amounts, components = self.amounts.copy(), (len(self.amounts) - AMOUNTS) // 2
+        for kind, start, stop in self.ticks:
+            if kind == "taken":
+                amounts[:components] += drawn(start, stop)
+            else:
+                amounts[(DROPPED if kind == "dropped" else SKIPPED) - AMOUNTS] += stop - start
+        return replace(self, amounts=amounts, ticks=())
+
+    def consumed(self, names: Sequence[str]) -> Consumed:
+        """Return what a user gets of settled accounts. `names`: of the components."""
+        parts = self._lists()
+        samples, tokens = (dict(zip(names, found, strict=True)) for found in parts[:2])
+        steps, rows, dropped, dropped_values, skipped, skipped_values = parts[2]
+        if not self.grouped:
+            return Consumed(samples, None, steps, rows, dropped, None, skipped, None, self.complete)
+        return Consumed(samples, tokens, steps, rows, dropped, dropped_values, skipped, skipped_values, self.complete)
+
+    def state(self) -> dict[str, Any]:
+        """Return settled accounts for a state."""
+        samples, values, (steps, rows, *rest) = self._lists()
+        found: dict[str, Any] = {"samples": samples, "tokens": values if self.grouped else None}
+        found |= {"steps": steps, "rows": rows, "dropped": rest[:2], "skipped": rest[2:]}
+        return found if self.complete else {**found, "complete": False}
+
+    def loaded(self, state: Mapping[str, Any]) -> Ledger:
+        """Return the accounts of a state. Raise StateError if they are not those of a run like this one."""
+        components = (len(self.amounts) - AMOUNTS) // 2
+        new = Ledger.of(components, grouped=self.grouped)
+        if "consumed" not in state:
+            return replace(new, complete=not any(state.get(name) for name in ("epoch", "position", "groups")))
+        found = state["consumed"]
+        try:
+            numbers = [
+                *found["samples"],
+                *(found["tokens"] or [0] * components),
+                found["steps"],
+                found["rows"],
+                *found["dropped"],
+                *found["skipped"],
+            ]
+            if len(numbers) != len(self.amounts) or not all(
+                type(number) is int and 0 <= number < MAX_SAMPLES for number in numbers
+            ):
+                raise ValueError("the numbers")
+        except (TypeError, KeyError, ValueError):
+            raise StateError(
+                "the state's accounts are damaged, or those of another number of components",
+                place="consumed",
+                found=shown(found),
+                expected=f"samples and tokens of {components} components, steps, rows, dropped and skipped",
+            ) from None
+        same = (found["tokens"] is not None) == self.grouped
+        return replace(new, amounts=np.array(numbers, np.int64), complete=found.get("complete", True) is True and same)
+
+    def _lists(self) -> tuple[list[int], list[int], list[int]]:
+        found: list[int] = self.amounts.tolist()
+        components = (len(found) - AMOUNTS) // 2
+        return found[:components], found[components : 2 * components], found[2 * components :]
+
+
+def _with(
+    ticks: tuple[tuple[str, Tick, Tick], ...], kind: str, start: Tick, stop: Tick
+) -> tuple[tuple[str, Tick, Tick], ...]:
+    """Return ranges with one more, joined with the last one if it continues that."""
+    if start == stop:
+        return ticks
+    if ticks and ticks[-1][0] == kind and ticks[-1][2] == start:
+        return (*ticks[:-1], (kind, ticks[-1][1], stop))
+    return (*ticks, (kind, start, stop))

@@ -1,0 +1,105 @@
+"""Where the tokens lie that packing adds to samples, and what items then have of stored values.
+
+An item is what a row has of a sample: values of the sample with its added tokens. All is computed for a chunk of
+batches at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.stream.extras import IGNORED, Extras
+from mdsx.stream.rows import Part, Rows
+from mdsx.stream.sources import Source
+
+
+class AddedTokens:
+    """The added tokens of a chunk's items."""
+
+    firsts: NDArray[np.int64]  # which stored value of its sample each item begins with
+    counts: NDArray[np.int64]  # how many stored values it has
+
+    def __init__(self, rows: Rows, firsts: NDArray[np.int64], lengths: NDArray[np.int64], extras: Extras) -> None:
+        """`firsts`: which value each item begins with; `lengths`: of the items' samples; both with added tokens."""
+        some = rows.sizes > 0
+        self._begun = some & (firsts == 0) & (extras.begin is not None)
+        ended = some & (firsts + rows.sizes == lengths) & (extras.end is not None)
+        self.firsts = np.maximum(firsts - (extras.begin is not None), 0)
+        self.counts = rows.sizes - self._begun - ended
+        self._rows, self._starts = rows, rows.starts[rows.at]
+        begins, ends = np.flatnonzero(self._begun), np.flatnonzero(ended)
+        self._places = tuple(
+            (items, places)
+            for items, places in (
+                (begins, self._starts[begins]),
+                (ends, self._starts[ends] + rows.sizes[ends] - 1),
+            )
+        )
+
+    def pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how many values each piece of the batches has, and which pieces are stored values.
+
+        A batch of n items has 2n + 1 pieces: each item's stored values, and what is before, between and after them.
+        """
+        rows, parts = self._rows, self._rows.parts
+        samples = np.array([part.samples.start for part in parts], np.int64)
+        batches = np.arange(len(parts))
+        items = 2 * np.arange(len(rows.sizes)) + 1
+        items += np.repeat(batches, [part.samples.stop - part.samples.start for part in parts])
+        edges = np.empty(2 * len(rows.sizes) + len(parts) + 1, np.int64)
+        edges[2 * samples + batches] = rows.starts[[part.stretches.start for part in parts]]
+        edges[items] = self._starts + self._begun
+        edges[items + 1] = edges[items] + self.counts
+        edges[-1] = rows.starts[-1]
+        return np.diff(edges), items
+
+    def places(self, part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places in a batch, joined, of the tokens that begin and that end samples."""
+        start = self._rows.starts[part.stretches.start]
+        begins, ends = (
+            places[slice(*np.searchsorted(items, (part.samples.start, part.samples.stop)))] - start
+            for items, places in self._places
+        )
+        return begins, ends
+
+
+class Labels:
+    """The next value of the same sample at each place of a chunk's batches."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        source: Source,
+        dtype: np.dtype[np.generic],
+        firsts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        extras: Extras,
+    ) -> None:
+        """`source`: the stored tokens, items of `dtype`; the rest as in AddedTokens."""
+        ends = firsts + rows.sizes
+        self._items = np.flatnonzero(rows.sizes)
+        self._places = (rows.starts[rows.at] + rows.sizes - 1)[self._items]
+        self._next = np.full(len(rows.sizes), IGNORED, np.int64)
+        for item in np.flatnonzero((rows.sizes > 0) & (ends < lengths)).tolist():  # what follows is in another row
+            stored = int(ends[item]) - (extras.begin is not None)
+            if extras.end is not None and ends[item] == lengths[item] - 1:
+                self._next[item] = extras.end
+            elif stored < source.counts[item]:
+                heap = source.heaps[source.sources if isinstance(source.sources, int) else source.sources[item]]
+                offset = int(source.begins[item]) + stored * dtype.itemsize
+                self._next[item] = int(np.frombuffer(heap, dtype, 1, offset)[0])
+        self._next = self._next[self._items]
+        self._rows = rows
+
+    def of(self, tokens: NDArray[np.integer[Any]], part: Part) -> NDArray[np.int64]:
+        """Return the labels of a batch with these tokens."""
+        found = np.empty(tokens.size, np.int64)
+        found[:-1] = tokens.reshape(-1)[1:]
+        here = slice(*np.searchsorted(self._items, (part.samples.start, part.samples.stop)))
+        found[self._places[here] - self._rows.starts[part.stretches.start]] = self._next[here]
+        labels: NDArray[np.int64] = found.reshape(tokens.shape)
+        self._rows.pad(labels, part, np.array(IGNORED))
+        return labels

@@ -1,0 +1,84 @@
+"""Flat batches: all values of a rank's rows in one array, one sample after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError
+from mdsx.shards import Columns
+from mdsx.stream.rows import Part, Rows, edges_of, ends_of
+from mdsx.stream.steps import RankGroups
+
+_MAX_VALUES = 2**31 - 1  # positions are int32
+
+
+class Flat(NamedTuple):
+    """The layout "flat" of rows of at most `capacity` values.
+
+    If it is static, a batch has `capacity` values for each row, and the padding is at the end: in segments of at most
+    `capacity`, so that none is longer than `max_seqlen`, and no position is beyond a row.
+    """
+
+    capacity: int
+    static: bool
+    max_segments: int | None
+    row_segments: int  # the default of max_segments, for each row
+    max_seqlen: str | None
+
+    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+        """Return where the values of successive batches lie."""
+        samples = ends_of(len(groups.sizes) for groups in steps)
+        counts = [len(groups.edges) - 1 for groups in steps]
+        if not self.static:
+            rows = ends_of(counts)
+            return Rows(steps, sizes, edges_of(steps, rows, samples), rows, None)
+        widths = [count * self.capacity for count in counts]  # each batch as one row
+        found = Rows(steps, sizes, np.array(samples), range(len(steps) + 1), widths)
+        found.parts = [part._replace(shape=(width,)) for part, width in zip(found.parts, widths, strict=True)]
+        return found
+
+    def keys(self, rows: Rows, part: Part) -> Columns:
+        """Return the keys of a batch that say which sample each value is of."""
+        if part.shape[0] > _MAX_VALUES:
+            hint = "give fewer rows by batch_size="
+            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{_MAX_VALUES}", hint=hint)
+        bounds = rows.ends[part.samples.start : part.samples.stop + 1]
+        ends = (bounds - bounds[0]).astype(np.int32)
+        longest, positions = int(rows.sizes[part.samples].max(initial=0)), rows.positions(part)
+        if self.static:
+            gap = rows.gap(part)
+            if gap > self.capacity:
+                positions %= self.capacity
+            longest = max(longest, min(gap, self.capacity))
+            ends = self._padded(ends, part.shape[0])
+        capacity = self.max_seqlen == "capacity" or (self.static and self.max_seqlen is None)
+        return {
+            "position_ids": positions,
+            "cu_seqlens": ends,
+            "max_seqlen": self.capacity if capacity else longest,
+        }
+
+    def _padded(self, ends: NDArray[np.int32], total: int) -> NDArray[np.int32]:
+        """Return where segments end, without empty ones and with those of the padding, filled up to the fixed length.
+
+        Raise UsageError if they are more than `max_segments`.
+        """
+        most = self.max_segments
+        if most is None:
+            most = total // self.capacity * self.row_segments
+        padding = np.arange(int(ends[-1]), total, self.capacity) + self.capacity
+        bounds = np.concatenate((ends[:1], ends[1:][np.diff(ends) > 0], np.minimum(padding, total)))
+        if len(bounds) - 1 > most:
+            raise UsageError(
+                "a static batch has more samples than max_segments",
+                found=len(bounds) - 1,
+                expected=f"at most {most}",
+                hint=f"give a larger number, such as max_segments={2 ** (2 * len(bounds)).bit_length()}",
+            )
+        found = np.full(most + 1, total, np.int32)
+        found[: len(bounds)] = bounds
+        return found

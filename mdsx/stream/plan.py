@@ -1,0 +1,170 @@
+"""Plan: what changes during a run, declared before it, at thresholds counted in tokens or samples."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from fractions import Fraction
+from typing import Any
+
+from mdsx.errors import UsageError, shown
+from mdsx.order import MAX_BATCH, MAX_SAMPLES, Weight, integer
+from mdsx.stream.batching import Batching
+from mdsx.stream.plan_json import described
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+_AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?([KMBGT]?)")
+
+Proportions = Sequence[Weight] | Mapping[str, Weight]
+
+
+class Tokens(int):
+    """A number of tokens: `mdsx.Tokens("12T")`, `mdsx.Tokens("1.5B")` or `mdsx.Tokens(1_000_000)`.
+
+    K, M, B (or G) and T are 10^3, 10^6, 10^9 and 10^12.
+
+    Raises:
+        UsageError: It is no whole number of tokens.
+    """
+
+    def __new__(cls, amount: int | str) -> Tokens:
+        found: Any = amount
+        if isinstance(amount, str) and (match := _AMOUNT.fullmatch(amount.strip())) is not None:
+            exact = Fraction(match[1]) * _UNITS[match[2]]
+            found = exact.numerator if exact.denominator == 1 else amount
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < MAX_SAMPLES:
+            hint = 'write mdsx.Tokens("1.5T"), or with K, M or B, or an integer'
+            raise UsageError("not a number of tokens", found=shown(amount), hint=hint)
+        return super().__new__(cls, found)
+
+    def __repr__(self) -> str:
+        return f"Tokens({int(self)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A stretch of a run: what is read, and how it becomes steps. What is None is as in the phase before it; of the
+    first one, as the loader's arguments say.
+
+    Args:
+        proportions: The proportion of each component of the mixture: a list in its order, or a mapping from names. What
+            a mapping does not name is not read.
+        batching: `mdsx.Pack` or `mdsx.MaxTokens`; in a run of samples, `mdsx.Pad`.
+        global_batch_size: Samples or rows of a step over all ranks.
+        micro_batch: Samples or rows of a micro-batch, as in StreamingDataLoader.
+
+    Raises:
+        UsageError: A number is invalid.
+    """
+
+    proportions: Proportions | None = None
+    _: KW_ONLY
+    batching: Batching | None = None
+    global_batch_size: int | None = None
+    micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch_size", "micro_batch"):
+            if (value := getattr(self, name)) is not None:
+                integer(value, name, 1, MAX_BATCH)
+        if self.proportions is not None and not isinstance(self.proportions, Sequence | Mapping):
+            raise UsageError("proportions are a list or a mapping from names", found=shown(self.proportions))
+
+    def after(self, before: Phase) -> Phase:
+        """Return the same with what it leaves open as in the phase before it."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.global_batch_size is not None and self.micro_batch is None:
+            given["micro_batch"] = before.micro_batch
+        return replace(before, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a run reads, phase by phase, from its start: for `StreamingDataLoader(data, plan=plan)`.
+
+        plan = mdsx.Plan({
+            0: mdsx.Phase({"web": 0.8, "code": 0.2}, batching=mdsx.Pack(8192, length="tokens"), global_batch_size=512),
+            mdsx.Tokens("12T"): mdsx.Phase({"web": 0.5, "code": 0.2, "math": 0.3}),
+        })
+
+    A phase begins at a threshold. In groups (`Pack`, `MaxTokens`), thresholds count planned values over all ranks, such
+    as tokens: a phase begins at the end of the window in which the count reaches its threshold. In batches of samples,
+    thresholds count samples, and a phase begins with the next step. A phase with other groups begins a new grid of
+    windows; the step before it may have fewer rows. docs/pretraining.md explains it.
+
+    Args:
+        phases: From thresholds to phases; the first is 0. In groups, the others are `mdsx.Tokens`.
+        proportions_of: The column of lengths whose sums proportions are of, such as "tokens": then they are shares of
+            tokens. None: shares of samples.
+        max_epochs: For some components, how often they may be read at most. `loader.plan()` and `mdsx plan` say where
+            the plan exceeds it, before the run; it decides nothing.
+        skip: Ranges of steps, [start, stop), counted from 0 since the run began, that are left out without being read.
+
+    Raises:
+        UsageError: A threshold or a range is invalid.
+    """
+
+    phases: Mapping[int, Phase]
+    _: KW_ONLY
+    proportions_of: str | None = None
+    max_epochs: Mapping[str, float] | None = None
+    skip: Sequence[tuple[int, int]] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.phases, Mapping) or not all(isinstance(each, Phase) for each in self.phases.values()):
+            hint = 'write mdsx.Plan({0: mdsx.Phase(...), mdsx.Tokens("1T"): mdsx.Phase(...)})'
+            raise UsageError("a plan is a mapping from thresholds to phases", found=shown(self.phases), hint=hint)
+        for at in self.phases:
+            integer(at, "a threshold of the plan", 0, MAX_SAMPLES)
+        if 0 not in self.phases:
+            raise UsageError("a plan needs a phase at 0", found=f"thresholds {shown(sorted(self.phases))}")
+        for name, most in (self.max_epochs or {}).items():
+            if isinstance(most, bool) or not isinstance(most, int | float) or not most > 0:
+                raise UsageError("max_epochs must be above 0", place=f"component {name}", found=shown(most))
+        object.__setattr__(self, "phases", {at: self.phases[at] for at in sorted(self.phases)})
+        object.__setattr__(self, "skip", checked_skip(self.skip))
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
+        """Return the plan that a JSON or TOML file, or its content, describes: what `mdsx plan` reads.
+
+            {"proportions_of": "tokens", "max_epochs": {"math": 4}, "skip": [[10000, 10300]],
+             "phases": {"0": {"proportions": {"web": 0.8, "code": 0.2}, "global_batch_size": 512,
+                              "batching": {"kind": "concat", "capacity": 8192, "length": "tokens"}},
+                        "12T": {"proportions": {"web": 0.5, "code": 0.2, "math": 0.3}}}}
+
+        Thresholds are text: in a plan of groups, tokens as `mdsx.Tokens` takes them. A batching has the `kind` "pack",
+        "concat", "max_tokens" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens` or `mdsx.Pad`.
+
+        Raises:
+            UsageError: The file cannot be read, or is not such a description.
+        """
+        given = described(source, tuple(field.name for field in fields(Phase) if field.name != "_"))
+        phases = {at: Phase(**own) for at, own in given["phases"].items()}
+        grouped = any(phase.batching is not None and phase.batching.grouped for phase in phases.values())
+        number = {at: int(at) if at.isdecimal() and not grouped else Tokens(at) for at in phases}
+        return cls(**{**given, "phases": {number[at]: phase for at, phase in phases.items()}})
+
+    @property
+    def complete(self) -> tuple[tuple[int, Phase], ...]:
+        """Return the phases by threshold, each with what it takes over from the one before it."""
+        found = list[tuple[int, Phase]]()
+        for at, phase in self.phases.items():
+            found.append((at, phase.after(found[-1][1]) if found else phase))
+        return tuple(found)
+
+
+def checked_skip(given: object) -> tuple[tuple[int, int], ...]:
+    """Return ranges of steps in order. Raise UsageError."""
+    ranges = list[tuple[int, int]]()
+    for each in given if isinstance(given, Sequence) and not isinstance(given, str) else (given,):
+        if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != 2:
+            hint = "write skip=[(10_000, 10_300)]"
+            raise UsageError("skip is a list of ranges of steps", found=shown(each), hint=hint)
+        start, stop = (integer(step, "a step of skip", 0, MAX_SAMPLES) for step in each)
+        if start >= stop:
+            raise UsageError("a range of steps to skip is empty", found=f"({start}, {stop})")
+        ranges.append((start, stop))
+    return tuple(sorted(ranges))

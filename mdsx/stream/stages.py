@@ -1,0 +1,54 @@
+"""The stages of a run with a plan: what its phases change, and from where on.
+
+A *progress* is what the thresholds of a plan count: ticks in batches of samples, planned values in groups. A stage is
+the phase with the largest threshold that the progress has reached. It follows from the progress alone, so all ranks are
+in the same one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from mdsx.order import Course, MixtureCourse, Tick, Weight, add_phase
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The thresholds of a plan, ascending, the first 0; and what each phase has."""
+
+    starts: tuple[int, ...]
+    grids: tuple[int, ...]
+    """The same number for phases with equal groups."""
+    weights: tuple[tuple[Weight, ...] | None, ...]
+    """The proportions of each phase; None: those before it."""
+    begun: dict[int, Tick] = field(default_factory=dict, compare=False)
+    """Where phases begin, by their thresholds, as far as the run was planned. Another plan of
+    the run finds the same."""
+
+    def at(self, progress: int) -> int:
+        """Return the number of the stage."""
+        return bisect_right(self.starts, progress) - 1
+
+    def end(self, stage: int) -> int | None:
+        """Return the progress at which a stage ends; None for the last one."""
+        return self.starts[stage + 1] if stage + 1 < len(self.starts) else None
+
+    def course(self, course: Course, stages: range, tick: Tick) -> Course:
+        """Return the course in which `stages` begin, where they were planned to or at `tick`. Those that were planned
+        to begin nowhere have no place in it."""
+        if not isinstance(course, MixtureCourse):
+            return course
+        phases = course.order.phases
+        for stage in stages:
+            weights = self.weights[stage]
+            begin = self.begun.get(self.starts[stage], tick if stage == stages[-1] else None)
+            if weights is None or begin is None:
+                continue
+            if weights != next(had for start, had in reversed(phases) if start <= begin):
+                phases = add_phase(phases, begin, weights)
+        return course if phases == course.order.phases else course.with_phases(phases)
+
+
+ONE = Stages((0,), (0,), (None,))
+"""A run without a plan."""

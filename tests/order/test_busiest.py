@@ -1,0 +1,82 @@
+"""The busiest rank's cost over the mean, of steps and of micro-batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.order import Balance, Busiest, BusiestRank, Dealing, Grouping, Groups, Order, busiest, default_window
+from tests.order import reference_groups
+from tests.order.test_groups import listed
+
+
+def test_it_is_the_largest_sum_over_the_mean() -> None:
+    costs = np.array([[4, 0, 1, 1, 2, 4], [1, 1, 1, 1, 1, 1]])
+    assert busiest(costs, 3).tolist() == [6 / 4, 1]
+    assert busiest(costs, 3, 1).tolist() == [4 / (7 / 3), 4 / (5 / 3), 1, 1]
+    assert busiest(costs, 2, 2).tolist() == [4 / 3.5, 4 / 2.5, 1, 1]  # of 3 rows, 2 and then 1
+    assert busiest(costs, 4).tolist() == [2, 2 / 1.5]  # ranks have 1, 2, 1, 2 rows
+    assert busiest(np.zeros((2, 4), np.int64), 2).tolist() == []
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=90), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
+def test_it_follows_the_shares_of_all_ranks(lengths: list[int], nodes: int, node: int, rows: int) -> None:
+    world = nodes * node
+    size, balance = rows * world, (3, 1)
+    groups = Groups(
+        Order([len(lengths)], lanes=3),
+        lengths,
+        capacity=50,
+        kind="concat",
+        window=4,
+        balance=balance,
+        ranks_per_node=node,
+    )
+    found = BusiestRank(Dealing(Balance(*balance), node), lanes=3, size=size, world_size=world, micro_batch=2)
+    for window in groups:
+        found.add(window.lanes, window.sizes, window.edges)
+    ratios: dict[tuple[bool, bool], list[float]] = {
+        (dealt, part): [] for dealt in (True, False) for part in (True, False)
+    }
+    for step in groups.steps(size):
+        if len(step) < size:
+            break
+        placed = reference_groups.places(listed(step), 3)
+        of_ranks = {
+            True: [listed(groups.share(step, rank, world)) for rank in range(world)],
+            False: [placed[rank * rows : (rank + 1) * rows] for rank in range(world)],
+        }
+        for dealt, shares in of_ranks.items():
+            costs = [[sum(3 * n + n * n for _, _, n in items) for _, items in share] for share in shares]
+            for part, width in ((False, rows), (True, 2)):
+                for first in range(0, rows, width):
+                    sums = [sum(each[first : first + width]) for each in costs]
+                    if sum(sums):
+                        ratios[dealt, part].append(max(sums) * world / sum(sums))
+    if not any(ratios.values()):
+        assert found.found() is None
+        return
+    expected = [Busiest(*(float(np.mean(ratios[dealt, part])) for part in (False, True))) for dealt in (True, False)]
+    for one, other in zip(found.found() or (), expected, strict=True):
+        assert one == pytest.approx(other)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(4, 1.10), (8, 1.05)])
+def test_the_busiest_rank_is_near_the_mean(rows: int, most: float) -> None:
+    capacity, lanes, ranks, node, width = 32768, 64, 64, 8, 4096
+    lengths = np.rint(np.random.default_rng(7).lognormal(np.log(1000), 1, 1_200_000)).astype(np.int64)
+    window = default_window(capacity, float(lengths.mean()), kind="concat", lanes=lanes)
+    dealing = Dealing(Balance(12 * width, 1), node)
+    found = BusiestRank(dealing, lanes=lanes, size=rows * ranks, world_size=ranks, micro_batch=1)
+    groups = Groups(Order([len(lengths)], lanes=lanes), lengths, capacity=capacity, kind="concat", window=window)
+    for number in range(100 * rows * ranks // (window * lanes * 1600 // capacity) + 1):
+        part = groups[number]
+        found.add(part.lanes, part.sizes, part.edges)
+    dealt, plain = found.found() or (Busiest(9, 9), Busiest(9, 9))
+    assert dealt.step <= most < plain.step
+    assert dealt.micro_batch is not None
+    assert plain.micro_batch is not None
+    assert dealt.micro_batch < plain.micro_batch - 0.1
+    assert groups.grouping == Grouping("concat", capacity, window)

@@ -1,0 +1,129 @@
+"""Dealing by cost: the rows of a node, dealt to its ranks so that they have equally much work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import UsageError
+from mdsx.order import Groups, GroupSequence, Order
+from mdsx.order.dealing import deal
+from tests.order import reference_groups
+from tests.order.test_concat import VECTORS
+from tests.order.test_groups import CONCAT, listed
+
+
+def step_of(sizes: list[list[int]], lanes: list[int] | None = None) -> GroupSequence:
+    """Return a step of rows whose items have these sizes."""
+    flat = np.array([size for row in sizes for size in row], np.int64)
+    edges = np.cumsum([0, *map(len, sizes)])
+    of_lanes = np.array(lanes or [0] * len(sizes), np.int64)
+    return GroupSequence(of_lanes, edges, np.arange(len(flat)), np.zeros_like(flat), flat)
+
+
+def balanced(linear: int, quadratic: int, node: int | None, lanes: int = 1, **options: Any) -> Groups:
+    order = Order([1], lanes=lanes)
+    kind = options.pop("kind", "concat")
+    return Groups(
+        order, [1], capacity=2000, kind=kind, balance=(linear, quadratic), ranks_per_node=node, window=1, **options
+    )
+
+
+DEALS = [*VECTORS["deal"], *CONCAT["deal"]]
+
+
+@pytest.mark.parametrize("number", range(len(DEALS)))
+def test_shares_follow_the_vectors(number: int) -> None:
+    vector = DEALS[number]
+    step, world = step_of(vector["sizes"]), vector["world"]
+    groups = balanced(vector["linear"], vector["quadratic"], vector["node"])
+    rows = listed(step)
+    expected = [[rows[place] for place in places] for places in vector["value"]]
+    assert [listed(groups.share(step, rank, world)) for rank in range(world)] == expected
+
+
+rows_of_a_step = st.lists(
+    st.tuples(st.integers(0, 4), st.lists(st.sampled_from([0, 0, 1, 1, 2, 30, 31, 300]), min_size=1, max_size=4)),
+    max_size=60,
+)
+
+
+@given(
+    rows_of_a_step, st.integers(1, 5), st.integers(1, 8), st.integers(0, 3), st.integers(0, 3), st.sampled_from("nj")
+)
+def test_shares_follow_the_specification(
+    rows: list[tuple[int, list[int]]], nodes: int, node: int, linear: int, quadratic: int, over: str
+) -> None:
+    linear = linear or int(not quadratic)
+    world = nodes * node
+    step = step_of([sizes for _, sizes in rows], [lane for lane, _ in rows])
+    groups = balanced(linear, quadratic, node, lanes=5, balance_over="job" if over == "j" else "node")
+    placed = reference_groups.places(listed(step), 5)
+    expected = reference_groups.dealt(placed, (linear, quadratic), world, world if over == "j" else node)
+    for rank in range(world):
+        assert listed(groups.share(step, rank, world)) == [placed[place] for place in expected[rank]]
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from([1, 3, 2**40, 2**62]), st.integers(0, 2**32)
+)
+def test_many_steps_are_dealt_as_one_by_one(rooms: list[int], most: int, seed: int) -> None:
+    costs = np.random.default_rng(seed).integers(0, most, (60, sum(rooms)), endpoint=True)
+    found = deal(costs, np.array(rooms))
+    for step, each in enumerate(costs):
+        assert deal(each[None], np.array(rooms)).tolist() == [found[step].tolist()]
+
+
+def test_only_the_ranks_of_a_node_exchange_rows() -> None:
+    lengths = np.arange(4000) * 37 % 900 + 1
+    options: dict[str, Any] = {"capacity": 1024, "kind": "concat", "window": 64}
+    plain = Groups(Order([4000], seed=3, lanes=8), lengths, **options)
+    balanced = Groups(Order([4000], seed=3, lanes=8), lengths, **options, balance=(48, 1), ranks_per_node=4)
+    for before, after in zip(plain.steps(40), balanced.steps(40), strict=True):
+        assert listed(before) == listed(after)
+        for first in range(0, 16, 4):
+            ours = [
+                sorted(row for rank in range(first, first + 4) for row in listed(groups.share(before, rank, 16)))
+                for groups in (plain, balanced)
+            ]
+            assert ours[0] == ours[1]
+        for rank in range(16):
+            assert len(plain.share(before, rank, 16)) == len(balanced.share(after, rank, 16))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"balance": (1,)}, r"balance is two integers.*balance=\(12 \* d, 1\)"),
+        ({"balance": 5}, "balance is two integers"),
+        ({"balance": (1.5, 1)}, r"balance\[0\] must be an integer"),
+        ({"balance": (1, -1)}, r"balance\[1\] is out of range"),
+        ({"balance": (0, 0)}, "nothing costs anything"),
+        ({"balance": (0, 2**23)}, r"a row of 1048576 values could cost 2\^63 or more.*divide both"),
+        ({"balance": (1, 2**23 - 1)}, None),
+        ({"balance": (2**43, 0)}, r"could cost 2\^63"),
+        ({"balance_over": "rack"}, "balance_over must be 'node' or 'job'"),
+        ({"ranks_per_node": None}, "how many it has is not known.*ranks_per_node="),
+        ({"kind": "max_tokens"}, "balance deals rows"),
+        ({"ranks_per_node": 3}, r"ranks_per_node must divide .*expected a divisor of 8, found 3"),
+        ({"ranks_per_node": 0}, "ranks_per_node is out of range"),
+        ({"ranks_per_node": 3, "balance_over": "job"}, None),
+        ({"ranks_per_node": None, "balance_over": "job"}, None),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], says: str | None) -> None:
+    given: dict[str, Any] = {"kind": "concat", "balance": (12, 1), "ranks_per_node": 2, **options}
+
+    def share() -> None:
+        groups = Groups(Order([3]), [1, 2, 3], capacity=2**20, **given)
+        groups.share(groups[0], 0, 8)
+
+    if says is None:
+        share()
+        return
+    with pytest.raises(UsageError, match=says):
+        share()
