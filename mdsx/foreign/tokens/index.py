@@ -258,9 +258,11 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         return table_lengths(self.table(shard), file=file)
 
     def mean_length(self, column: int) -> Fraction | None:
-        if self.schema.columns[column].name == MODE:
-            return None
-        return Fraction(int(self._parsed.tokens.sum()), max(self.samples, 1))
+        total = self.total_length(column)
+        return None if total is None else Fraction(total, max(self.samples, 1))
+
+    def total_length(self, column: int) -> int | None:
+        return None if self.schema.columns[column].name == MODE else self.tokens
 
     def decoder(self, columns: Mapping[str, int]) -> TokensDecoder:
         return TokensDecoder(self.layout, columns)

@@ -153,7 +153,7 @@ class TokensPass:
 def _equal_shards(documents: int, every: int, size: Shards) -> Iterator[IndexedShard]:
     if every * size.item_size > MAX_DOCUMENT:
         expected = f"at most {MAX_DOCUMENT // size.item_size:,}"
-        raise UsageError("samples of this length are too long", found=every, expected=expected)
+        raise UsageError("samples of that many tokens are too long", found=every, expected=expected)
     step = size.equal(every)
     for low in range(0, documents, step):
         count = min(step, documents - low)

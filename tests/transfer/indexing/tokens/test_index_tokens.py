@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.datasets import excerpt_of
 from mdsx.foreign.tokens import ENDS
+from mdsx.shards import View, lengths_of
 from mdsx.storage import open_storage
 from tests.foreign.tokens.writers import documents, write_datatrove, write_dolma, write_llm_c, write_megatron
 
@@ -142,6 +145,9 @@ def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
 def test_lengths_come_from_the_index_alone(tmp_path: Path) -> None:
     tokens = texts()
     write(tmp_path / "data", "datatrove", tokens)
+    lengths = lengths_of(View([excerpt_of(mdsx.Dataset(tmp_path / "data"))]), "tokens")
+    assert lengths.total == sum(map(len, tokens))
+    assert lengths.mean == Fraction(sum(map(len, tokens)), len(tokens))
     found = mdsx.write_lengths(tmp_path / "data", "tokens")
     assert (found.samples, found.sum) == (len(tokens), sum(map(len, tokens)))
     assert mdsx.write_lengths(tmp_path / "data", "loss").sum == found.sum
