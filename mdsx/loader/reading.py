@@ -177,8 +177,10 @@ class Reading:
         return replace(reading, batcher=reading.batcher.in_plan(stages, cursor))
 
     def next_change(self, cursor: Cursor) -> int:
-        """Return the threshold from which on a run that is at `cursor` may still change: after a step of which some
-        micro-batches were handed out, and after a window of which some groups were taken."""
+        """Return the threshold from which on a run that is at `cursor` may still change.
+
+        It is after a step that has begun to be handed out, and after a window that has groups that were taken.
+        """
         if cursor.part and self.batcher.grouped:
             steps = self.steps()
             while cursor.part:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.format import NUMBERS
+from mdsx.format import INT64, NUMBERS, always_fits
 from mdsx.shards import Lengths
 
 IGNORED = -100
@@ -107,7 +107,7 @@ def token_column(extras: Extras, lengths: tuple[str, ...], packed: Mapping[str, 
             hint="name the column by tokens=",
         )
     kind = packed[name]
-    if NUMBERS[kind].kind in ("bool", "float") or kind == "uint64":
+    if NUMBERS[kind].kind in ("bool", "float") or not always_fits(kind, INT64.name):
         raise UsageError(
             "tokens are integers that fit int64",
             place=f"{place}, column {name!r}",
