@@ -162,10 +162,9 @@ def convert(
         on_error == "skip",
         source_options,
     )
-    source = open_source(kind, request, own)
     storage = open_output(url, storage_options)
     return convert_source(
-        source,
+        open_source(kind, request, own),
         storage,
         on_error=on_error,
         shard_size=shard_size,
