@@ -86,11 +86,11 @@ class Reading:
         return cls._begun(spec, view, plan)._checked()
 
     @classmethod
-    def _begun(cls, spec: RunSpec, view: View, plan: RunPlan) -> Reading:
-        """Return what a run with that plan reads first."""
+    def _begun(cls, spec: RunSpec, view: View, plan: RunPlan, phase: RunPhase | None = None) -> Reading:
+        """Return what a run with that plan reads first, or in one of its phases."""
         weights = plan.phases[0].weights
         course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
-        return cls._of(spec, view, course, plan, plan.phases[0])
+        return cls._of(spec, view, course, plan, phase or plan.phases[0])
 
     def _checked(self) -> Reading:
         """Return this. Raise the error that a later phase of the plan would raise when it begins."""
@@ -320,9 +320,7 @@ class Reading:
             return self
         progress = self.batcher.progress_of(self.course, state)
         plan = self.plan.resumed(state, progress, len(self.names))
-        begun = Reading._begun(self.spec, self.view, plan)
-        phase = plan.phases[plan.stages.at(progress or 0)]
-        return begun if phase is begun.phase else Reading._of(self.spec, self.view, begun.course, plan, phase)
+        return Reading._begun(self.spec, self.view, plan, plan.phases[plan.stages.at(progress or 0)])
 
     def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
         """Return the same with these proportions of a mixture's components from `cursor` on, up to the next entry of

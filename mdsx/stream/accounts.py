@@ -24,6 +24,8 @@ AMOUNTS = 6
 
 _PLACES = {"taken": ROWS, "dropped": DROPPED, "skipped": SKIPPED}  # of samples, by the kind of their ticks
 
+_FIELDS = {"samples", "tokens", "steps", "rows", "dropped", "skipped", "complete"}
+
 Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
 """Returns how many samples of each component there are from a tick up to another one."""
 
@@ -117,6 +119,8 @@ class Ledger:
             return replace(new, complete=not any(state.get(name) for name in ("epoch", "position", "groups")))
         found = state["consumed"]
         try:
+            if not set(found) <= _FIELDS:
+                raise ValueError("the fields")
             tokens = [0] * components if found["tokens"] is None else found["tokens"]
             parts = found["samples"], tokens, [found["steps"], found["rows"]], found["dropped"], found["skipped"]
             if list(map(len, map(listed, parts))) != [components, components, 2, 2, 2]:
