@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,8 +105,7 @@ def absolute_links(text: str) -> str:
 
 
 def unpacked(sdist: Path, directory: Path) -> Path:
-    with tarfile.open(sdist) as tar:
-        tar.extractall(directory, filter="data")
+    shutil.unpack_archive(sdist, directory)
     (found,) = directory.iterdir()
     return found
 

@@ -124,7 +124,7 @@ def _loader(plan: Path, data: str, options: list[str] | None, **more: Any) -> Lo
 
     given = storage_options(options)
     source: Dataset | Mixture
-    if data.endswith(".json") and not data.endswith("/index.json"):
+    if data.endswith(".json"):
         source = Mixture.from_json(data, storage_options=given)
     else:
         source = Dataset(data, storage_options=given)

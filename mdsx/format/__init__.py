@@ -12,7 +12,7 @@ from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
 from mdsx.format.encoded import Encoded, JoinedHeap
 from mdsx.format.families.binary import BYTES, JPEG, PNG
 from mdsx.format.families.floats import FLOAT64
-from mdsx.format.families.integers import BOOL, INT8, INT64, UINT8, UINT32, UINT64
+from mdsx.format.families.integers import BOOL, INT8, INT64, UINT8, UINT16, UINT32, UINT64
 from mdsx.format.families.json_text import JSON
 from mdsx.format.families.message_pack import MSGPACK
 from mdsx.format.families.record import Float, Kind, Number, Object
@@ -119,6 +119,7 @@ __all__ = [
     "STR",
     "TABLE_END",
     "UINT8",
+    "UINT16",
     "UINT32",
     "UINT64",
     "Column",

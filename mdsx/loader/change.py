@@ -189,7 +189,7 @@ def _with_components(
         weights = _as_planned(before, places, unique_names(before.listed, [False] * len(before.listed)))
     phases = tuple((at, (*own, *(0,) * len(new))) for at, own in before.phases)
     if not same_shares(phases[-1][1], weights):
-        if "plan" in state:
+        if isinstance(state.get("plan"), Mapping) and state["plan"].get("given"):
             raise UsageError(
                 "the shares of a run with a plan are in the plan",
                 found=f"a mixture with other proportions, {in_json(weights)}",

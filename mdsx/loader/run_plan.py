@@ -188,6 +188,8 @@ class RunPlan:
             found["next"] = coming
         if self.replaced:
             found["replaced"] = [list(each) for each in self.replaced]
+        if self.given:
+            found["given"] = True
         return {"plan": found}
 
     def resumed(self, state: Mapping[str, Any], progress: int | None, components: int) -> RunPlan:
@@ -254,7 +256,11 @@ class RunPlan:
         replaced. Raise StateError."""
         names = "begun", "next", "replaced"
         try:
-            if not isinstance(found, Mapping) or not {"begun"} <= set(found) <= set(names):
+            if (
+                not isinstance(found, Mapping)
+                or not {"begun"} <= set(found) <= {*names, "given"}
+                or found.get("given", True) is not True
+            ):
                 raise ValueError("the fields")
             begun, coming, replaced = (
                 [

@@ -45,7 +45,9 @@ class PackedColumn:
         counts, at, gap = rows.counts, rows.at, rows.longest_gap
         if added is not None:
             (counts, at), firsts = added.pieces(), added.firsts
-            gap = int(np.delete(counts, at).max(initial=0))
+            gaps = counts.copy()
+            gaps[at] = 0
+            gap = int(gaps.max(initial=0))
         padding = (bytes(size) if self._cast else how.pad.tobytes()) * gap
         heaps = [*source.heaps, memoryview(padding)]
         which, starts = np.full(len(counts), len(source.heaps)), np.zeros(len(counts), np.int64)

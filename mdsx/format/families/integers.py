@@ -40,6 +40,7 @@ BOOL = _Bool(
 )  # fmt: skip
 INT8 = _integer("int8", "b")
 UINT8 = _integer("uint8", "B")
+UINT16 = _integer("uint16", "H")
 UINT32 = _integer("uint32", "I")
 INT64 = _integer("int64", "q", python=int, extensions=("cls", "id", "index"))
 UINT64 = _integer("uint64", "Q")
@@ -49,7 +50,7 @@ BASES = (
     *(_integer(f"int{bits}", code) for bits, code in ((16, "h"), (32, "i"))),
     INT64,
     UINT8,
-    _integer("uint16", "H"),
+    UINT16,
     UINT32,
     UINT64,
 )

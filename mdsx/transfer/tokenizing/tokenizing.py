@@ -13,7 +13,7 @@ from mdsx.base.progress import Progress
 from mdsx.base.sizes import parse_size
 from mdsx.datasets import Dataset, Mixture
 from mdsx.errors import UsageError, shown
-from mdsx.format import Index, Schema, parse_type
+from mdsx.format import UINT16, UINT32, Index, Schema, parse_type
 from mdsx.shards import read_index
 from mdsx.storage import Storage, StorageOptions
 from mdsx.transfer.converting import Conversion, ConversionProgress, convert_source, open_output
@@ -204,9 +204,9 @@ def _encoder(
 ) -> Encoder:
     """Return what makes tokens. Raise UsageError if a token is unknown, or too large for the type."""
     begin, end = (None if given is None else vocabulary.token(given) for given in (begin_of_text, end_of_text))
-    encoder = Encoder(vocabulary, "uint16", begin, end)
+    encoder = Encoder(vocabulary, UINT16.name, begin, end)
     if dtype is None:
-        return encoder if encoder.size <= 2**16 else Encoder(vocabulary, "uint32", begin, end)
+        return encoder if encoder.size <= 2**16 else Encoder(vocabulary, UINT32.name, begin, end)
     kind = parse_type(dtype)
     if kind.kind != "integer" or kind.shape is not None or kind.nullable:
         raise UsageError("tokens are integers", found=shown(dtype), expected="a type such as uint16")

@@ -78,7 +78,7 @@ class FileVocabulary(Vocabulary):
     def __init__(self, path: str, threads: int) -> None:
         """Raise UsageError without the package tokenizers, MissingError or UnsupportedError for a file that is not
         there or is no tokenizer."""
-        self.name, self._threads, self._process = path, threads, os.getpid()
+        self.name, self._threads, self._here = path, threads, True
         try:
             with open(path, encoding="utf-8") as file:
                 self._content = file.read()
@@ -102,7 +102,7 @@ class FileVocabulary(Vocabulary):
         self.size = max(self._tokens.values()) + 1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tokens": {}}
+        return {**self.__dict__, "_tokens": {}, "_here": False}
 
     def token(self, given: str | int) -> int:
         if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < self.size:
@@ -120,7 +120,7 @@ class FileVocabulary(Vocabulary):
 
     def _tokenizer(self) -> Any:
         if self.digest not in _LOADED:
-            if os.getpid() != self._process:  # a worker, which has no other use for threads
+            if not self._here:  # a copy in a worker, which has no other use for threads
                 os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))
                 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if self._threads > 1 else "false")
             from tokenizers import Tokenizer
