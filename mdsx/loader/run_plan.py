@@ -16,7 +16,7 @@ from mdsx.base.cached import cached_property
 from mdsx.datasets import Mixture, weights_of
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.loader.spec import RunSpec
-from mdsx.order import MAX_PHASES, MAX_SAMPLES, Weight
+from mdsx.order import MAX_BATCH, MAX_PHASES, MAX_SAMPLES, Weight
 from mdsx.stream import SAMPLES, Batching, Phase, Stages, Tokens, in_json, listed, weight_of
 
 NO_PROPORTIONS = "a mixture without proportions has no weights to change"
@@ -69,14 +69,18 @@ class RunPhase:
         weights = fields["proportions"]
         if weights is not None:
             weights = tuple(map(weight_of, listed(weights)))
-            if not 0 < len(weights) <= components:
+            if not 0 < len(weights) <= components or not any(weights):
                 raise ValueError("the proportions")
             weights += (0,) * (components - len(weights))  # components that came later
         size, micro = fields["global_batch_size"], fields["micro_batch"]
-        if not all(value is None or (type(value) is int and 0 < value < MAX_SAMPLES) for value in (size, micro)):
+        if not all(value is None or (type(value) is int and 0 < value <= MAX_BATCH) for value in (size, micro)):
             raise ValueError("the sizes")
+        if size is None and micro is not None:
+            raise ValueError("a micro-batch without a global batch")
         batch_size = self.batch_size if size is None else None
-        return RunPhase(at, weights, self.batching.with_groups(fields["groups"]), batch_size, size, micro, asked)
+        same = self.batching.groups == fields["groups"]
+        batching = self.batching if same else self.batching.with_groups(fields["groups"])
+        return RunPhase(at, weights, batching, batch_size, size, micro, asked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,8 @@ AMOUNTS = 6
 
 _PLACES = {"taken": ROWS, "dropped": DROPPED, "skipped": SKIPPED}  # of samples, by the kind of their ticks
 
+_FIELDS = {"samples", "tokens", "steps", "rows", "dropped", "skipped", "complete"}
+
 Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
 """Returns how many samples of each component there are from a tick up to another one."""
 
@@ -59,9 +61,9 @@ class Ledger:
     complete: bool = True
 
     @classmethod
-    def of(cls, components: int, *, grouped: bool) -> Ledger:
-        """Return the accounts of a run that begins."""
-        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped)
+    def of(cls, components: int, *, grouped: bool, complete: bool = True) -> Ledger:
+        """Return the accounts of a run from now on."""
+        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped, complete=complete)
 
     @property
     def steps(self) -> int:
@@ -116,6 +118,8 @@ class Ledger:
             return replace(new, complete=not any(state.get(name) for name in ("epoch", "position", "groups")))
         found = state["consumed"]
         try:
+            if not set(found) <= _FIELDS:
+                raise ValueError("the fields")
             tokens = [0] * components if found["tokens"] is None else found["tokens"]
             parts = found["samples"], tokens, [found["steps"], found["rows"]], found["dropped"], found["skipped"]
             if list(map(len, map(listed, parts))) != [components, components, 2, 2, 2]:

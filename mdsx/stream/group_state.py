@@ -125,10 +125,12 @@ def same_lengths(found: Any, expected: Any) -> bool:
         return False
     if "longest" in found and "longest" in expected:
         one, other = found["longest"], expected["longest"]
-        return len(one) == len(other) and all(map(same_lengths, one, other))
+        return isinstance(one, list | tuple) and len(one) == len(other) and all(map(same_lengths, one, other))
     if not all("each" in lengths or "fingerprint" in lengths for lengths in (found, expected)):
         return False
     each = [lengths.get("each", [lengths]) for lengths in (found, expected)]
+    if not all(isinstance(one, list | tuple) for one in each):
+        return False
     return all(one is None or other is None or one == other for one, other in zip(*each, strict=False))
 
 

@@ -88,11 +88,22 @@ def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
     own = groups_of(batching)
     if not isinstance(groups, Mapping) or set(groups) != set(own):
         raise ValueError("groups by length")
-    names = {field.name for field in fields(batching)}  # type: ignore[arg-type]  # a dataclass
-    for name in {"kind", "length", "added"} - names & {"kind"}:
-        if groups[name] != own[name]:
+    names = {field.name for field in fields(batching)} - {"length"}  # type: ignore[arg-type]  # a dataclass
+    found = {name: value for name, value in groups.items() if name in names}
+    if groups["length"] != own["length"]:
+        found["length"] = _columns(groups["length"])
+    for name in set(own) - set(found) - {"length"}:
+        if groups[name] != own[name] or type(groups[name]) is not type(own[name]):
             raise ValueError(f"groups with {name}={own[name]!r}")
-    return {name: groups[name] for name in ("kind", "capacity", "window", "oversize", "max_samples") if name in names}
+    return found
+
+
+def _columns(length: Any) -> str | tuple[str, ...]:
+    """Return the columns that a state names. Raise ValueError if it has lengths that were given as an array."""
+    names = [length] if isinstance(length, str) else length
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("groups by the same lengths")
+    return length if isinstance(length, str) else tuple(names)
 
 
 def length_columns(batching: Grouped) -> tuple[str, ...]:
