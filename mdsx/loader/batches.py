@@ -15,7 +15,7 @@ from weakref import ref
 
 from mdsx.base.process import Owner
 from mdsx.datasets import Mixture, proportions_in, weights_of
-from mdsx.errors import UsageError, shown
+from mdsx.errors import StateError, UsageError, shown
 from mdsx.loader.agreement import agreed, asked, compare, compare_change, compare_versions, digest
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.components import ComponentCounts
@@ -47,7 +47,12 @@ class BatchLoader:
         self.drop_last = spec.drop_last
         self.collate_fn = spec.collate_fn
         self._reading, self._run = reading, run
-        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped)
+        begun = run.cursor != Cursor()  # of a dataset that was read before
+        if begun and reading.plan.given:
+            where = f"epoch {run.cursor.epoch}, position {run.cursor.position}"
+            hint = "make the loader first, and load the state into it"
+            raise UsageError("a plan begins with its run, and the dataset is elsewhere", found=where, hint=hint)
+        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped, complete=not begun)
         self._ahead, self._finish, self._progress = ahead, finish, progress
         self._meter = Meter()
         self._components = _components_of(reading)
@@ -204,6 +209,10 @@ class BatchLoader:
         ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped).loaded(state)
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
+            if reading.plan.skip and "consumed" not in state and not ledger.complete:
+                hint = "give the plan no skip= now: then the steps count from here, as loader.consumed says"
+                message = "the plan skips steps, and the state does not say how many the run has had"
+                raise StateError(message, place="consumed", found="no accounts", hint=hint)
         self._run.load(cursor)
         self._run.ledger = ledger
         self._compared, self._loads = False, self._loads + 1

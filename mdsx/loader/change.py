@@ -240,10 +240,15 @@ def _longer(consumed: Any, components: int) -> Any:
 
 
 def _in_force(plan: Any, weights: list[Any]) -> Any:
-    """Return the plan of a state with these proportions in the phase that is in force."""
+    """Return the plan of a state with these proportions in the phase that is in force. It has the one before as
+    replaced, for the program may still have that."""
     try:
         *earlier, (at, fields) = plan["begun"]
-        return {**plan, "begun": [*earlier, [at, {**fields, "proportions": weights}]]}
+        replaced = list(plan.get("replaced", []))
+        if at not in [known for known, _ in replaced]:
+            replaced.append([at, fields])
+        begun = [*earlier, [at, {**fields, "proportions": weights}]]
+        return {**plan, "begun": begun, "replaced": replaced}
     except (TypeError, KeyError, ValueError):
         return plan  # loading it says so
 

@@ -92,10 +92,11 @@ class Reading:
         course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
         return cls._of(spec, view, course, plan, phase or plan.phases[0])
 
-    def _checked(self) -> Reading:
-        """Return this. Raise the error that a later phase of the plan would raise when it begins."""
+    def _checked(self, first: int = 1) -> Reading:
+        """Return this. Raise the error that a later phase of the plan, from the number `first` on, would raise when it
+        begins."""
         known = {(id(self.phase.batching), self.phase.sizes)}
-        for phase in self.plan.phases:
+        for phase in self.plan.phases[first:]:
             if (what := (id(phase.batching), phase.sizes)) in known:
                 continue
             known.add(what)
@@ -262,12 +263,13 @@ class Reading:
 
     @property
     def _schedule(self) -> Phases:
-        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count. Its
-        phases are compared with the state's plan."""
+        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count.
+        After mdsx.change, none of a plan: it was compared with that of the state."""
         if self.plan.changes:
+            if isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None:
+                return ()
             first = self.plan.phases[0].weights
-            changed = isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None
-            return () if first is None or changed else ((0, first),)
+            return () if first is None else ((0, first),)
         return self.spec.dataset.phases if isinstance(self.spec.dataset, Mixture) else ()
 
     def state(self, cursor: Cursor) -> dict[str, Any]:
@@ -320,7 +322,20 @@ class Reading:
             return self
         progress = self.batcher.progress_of(self.course, state)
         plan = self.plan.resumed(state, progress, len(self.names))
-        return Reading._begun(self.spec, self.view, plan, plan.phases[plan.stages.at(progress or 0)])
+        now = plan.stages.at(progress or 0)
+        for phase in plan.phases[now + 1 :]:
+            for name, excerpt, weight in zip(self.names, self.view.components, phase.weights or (), strict=False):
+                if excerpt is None and weight:
+                    raise StateError(
+                        f"a later phase of the run reads the component {shown(name)}, which was removed",
+                        place=f"plan, the phase from {phase.at:,} on",
+                        hint="keep it in the mixture, with the proportion 0",
+                    )
+        try:
+            return Reading._begun(self.spec, self.view, plan, plan.phases[now])._checked(now + 1)
+        except UsageError as error:
+            hint = "give the loader arguments that fit those of the state"
+            raise StateError("the plan of the state does not fit", place="plan", found=str(error), hint=hint) from error
 
     def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
         """Return the same with these proportions of a mixture's components from `cursor` on, up to the next entry of

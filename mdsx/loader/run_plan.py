@@ -78,7 +78,9 @@ class RunPhase:
         if size is None and micro is not None:
             raise ValueError("a micro-batch without a global batch")
         batch_size = self.batch_size if size is None else None
-        return RunPhase(at, weights, self.batching.with_groups(fields["groups"]), batch_size, size, micro, asked)
+        same = self.batching.groups == fields["groups"]
+        batching = self.batching if same else self.batching.with_groups(fields["groups"])
+        return RunPhase(at, weights, batching, batch_size, size, micro, asked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,9 +62,9 @@ class Ledger:
     complete: bool = True
 
     @classmethod
-    def of(cls, components: int, *, grouped: bool) -> Ledger:
-        """Return the accounts of a run that begins."""
-        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped)
+    def of(cls, components: int, *, grouped: bool, complete: bool = True) -> Ledger:
+        """Return the accounts of a run from now on."""
+        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped, complete=complete)
 
     @property
     def steps(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import astuple
 from typing import Any
 
 from mdsx.base.process import Counters
-from mdsx.errors import UsageError, shown
+from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import Balance, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
 from mdsx.stream.batching import Batcher, Cut, Outlook, Resumed
@@ -136,6 +136,9 @@ class GroupBatcher:
         cursor = Cursor(window=place.window, taken=place.taken, step=place.step, planned=place.planned)
         begun = number_of(order, "epoch") if place.epoch is None else place.epoch
         position, number = place.origin
+        if position > number_of(order, "position"):
+            found, expected = position, f"at most the position, {order['position']}"
+            raise StateError("the grid of windows begins later", place="groups.origin", found=found, expected=expected)
         batcher = batcher._with(origin=Origin(begun, Position(position), number) if any(place.origin) else START)
         if place.epoch is None:
             return batcher._resumed(identity, course, order, cursor, None)

@@ -220,6 +220,11 @@ class StreamingDataset(IterableDataset[Any]):
                 changes.
         """
         self._ask_for("load_state_dict()")
+        if isinstance(state, Mapping) and "plan" in state:
+            hint = "load it into a StreamingDataLoader"
+            raise StateError(
+                "the state is of a run with a plan, which a dataset alone does not have", place="plan", hint=hint
+            )
         reading = self._reading.at_snapshot(state).in_mixture_of(state)
         epoch, position, phases = reading.identity.check(state, _worker())
         share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
