@@ -111,14 +111,14 @@ class Pass:
         loader, rank = self._loader, self.part[0]
         meter, components = loader._meter, loader._components
         share = loader._reading.share(self.steps, task, rank)
+        skipped: tuple[str, ...] = ()
         if type(batch) is PartialBatch:
             batch, skipped = batch
             check_skipped(loader._reading.spec.max_skipped, meter, share, skipped)
             for line in skipped:
                 _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
             meter.skipped += len(skipped)
-            meter.samples -= len(skipped)
-        meter.samples += share
+        meter.samples += share - len(skipped)
         meter.batches += 1
         if components is not None:
             components.add(loader._reading, self.steps, rank, task, share)

@@ -33,14 +33,6 @@ class Cursor(NamedTuple):
     planned: int = 0
     """In groups: the values of all windows of the run before this one, over all ranks."""
 
-    def next_epoch(self) -> Cursor:
-        """Return the start of the next epoch of the order, if all of this one is planned."""
-        return Cursor(self.epoch + 1, step=self.step, planned=self.planned)
-
-    def at_step(self) -> Cursor:
-        """Return where the step begins."""
-        return self._replace(part=0)
-
 
 START = Cursor()
 
