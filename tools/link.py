@@ -50,7 +50,7 @@ class Link:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.endpoint = f"http://127.0.0.1:{self._ask()['port']}"
+        self.endpoint, self.pid = f"http://127.0.0.1:{self._ask()['port']}", self._process.pid
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tools.environment import PeerEnvironment
-from tools.peers import Peer, peer
+from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
 
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
@@ -36,7 +36,10 @@ def machine() -> dict[str, str]:
 def versions(environments: Iterable[str]) -> dict[str, str]:
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        found |= versions_of(peer(environment))
+        if environment in NAMES:
+            found |= versions_of(peer(environment))
+        else:  # an engine
+            found[f"py{environment}"] = PeerEnvironment(environment).version(f"py{environment}")
     return found
 
 

@@ -1,6 +1,7 @@
 """The samples of the benchmarks: pure functions of their numbers, the same for every loader.
 
-- `tokens`: uint16[2048], 4 KiB each;
+- `tokens`: uint16[2048], 4 KiB each; `low-tokens` are below 256, so that they compress to half;
+- `rows`: uint16[4096]; `texts`: as wide at most, of many lengths (log-normal, median 600);
 - `images`: real JPEGs of about 100 kB, each with its number in a comment, so that no two are equal, and an int label;
 - `text`: about 200 bytes of ASCII, and an int.
 
@@ -23,6 +24,7 @@ from tools.peers import Lazy
 Image, torch = Lazy("PIL.Image"), Lazy("torch")
 
 WIDTH = 2048
+LONGEST = 4096  # tokens of a text
 PIXELS = (384, 512, 3)  # of an image: height, width, colours
 SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000}
 FEW = 48  # samples that are written before the time is taken, and the least that a workload has
@@ -40,6 +42,13 @@ def sample(workload: str, number: int) -> dict[str, Any]:
     draw = Random(number)
     if workload == "tokens":
         return {"tokens": np.frombuffer(draw.randbytes(2 * WIDTH), np.uint16)}
+    if workload == "low-tokens":
+        return {"tokens": np.frombuffer(draw.randbytes(WIDTH), np.uint8).astype(np.uint16)}
+    if workload == "rows":
+        return {"tokens": np.frombuffer(draw.randbytes(2 * LONGEST), np.uint16)}
+    if workload == "texts":
+        length = min(int(draw.lognormvariate(6.4, 1.0)) + 1, LONGEST)
+        return {"tokens": np.frombuffer(draw.randbytes(2 * length), np.uint16) >> 1}
     if workload == "images":
         return {"image": jpeg(number), "label": number % 1000}
     return {"text": " ".join(draw.choices(_WORDS, k=28)), "id": number}

@@ -6,9 +6,9 @@ Rates are of samples, to be compared with those of the loaders.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +27,43 @@ def _bytes_of(workload: str, samples: int) -> NDArray[np.uint64]:
     return np.random.default_rng(7).integers(2**64, size=(samples, size // 8), dtype=np.uint64)
 
 
-def memory(workload: str, samples: int, work: str) -> Figures:
-    """A pass over all the bytes: a copy, a copy in a random order, or XXH3-128."""
+def memory(workload: str, samples: int, figure: str = "samples/s") -> Figures:
+    """All the bytes copied in a random order, sample by sample."""
     source, order = _bytes_of(workload, samples), workloads.permutation(samples)
     target = np.zeros_like(source)
-    works: dict[str, Callable[[int], object]] = {
-        "copy": lambda call: np.copyto(target, source),
-        "gather": lambda call: np.take(source, order, axis=0, out=target, mode="clip"),
-        "checksum": lambda call: xxhash.xxh3_128_digest(source.data),
-    }
-    return rate_of_calls(works[work], samples)
+    found = rate_of_calls(lambda call: np.take(source, order, axis=0, out=target, mode="clip"), samples)
+    return {figure: found["samples/s"]}
+
+
+def hashed(data: str) -> Figures:
+    """The files of a directory read and hashed with XXH3-128, by as many threads as there are cores."""
+    files = [path for path in Path(data).rglob("*") if path.is_file()]
+
+    def each(path: Path) -> None:
+        buffer, found = bytearray(2**20), xxhash.xxh3_128()
+        with path.open("rb", buffering=0) as file:
+            while size := file.readinto(buffer):
+                found.update(memoryview(buffer)[:size])
+        found.digest()
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        _, took = timed(lambda: list(pool.map(each, files)))
+    return {"MB/s": sum(path.stat().st_size for path in files) / took / 1e6}
+
+
+def copied(data: str) -> Figures:
+    """The files of a directory copied, each with fsync."""
+    files, target = sorted(Path(data).iterdir()), Path(tempfile.mkdtemp())
+
+    def copy() -> None:
+        for path in files:
+            with path.open("rb") as source, (target / path.name).open("wb") as file:
+                shutil.copyfileobj(source, file, 2**20)
+                file.flush()
+                os.fsync(file.fileno())
+
+    _, took = timed(copy)
+    return {"MB/s": sum(path.stat().st_size for path in files) / took / 1e6}
 
 
 def write(workload: str, samples: int) -> Figures:

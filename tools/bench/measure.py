@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 import psutil
@@ -18,39 +20,47 @@ from tools.watch import Watch
 Figures = dict[str, Any]
 Result = TypeVar("Result")
 
-SECONDS = 2.0  # to measure at least, if an epoch is short
-LONG_EPOCH = 4.0  # seconds; a first epoch that takes longer counts, since it is no mere warm-up
-ENOUGH = 8.0  # seconds after which an epoch is left
+SECONDS = 1.0  # to measure at least, over several epochs if they are short
+WARM_UP = 2.0  # seconds of the first epoch that do not count, or all of it if it is shorter
+LONGEST = 15.0  # seconds after which no further epoch begins
 
 
 def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int) -> Figures:
     """Iterate epochs of `samples` samples that come `batch` at a time, and return samples a second.
 
-    The time of an epoch is measured from its first batch. The first epoch is a warm-up, unless it is long. "first batch
-    s" is the time from creating the very first iterator to its first batch. An epoch has several batches.
+    An epoch is measured from its first batch, after the warm-up. "first batch s" is the time from creating the very
+    first iterator to its first batch, "next epoch ms" that from an epoch's last batch to the first one of the next
+    epoch, in the median. An epoch has several batches.
     """
     clock = time.perf_counter
     check = max(1, 64 // batch)  # batches between two looks at the clock
-    end = clock() + 5 * SECONDS + ENOUGH  # epochs may take long to start
-    first: float | None = None
-    epochs: list[tuple[int, float]] = []  # samples that counted, seconds that they took
-    while True:
+    end = clock() + LONGEST
+    warming, gaps, first, last = True, list[float](), 0.0, 0.0
+    counted, took, kept = 0, 0.0, (0, 0.0)  # kept: the warm-up, which counts if nothing follows
+    while took <= SECONDS and (clock() < end or not kept[1]):
         begun = clock()
         iterator = iter(epoch())
         next(iterator)
         started = clock()
-        if first is None:
-            first = started - begun
-        batches = 0
-        for batches, _ in enumerate(iterator, 1):
-            if batches % check == 0 and clock() - started > ENOUGH:
-                break
-        epochs.append((min(batches * batch, samples - batch), clock() - started))
-        lasting = epochs[-1][1] > LONG_EPOCH
-        if lasting or clock() > end or sum(took for _, took in epochs[1:]) > SECONDS:
-            break
-    timed = epochs[-1:] if lasting else epochs[1:] or epochs
-    return {"samples/s": sum(count for count, _ in timed) / sum(took for _, took in timed), "first batch s": first}
+        first = first or started - begun
+        gaps += [started - last] if last else []
+        before = number = 0
+        for number, _ in enumerate(iterator, 1):
+            last = clock()
+            if number % check == 0 and last - started > (WARM_UP if warming else SECONDS - took):
+                if not warming:
+                    break
+                warming, started, before = False, last, number
+        found = min(number * batch, samples - batch) - before * batch, clock() - started
+        if warming:
+            warming, kept = False, found
+        else:
+            counted, took = counted + found[0], took + found[1]
+            kept = kept if kept[1] else found
+    if not counted:
+        counted, took = kept
+    figures = {"samples/s": counted / took, "first batch s": first}
+    return figures | ({"next epoch ms": 1000 * median(gaps)} if gaps else {})
 
 
 def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
@@ -77,24 +87,22 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float]:
     return result, time.perf_counter() - started
 
 
-class PeakMemory(Watch):
-    """The peak memory of this process and its children while the context lasts, in MiB, sampled every 50 ms.
-
-    `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `anonymous`:
-    without what is mapped from files.
-    """
+class PeakAnonymous(Watch):
+    """The most memory while the context lasts that is not mapped from files, in bytes, sampled every 50 ms: of this
+    process, or of the largest of its children."""
 
     interval = 0.05
 
-    def __init__(self) -> None:
+    def __init__(self, *, children: bool) -> None:
         super().__init__()
-        self._peaks: Counter[str] = Counter()
-
-    def figures(self) -> Figures:
-        return {f"peak {name} MiB": value / 2**20 for name, value in self._peaks.items()}
+        self._children, self.peak = children, 0
 
     def look(self) -> None:
-        self._peaks |= sum(map(memory_of, _family()), Counter[str]())
+        this = psutil.Process()
+        for process in this.children(recursive=True) if self._children else [this]:
+            with contextlib.suppress(psutil.Error):
+                found = process.memory_info()
+                self.peak = max(self.peak, found.rss - found.shared)
 
 
 def memory_of(process: psutil.Process) -> Counter[str]:
@@ -112,15 +120,10 @@ def peak(process: int | str = "self") -> int:
     return 1024 * int(found[1]) if found else 0
 
 
-def cpu_seconds() -> float:
-    """Return the processor time that this process and its children have taken."""
-    seconds = 0.0
-    for process in _family():
+def cpu_seconds(without: Collection[int] = ()) -> float:
+    """Return the processor time that this process and its children have taken, but for some that still run."""
+    seconds = sum(os.times()[:4])  # with children that have ended
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            seconds += sum(process.cpu_times()[:2])
+            seconds += sum(process.cpu_times()[:4]) if process.pid not in without else 0.0
     return seconds
-
-
-def _family() -> list[psutil.Process]:
-    this = psutil.Process()
-    return [this, *this.children(recursive=True)]

@@ -85,27 +85,25 @@ def _cells(subject: Subject, contestant: Contestant) -> list[str]:
     return [f"{mark}{contestant.name}{mark}", middle or "-", spread, *more, remark]
 
 
-def update_tables(report: Report, root: Path = ROOT) -> None:
-    """Replace the tables and goals of these subjects only, or add them; and README's table, if all of it is there."""
+def update_tables(report: Report, known: Sequence[Subject], root: Path = ROOT) -> None:
+    """Replace the tables and goals of these subjects only, and README's table, if all of it is there. Those that are no
+    longer measured go."""
     page = root / "docs" / "benchmarks.md"
     put_between_marks(page, "bench", "about", report.about())
-    for subject in report.subjects:
+    measured, text, tables, goals = {each.name: each for each in report.subjects}, page.read_text(), [], []
+    for subject in known:
         begin, end = marks("bench", subject.name)
-        if begin not in page.read_text():
-            _add(page, "tables", f"\n{begin}\n{end}\n")
-        put_between_marks(page, "bench", subject.name, section(subject, report.origin()))
-        for each in subject.verdicts():
-            word, text = each.word if each.word == "met" else f"**{each.word}**", page.read_text()
-            line = f"| {each.goal} | {each.measured} | {word} |"
+        found = re.search(rf"{re.escape(begin)}\n.*?{re.escape(end)}\n", text, re.DOTALL)
+        made = f"{begin}\n{section(measured[subject.name], report.origin())}{end}\n" if subject.name in measured else ""
+        tables.append(made or (found[0] if found else ""))
+        for each in measured.get(subject.name, subject).verdicts():
+            word = each.word if each.word == "met" else f"**{each.word}**"
             before = re.search(rf"^\| {re.escape(each.goal)} \|.*$", text, re.MULTILINE)
-            if before is None:
-                _add(page, "goals", f"{line}\n")
-            else:
-                page.write_text(text.replace(before[0], line))
+            line = f"| {each.goal} | {each.measured} | {word} |"
+            goals.append(before[0] if before and subject.name not in measured else line)
+    put_between_marks(
+        page, "bench", "goals", table(("goal", "measured", ""), [], (1,)) + "".join(f"{each}\n" for each in goals)
+    )
+    put_between_marks(page, "bench", "tables", "\n".join(filter(None, tables)))
     if summary := report.summary():
         put_between_marks(root / "README.md", "bench", "summary", summary)
-
-
-def _add(page: Path, name: str, text: str) -> None:
-    _, end = marks("bench", name)
-    page.write_text(page.read_text().replace(end, text + end))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from statistics import median
 
 from tools.bench.measure import Figures
@@ -41,7 +42,10 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound for a figure of mdsx, or for its ratio to the best of `against`: (its figure) / (the best of theirs)."""
+    """A bound for a figure of mdsx, or for its ratio to the best of `against`: (its figure) / (the best of theirs).
+
+    `against` are names or patterns of contestants, or a kind, such as "peer" for all loaders but mdsx.
+    """
 
     text: str
     contestant: str
@@ -53,6 +57,17 @@ class Goal:
     def __post_init__(self) -> None:
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError(f"{self.text}: a goal has one bound, at_least or at_most")
+
+    def compared(self, contestants: Sequence[Contestant]) -> list[Contestant]:
+        """Return those that it is relative to. Raise ValueError if it names one that does not exist."""
+        found = {one: [each for each in contestants if _is(each, one)] for one in (self.contestant, *self.against)}
+        if unknown := [one for one, its in found.items() if not its]:
+            raise ValueError(f"{self.text}: it names {unknown[0]!r}, which is no contestant")
+        return [each for one in self.against for each in found[one]]
+
+
+def _is(contestant: Contestant, pattern: str) -> bool:
+    return contestant.kind == pattern or fnmatchcase(contestant.name, pattern)
 
 
 @dataclass(frozen=True)
@@ -80,16 +95,16 @@ class Subject:
     figure: str = "samples/s"
     unit: str = ""  # default: the figure
     more: tuple[str, ...] = ()  # further figures that are shown
-    limit: float = 120.0
+    limit: float = 60.0
     note: str = ""
+    gpu: bool = False  # without a GPU, it is measured only if it is asked for by name
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.contestants]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.name}: contestants of the same name")
-        for name in (name for goal in self.goals for name in (goal.contestant, *goal.against)):
-            if name not in names:
-                raise ValueError(f"{self.name}: a goal names {name!r}, which is no contestant")
+        for goal in self.goals:
+            goal.compared(self.contestants)
 
     def verdicts(self) -> list[Verdict]:
         return [self._judge(goal) for goal in self.goals]
@@ -99,7 +114,8 @@ class Subject:
         medians = {each.name: value for each in self.contestants if (value := each.median(figure)) is not None}
         value = medians.get(goal.contestant)
         if goal.against and value is not None:
-            others = [medians[name] for name in goal.against if name in medians]
+            names = {each.name for each in goal.compared(self.contestants)}
+            others = [medians[name] for name in names & medians.keys()]
             best = (max if figure.endswith("/s") else min)(others, default=0.0)
             value = value / best if best else None
         if value is None:

@@ -22,7 +22,8 @@ _NOT_RUN = ("unsupported", "missing")
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if mdsx was run and is not exact in every cell. Everything it started has ended then."""
-    loaders = [peer(name) for name in given.loaders or (["mdsx"] if given.quick else NAMES)]
+    found = map(peer, given.loaders or (["mdsx"] if given.quick else NAMES))
+    loaders = [each for each in found if each.in_conformance]
     every = cells(given.seed)
     chosen = [cell for cell in every if (cell.name in given.cells if given.cells else cell.quick or not given.quick)]
     console = Console()

@@ -60,6 +60,9 @@ class Reading:
     decoded: bool = False  # JPEGs are decoded to pixels
     views: bool = False  # encoded bytes are not copied
     dicts: bool = False  # samples are dicts, instead of columns
+    shuffle: bool = True
+    packed: int = 0  # texts are packed into rows of that many tokens
+    threads: int = 1  # that prepare batches
     leg: Task | None = None
 
     @property
@@ -112,6 +115,8 @@ class Peer:
     forks_to_write = False  # writing starts processes: nothing to warm up in this one
     in_bench = True  # its own format is measured
     in_faults = True
+    in_conformance = True
+    best_workers = 0  # with which its loader is fastest on two cores
     remote = False  # it reads from object storage, here S3
     writes = True  # datasets of its own, sample by sample
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
@@ -125,7 +130,7 @@ class Peer:
     merge: Callable[[str], object] | None = None
     """Make one dataset of those in a directory, if a writer cannot set the samples of a shard."""
     write_batches: Callable[[Path, str, dict[str, Any]], None]
-    """Write columns, some samples at a time."""
+    """Write columns, some samples at a time. A column is an array, a list or an Arrow array."""
     random: Callable[[Reading], tuple[Callable[[int], Any], Callable[[list[int]], Any]]]
     """Return random access to one sample, and to many; without it, the loader has none."""
     loader: Callable[[Reading], Iterable[Any]]

@@ -152,6 +152,10 @@ class Grain(Peer):
         return lambda at: decode(source[at]), lambda numbers: [decode(each) for each in source.__getitems__(numbers)]
 
     def loader(self, reading: Reading) -> Any:
+        if reading.packed:
+            texts = _dataset(reading).to_iter_dataset()
+            how = {"length_struct": {"tokens": reading.packed}, "num_packing_bins": _BINS, "seed": reading.seed}
+            return experimental.FirstFitPackIterDataset(texts, **how).batch(reading.batch_size, drop_remainder=True)
         batches = _dataset(reading).batch(reading.batch_size, batch_fn=columns_of).to_iter_dataset()
         if reading.workers:
             batches = batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=reading.workers))
@@ -175,7 +179,7 @@ def _tokens(record: bytes) -> dict[str, Any]:
 
 def _decoder(kind: str) -> Callable[[bytes], Any]:
     """A named function: a lambda would be pickled by value, which fails for workers."""
-    return _tokens if kind == "tokens" else _decode
+    return _tokens if kind in ("tokens", "texts") else _decode
 
 
 def _id_of(record: bytes) -> int:

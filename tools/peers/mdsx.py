@@ -21,6 +21,9 @@ _SAMPLE_BYTES = 100  # of the matrix's samples, about
 _AT_ONCE = 1000
 _COLUMNS = {
     "tokens": {"tokens": "uint16[2048]"},
+    "low-tokens": {"tokens": "uint16[2048]"},
+    "rows": {"tokens": "uint16[4096]"},
+    "texts": {"tokens": "uint16[*]"},
     "images": {"image": "bytes", "label": "int64"},
     "text": {"text": "str", "id": "int64"},
 }
@@ -92,9 +95,10 @@ class Mdsx(Peer):
         if reading.leg and reading.leg.part:
             source = mdsx.Dataset(source, cache=reading.cache).select(*PART)
         how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
-        dataset = loaders.StreamingDataset(source, seed=reading.seed, **how)
+        dataset = loaders.StreamingDataset(source, seed=reading.seed, shuffle=reading.shuffle, **how)
         leg = reading.leg
-        how = {"num_workers": reading.workers, "drop_last": bool(leg and leg.drop_last), "collate_fn": collate}
+        how = {"num_workers": reading.workers, "num_threads": reading.threads, "collate_fn": collate}
+        how["drop_last"] = bool(leg and leg.drop_last)
         if leg and leg.packed:
             how["batching"] = mdsx.Pack(CAPACITY, length="text", window=WINDOW)
         return loaders.StreamingDataLoader(dataset, reading.batch_size, **how)

@@ -19,6 +19,7 @@ _HASH = "xxh64"
 _SAMPLE_BYTES = 70  # of the matrix's samples, about
 _COLUMNS = {
     "tokens": {"tokens": "ndarray:uint16:2048"},
+    "low-tokens": {"tokens": "ndarray:uint16:2048"},
     "images": {"image": "bytes", "label": "int"},
     "text": {"text": "str", "id": "int"},
 }

@@ -64,6 +64,11 @@ class Server:
         self.stop()
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 

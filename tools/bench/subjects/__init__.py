@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tools.bench.goals import GOALS
 from tools.bench.measure import Figures
 from tools.bench.subject import Contestant, Subject
 from tools.peers import NAMES, Layout, Peer, peer
@@ -83,11 +84,8 @@ def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -
     return {}
 
 
-def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
-    titles = [peer(loader).title for loader in loaders]
-    return tuple(each.name for each in contestants if each.loader in titles)
-
-
 def all_subjects(scale: float) -> tuple[Subject, ...]:
+    """All of them, with their goals."""
     modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
-    return tuple(subject for module in modules for subject in module.subjects(scale))
+    found = (subject for module in modules for subject in module.subjects(scale))
+    return tuple(replace(each, goals=GOALS.get(each.name, ())) for each in found)

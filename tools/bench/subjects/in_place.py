@@ -9,30 +9,26 @@ from typing import Any
 
 import mdsx
 from tools.bench.measure import Figures
-from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import Workload, call, contestant, names, prepare, workloads
+from tools.bench.subject import Contestant, Subject
+from tools.bench.subjects import Workload, call, contestant, prepare, workloads
 from tools.bench.subjects.loader import BATCH, read
 from tools.peers import Peer, peer
 from tools.workloads import columns_of, sample
 
 _FORMATS = {
-    "mds": ("mosaicml", {"tokens": 20, "images": 8, "text": 8}),
-    "parquet": ("huggingface", {"tokens": 0, "images": 0, "text": 0}),
-    "tar": ("webdataset", {"images": 0}),
+    "mds": ("mosaicml", ("tokens", "images", "text")),
+    "parquet": ("huggingface", ("tokens", "images", "text")),
+    "tar": ("webdataset", ("images",)),
 }
-"""The loader that the files are written for, and how many times as fast mdsx is to be; 0: no goal."""
+"""The loader that the files are written for, and the workloads."""
 
 
 def subjects(scale: float) -> list[Subject]:
     sizes = {each.name: each for each in workloads(scale)}
-    return [
-        _subject(kind, loader, sizes[name], times)
-        for kind, (loader, goals) in _FORMATS.items()
-        for name, times in goals.items()
-    ]
+    return [_subject(kind, loader, sizes[name]) for kind, (loader, names) in _FORMATS.items() for name in names]
 
 
-def _subject(kind: str, other: str, workload: Workload, times: int) -> Subject:
+def _subject(kind: str, other: str, workload: Workload) -> Subject:
     written = call(prepare, other, **workload.arguments)
     if kind == "parquet":
         written = call(write_parquet, **workload.arguments)
@@ -41,14 +37,10 @@ def _subject(kind: str, other: str, workload: Workload, times: int) -> Subject:
         how: dict[str, Any] = {"kind": kind, "batch_size": min(BATCH, workload.samples // 3), "workers": workers}
         return contestant(loader, read_in_place, f"{workers} workers", written, **workload.arguments, **how)
 
-    found = [reads(loader, workers) for loader in ("mdsx", other) for workers in (0, 2)]
-    text, best = f"{kind}, {workload.name}, shuffled loader, batch {BATCH}", names(found, other)
-    goal = Goal(f"{text}: {times} x {peer(other).title}'s best", found[0].name, best, at_least=times)
     return Subject(
         name=f"{kind}-loader-{workload.name}",
-        title=f"{text}, the same files",
-        contestants=found,
-        goals=[goal] if times else [],
+        title=f"{kind}, {workload.name}, shuffled loader, batch {BATCH}, the same files",
+        contestants=[reads("mdsx", 0), reads(other, peer(other).best_workers)],
         more=("first batch s",),
         note="mdsx has indexed the files before the time is taken. It decodes a row group of Parquet once, in its "
         "first epoch, into its cache. HF datasets decodes in each epoch, through a shuffle buffer of 1,000 samples.",

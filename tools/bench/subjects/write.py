@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tools.bench import limits
 from tools.bench.measure import Figures, timed
-from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, alone, contestant, workloads
-from tools.peers import Layout, Peer, peer
+from tools.bench.subject import Contestant, Subject
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, alone, call, contestant, workloads
+from tools.peers import Layout, Lazy, Peer, peer
 from tools.workloads import FEW, columns_of, sample
+
+pyarrow = Lazy("pyarrow")
+_FORKS: dict[str, Any] = {"workers": 2}  # both cores, where writing starts processes
 
 
 def subjects(scale: float) -> list[Subject]:
@@ -21,35 +27,44 @@ def subjects(scale: float) -> list[Subject]:
 
 
 def _subject(workload: Workload) -> Subject:
+    made = call(prepare_rows, **workload.arguments)
+
     def writes(loader: str, how: str = "", **arguments: Any) -> Contestant:
-        return contestant(loader, write, how, **workload.arguments, **arguments)
+        return contestant(loader, write, how, made, **workload.arguments, **arguments)
 
-    mine, my_batches = writes("mdsx", "one by one"), writes("mdsx", "batches", batches=True)
-    one = [writes(loader) for loader in PEERS if not peer(loader).forks_to_write]
-    for loader in (loader for loader in PEERS if peer(loader).forks_to_write):
-        for n, how in {1: "1 process", 2: "2 processes"}.items():
-            one.append(writes(loader, how, workers=n))
-            if (loader, workload.name) == ("litdata", "tokens"):
-                one.append(writes(loader, f"TokensLoader, {how}", workers=n, **TOKENS_LOADER))
-    batches = replace(writes("huggingface", "batches", batches=True), name="Parquet, batches")
-    disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
-    checksum = alone("limit", "XXH3-128", limits.memory, work="checksum", **workload.arguments)
-    by_one = tuple(each.name for each in one)
-    text = f"{workload.name}, write"
-    goals = [
-        Goal(f"{text} one by one: 2 x the best peer that does", mine.name, by_one, at_least=2),
-        Goal(f"{text} in batches: 5 x the best peer", my_batches.name, (*by_one, batches.name), at_least=5),
-    ]
+    def parquet(how: str, **arguments: Any) -> Contestant:
+        return replace(writes("huggingface", how, batches=True, **arguments), name=f"Parquet, {how}")
+
+    mine = [writes("mdsx", "one by one"), writes("mdsx", "batches", batches=True)]
+    mine.append(writes("mdsx", "Arrow", batches=True, arrow=True))
+    by_one = [loader for loader in PEERS if loader != "lancedb"]
+    peers = [writes(loader, **(_FORKS if peer(loader).forks_to_write else {})) for loader in by_one]
     if workload.name == "tokens":
-        goals.append(Goal(f"{text} in batches: half of write() alone", my_batches.name, (disk.name,), at_least=0.5))
-    contestants = (mine, my_batches, *one, batches, disk, checksum)
-    return Subject(f"write-{workload.name}", f"{workload.name}: write", contestants, goals)
+        peers.append(writes("litdata", "TokensLoader", **_FORKS, **TOKENS_LOADER))
+    peers += [writes("lancedb", "batches", batches=True), parquet("batches"), parquet("Arrow", arrow=True)]
+    disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
+    return Subject(
+        f"write-{workload.name}",
+        f"{workload.name}: write",
+        [*mine, *peers, disk],
+        note="Batches are of arrays and lists, 1,000 samples each, or slices of Arrow arrays. LitData has 2 processes.",
+    )
 
 
-def write(peer: Peer, workload: str, samples: int, batches: bool = False, **layout: Any) -> Figures:
+def prepare_rows(data: str, workload: str, samples: int) -> Figures:
+    """All samples in a file, since making them takes longer than writing them."""
+    Path(data, "rows").write_bytes(pickle.dumps(list(map(partial(sample, workload), range(samples)))))
+    return {}
+
+
+def write(
+    peer: Peer, data: str, workload: str, samples: int, batches: bool = False, arrow: bool = False, **layout: Any
+) -> Figures:
     """Write samples one by one, or columns in batches, after a warm-up. Starting processes counts."""
-    rows = list(map(partial(sample, workload), range(samples)))
+    rows = pickle.loads(Path(data, "rows").read_bytes())
     batch = columns_of(rows) if batches else {}
+    if arrow:
+        batch = {name: _arrow(values) for name, values in batch.items()}
 
     def run(count: int) -> None:
         directory = Path(tempfile.mkdtemp())
@@ -62,3 +77,10 @@ def write(peer: Peer, workload: str, samples: int, batches: bool = False, **layo
         run(min(FEW, samples))
     _, took = timed(lambda: run(samples))
     return {"samples/s": samples / took}
+
+
+def _arrow(values: Any) -> Any:
+    """An Arrow array; one of lists of one length for an array [n, width]."""
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+    return pyarrow.array(values)
