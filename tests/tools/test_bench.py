@@ -19,10 +19,12 @@ import pytest
 from tools import pages, workloads
 from tools.__main__ import run
 from tools.bench import measure
+from tools.bench.goals import GOALS
 from tools.bench.report import Report, section, update_tables
 from tools.bench.run import Runner, environments
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
+from tools.bench.subjects.cached import least_misses
 from tools.commands import parser
 from tools.processes import Call, CallFailed, members, stream
 
@@ -195,17 +197,33 @@ class TestMeasuring:
         assert figures["samples/s"] == pytest.approx(320)
         assert figures["first batch s"] == pytest.approx(5.0)
 
-    def test_a_long_epoch_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_epoch_that_takes_long_to_start_counts_from_its_first_batch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+        def epoch() -> Iterator[int]:
+            now[0] += 0.25  # to the first batch
+            for batch in range(11):
+                yield batch
+                now[0] += 0.125
+
+        figures = measure.rate_of_epochs(epoch, 32, 32 * 11)
+        assert figures["next epoch ms"] == pytest.approx(375)
+        assert figures["first batch s"] == pytest.approx(0.25)
+
+    def test_a_long_epoch_is_left_and_its_begin_is_the_warm_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
         def epoch() -> Iterator[int]:
             for batch in range(10**9):
-                now[0] += 1.0
+                now[0] += 1.0 if batch < 3 else 0.5
                 yield batch
 
         figures = measure.rate_of_epochs(epoch, 64, 64 * 10**9)
-        assert figures["samples/s"] == pytest.approx(64)
+        assert figures["samples/s"] == pytest.approx(128)
         assert now[0] < 20
 
     def test_the_last_batch_may_be_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +236,23 @@ class TestMeasuring:
                 yield batch
 
         assert measure.rate_of_epochs(epoch, 10, 25)["samples/s"] == pytest.approx(15 / 2)
+
+    def test_processor_time_counts_children_but_for_some(self) -> None:
+        before = measure.cpu_seconds()
+        burn = "import os\nwhile sum(os.times()[:2]) < 0.2: pass\nprint(1, flush=True)\ninput()"
+        with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            assert measure.cpu_seconds() - before >= 0.2
+            assert measure.cpu_seconds([child.pid]) - before < 0.2
+            child.communicate(b"\n")
+        assert measure.cpu_seconds() - before >= 0.2  # it has ended
+
+    def test_the_least_that_a_cache_must_fetch(self) -> None:
+        """By eviction of the shard that is needed last: worked by hand."""
+        assert least_misses([[0], [1], [2], [0], [1], [2]], capacity=2) == [1, 1, 1, 0, 1, 0]
+        assert least_misses([[0], [1], [2], [0], [1], [2]], capacity=3) == [1, 1, 1, 0, 0, 0]
+        assert least_misses([[0, 1], [1, 2], [0]], capacity=1) == [2, 1, 1]  # what a step uses is there together
 
     def test_memory_of_this_process(self) -> None:
         found = measure.memory_of(psutil.Process())
@@ -293,22 +328,29 @@ class TestReport:
         page = tmp_path / "docs" / "benchmarks.md"
         page.write_text(
             "top\n<!-- bench: about -->\n<!-- end of bench: about -->\n"
-            "<!-- bench: goals -->\n| another | 3 x | met |\n| twice LitData | 1 x | **missed** |\n"
+            "<!-- bench: goals -->\n| another | 3 x | met |\n| gone | 3 x | met |\n"
+            "| twice LitData | 1 x | **missed** |\n"
             "<!-- end of bench: goals -->\n<!-- bench: tables -->\n"
             "<!-- bench: s -->\nold\n<!-- end of bench: s -->\n<!-- bench: t -->\nkept\n<!-- end of bench: t -->\n"
+            "<!-- bench: u -->\ngone\n<!-- end of bench: u -->\n"
             "<!-- end of bench: tables -->\nend\n"
         )
         report = self.report()
-        new = replace(report.subjects[0], name="new", goals=())
-        update_tables(replace(report, subjects=(*report.subjects, new)), tmp_path)
+        of = report.subjects[0]
+        new, kept = (
+            replace(of, name="new", goals=()),
+            replace(of, name="t", goals=(Goal("another", "mdsx", at_least=1),)),
+        )
+        update_tables(replace(report, subjects=(of, new)), (kept, of, new), tmp_path)
         written = page.read_text()
         assert written.startswith("top\n<!-- bench: about -->\n2026-01-01, commit abc, 3 rounds")
-        assert "-->\n| another | 3 x | met |\n| twice LitData | 123 x, goal ≥ 2 | met |\n<!--" in written
+        assert "| another | 3 x | met |\n| twice LitData | 123 x, goal ≥ 2 | met |\n<!--" in written
         assert written.endswith("<!-- end of bench: new -->\n<!-- end of bench: tables -->\nend\n")
         assert "| **mdsx** | 123,000 | 100 .. 200,000 |" in written
         assert "Measured 2026-01-01, commit abc, 3 rounds" in written
         assert "old" not in written
         assert "-->\nkept\n<!--" in written
+        assert "gone" not in written  # a goal and a subject that nothing measures any more
 
 
 class TestSubjects:
@@ -317,6 +359,16 @@ class TestSubjects:
     def test_names_are_unique(self) -> None:
         names = [each.name for each in all_subjects(1.0)]
         assert len(set(names)) == len(names)
+
+    def test_every_goal_belongs_to_a_subject(self) -> None:
+        assert GOALS.keys() <= {each.name for each in all_subjects(1.0)}
+        goals = [goal.text for its in GOALS.values() for goal in its]
+        assert len(set(goals)) == len(goals)
+
+    def test_without_a_gpu_its_subjects_are_measured_only_by_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for arguments, listed in ((["--list"], Path("/dev/nvidia0").exists()), (["--list", "gpu-*"], True)):
+            assert run(parser().parse_args(["bench", *arguments])) == 0
+            assert ("gpu-tokens" in capsys.readouterr().out) == listed
 
     def test_every_function_is_there(self) -> None:
         for each in all_subjects(1.0):

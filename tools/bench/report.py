@@ -81,7 +81,7 @@ def _cells(subject: Subject, contestant: Contestant) -> list[str]:
     medians = [contestant.median(figure) for figure in (subject.figure, *subject.more)]
     middle, *more = ["" if value is None else number(value) for value in medians]
     spread = f"{number(min(values))} .. {number(max(values))}" if values else ""
-    remark = contestant.failure or ("" if values else "no figure")
+    remark = contestant.failure or ("" if values or any(more) else "no figure")
     return [f"{mark}{contestant.name}{mark}", middle or "-", spread, *more, remark]
 
 

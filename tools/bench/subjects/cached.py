@@ -6,6 +6,7 @@ The least is what eviction by true next use (Belady's MIN) downloads, of whole s
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -99,19 +100,24 @@ def least_misses(steps: Sequence[Sequence[int]], capacity: int) -> list[int]:
     for number in range(len(steps) - 1, -1, -1):
         for shard in steps[number]:
             uses.setdefault(shard, []).append(number)
-    kept, last, found = set[int](), list[tuple[int, int]](), []  # last: (-next use, shard), some of them outdated
+    kept, last, found = set[int](), list[tuple[float, int]](), []  # last: (-next use, shard), some of them outdated
     for needed in steps:
         missing = [shard for shard in needed if shard not in kept]
         found.append(len(missing))
         kept.update(missing)
         for shard in needed:
             uses[shard].pop()
-            heapq.heappush(last, (-uses[shard][-1] if uses[shard] else -len(steps), shard))
         while len(kept) > max(capacity, len(needed)):
             use, shard = heapq.heappop(last)
-            if shard in kept and shard not in needed and -use == (uses[shard][-1] if uses[shard] else len(steps)):
+            if shard in kept and shard not in needed and use == _next(uses[shard]):
                 kept.remove(shard)
+        for shard in needed:
+            heapq.heappush(last, (_next(uses[shard]), shard))
     return found
+
+
+def _next(uses: list[int]) -> float:
+    return -uses[-1] if uses else -math.inf
 
 
 def prepare_many(data: str, shards: int) -> Figures:

@@ -25,7 +25,7 @@ def subjects(scale: float) -> list[Subject]:
     made = call(prepare_frames, sizes=sizes)
 
     def job(name: str, kind: str, function: str) -> Contestant:
-        what = call(job_of, sizes=sizes, function=function)
+        what = call(job_of, sizes=sizes, job=function)
         return Contestant(name, what.__class__(what.function, what.arguments, "spark"), made, kind)
 
     return [
@@ -57,7 +57,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "score": row["id"] / 7, "tags": [row["id"], 1, 2]}
 
 
-def job_of(data: str, sizes: dict[str, int], function: str) -> Figures:
+def job_of(data: str, sizes: dict[str, int], job: str) -> Figures:
     """Each DataFrame written, or dropped, twice: the first time starts Spark's Python."""
     from mdsx.engines.spark import write
 
@@ -70,7 +70,7 @@ def job_of(data: str, sizes: dict[str, int], function: str) -> Figures:
         frame = session.read.parquet(f"{data}/{kind}")
 
         def run(frame: Any = frame, kind: str = kind) -> None:
-            if function == "write":
+            if job == "write":
                 write(frame, f"{scratch}/{kind}", mode="replace")
             else:
                 frame.mapInArrow(_dropped, frame.schema).count()
