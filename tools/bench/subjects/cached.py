@@ -24,7 +24,7 @@ from tools.bench.subjects import alone, call
 from tools.bench.subjects.s3 import served, url_of
 from tools.scale.made import SAMPLES, make
 
-_SHARDS, _PER_SHARD, _EPOCHS = 50, 20_000, 6
+_SHARDS, _PER_SHARD, _EPOCHS = 50, 20_000, 4
 _COLUMNS, _BYTES = {"number": "int64", "rest": "uint8[92]"}, 100
 _BATCH = 256
 _MANY = 100_000  # shards
@@ -46,6 +46,7 @@ def subjects(scale: float) -> list[Subject]:
             figure="by the dataset",
             more=("the least", "by the least"),
             contestants=[half("one dataset", [1.0]), half("mixture", [0.7, 0.3])],
+            limit=120.0,
             note=f"From the second epoch on, of {_EPOCHS}; full shuffle in default blocks, so that a shard is used at "
             "several times. The mixture draws 70 % and 30 % from two datasets. The least: by true next use.",
         ),

@@ -27,7 +27,7 @@ def subjects(scale: float) -> list[Subject]:
 
 def _subject(workload: Workload, **how: Any) -> Subject:
     def way(loader: str, kind: str, count: int) -> Contestant:
-        words = f"{count} {'processes' if kind == 'workers' else kind}"
+        words = f"{count} {kind if count > 1 else kind[:-1]}"
         made: dict[str, Any] = {kind: count, **how}
         return reads(loader, to_device, words, workload, **made)
 
