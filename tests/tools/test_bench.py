@@ -328,11 +328,11 @@ class TestReport:
         page = tmp_path / "docs" / "benchmarks.md"
         page.write_text(
             "top\n<!-- bench: about -->\n<!-- end of bench: about -->\n"
-            "<!-- bench: goals -->\n| another | 3 x | met |\n| gone | 3 x | met |\n"
+            "<!-- bench: goals -->\n| another | 3 x | met |\n| dropped | 3 x | met |\n"
             "| twice LitData | 1 x | **missed** |\n"
             "<!-- end of bench: goals -->\n<!-- bench: tables -->\n"
             "<!-- bench: s -->\nold\n<!-- end of bench: s -->\n<!-- bench: t -->\nkept\n<!-- end of bench: t -->\n"
-            "<!-- bench: u -->\ngone\n<!-- end of bench: u -->\n"
+            "<!-- bench: u -->\ndropped\n<!-- end of bench: u -->\n"
             "<!-- end of bench: tables -->\nend\n"
         )
         report = self.report()
@@ -350,7 +350,7 @@ class TestReport:
         assert "Measured 2026-01-01, commit abc, 3 rounds" in written
         assert "old" not in written
         assert "-->\nkept\n<!--" in written
-        assert "gone" not in written  # a goal and a subject that nothing measures any more
+        assert "dropped" not in written  # a goal and a subject that nothing measures any more
 
 
 class TestSubjects:

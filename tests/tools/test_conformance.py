@@ -240,7 +240,7 @@ def test_the_documents_have_the_whole_matrix() -> None:
     for each in cells():
         assert re.search(rf"^\| {re.escape(each.title)} \| ok \|", page, re.MULTILINE), each.title
     readme = (ROOT / "README.md").read_text()
-    for name in NAMES:
+    for name in (name for name in NAMES if peer(name).in_conformance):
         title = peer(name).title
         assert re.search(rf"^\| {re.escape(title)} \S+ \|", readme, re.MULTILINE), title
         assert f"### {title} " in page

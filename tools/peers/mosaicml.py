@@ -44,6 +44,7 @@ class MosaicML(Peer):
     imports = ("streaming",)
     rank_loader = _Loader
     shares_memory = True
+    best_workers = 2
     no_phases = (
         '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes; '
         "no proportions."

@@ -79,6 +79,11 @@ def reads(
     return contestant(loader, measurement, how, call(prepare, loader, **data), **data, **arguments)
 
 
+def best_workers(loader: str, workload: Workload) -> int:
+    """With how many workers a peer is fastest on two cores. Images are too large to pass them on."""
+    return 0 if workload.name == "images" else peer(loader).best_workers
+
+
 def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -> Figures:
     peer.write(Path(data), workload, range(samples), partial(sample, workload), Layout(**layout))
     return {}

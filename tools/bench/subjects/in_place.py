@@ -10,7 +10,7 @@ from typing import Any
 import mdsx
 from tools.bench.measure import Figures
 from tools.bench.subject import Contestant, Subject
-from tools.bench.subjects import Workload, call, contestant, prepare, workloads
+from tools.bench.subjects import Workload, best_workers, call, contestant, prepare, workloads
 from tools.bench.subjects.loader import BATCH, read
 from tools.peers import Peer, peer
 from tools.workloads import columns_of, sample
@@ -40,7 +40,7 @@ def _subject(kind: str, other: str, workload: Workload) -> Subject:
     return Subject(
         name=f"{kind}-loader-{workload.name}",
         title=f"{kind}, {workload.name}, shuffled loader, batch {BATCH}, the same files",
-        contestants=[reads("mdsx", 0), reads(other, peer(other).best_workers)],
+        contestants=[reads("mdsx", 0), reads(other, best_workers(other, workload))],
         more=("first batch s",),
         note="mdsx has indexed the files before the time is taken. It decodes a row group of Parquet once, in its "
         "first epoch, into its cache. HF datasets decodes in each epoch, through a shuffle buffer of 1,000 samples.",

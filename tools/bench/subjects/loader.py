@@ -16,8 +16,8 @@ import psutil
 from tools.bench import limits
 from tools.bench.measure import Figures, PeakAnonymous, cpu_seconds, rate_of_epochs
 from tools.bench.subject import Contestant, Subject
-from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, reads, workloads
-from tools.peers import Peer, Reading, peer, ready
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, best_workers, reads, workloads
+from tools.peers import Peer, Reading, ready
 from tools.processes import free_port, torchrun_environment
 
 BATCH = 32
@@ -111,7 +111,7 @@ def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Fi
 
 def _best(loader: str, workload: Workload, measurement: Measurement = read, words: str = "", **how: Any) -> Contestant:
     """A peer with as many workers as are best for it."""
-    workers = peer(loader).best_workers
+    workers = best_workers(loader, workload)
     return reads(loader, measurement, f"{words}{workers} workers", workload, workers=workers, **how)
 
 
@@ -127,6 +127,10 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
     if workload.name == "images":
         found += [reads(each, read, "views, 0 workers", workload, views=True, **size) for each in ("mdsx", "litdata")]
     found += [_best(loader, workload, **size) for loader in PEERS]
+    if (workload.name, batch_size) == ("tokens", BATCH):  # shows what is best for them
+        others = (each for each in PEERS if each not in ("litdata", "lancedb"))
+        found += [reads(each, read, f"{n} workers", workload, workers=n, **size)
+                  for each in others for n in (0, 2) if n != best_workers(each, workload)]  # fmt: skip
     if workload.name == "tokens":
         found.append(_best("litdata", workload, words="TokensLoader, ", written=TOKENS_LOADER, **size))
     found.append(alone("limit", "memcpy, gather", limits.memory, **workload.arguments))

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,9 @@ def _driven(
 
 def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int | None = None, **how: Any) -> Figures:
     """The first batches of an epoch, or all, from creating the dataset on; the cache is empty and holds all of it."""
-    source = {"source": url_of(data), "cache": f"{tempfile.mkdtemp()}/cache"} if peer.remote else {"source": data}
-    reading = Reading(kind="tokens", batch_size=_BATCH, **source, **how)
+    reading = Reading(data, "tokens", _BATCH, **how)
+    if peer.remote:
+        reading = replace(reading, source=url_of(data), cache=f"{tempfile.mkdtemp()}/cache")
 
     def work() -> None:
         found: Any = islice(peer.loader(reading), batches)
