@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,11 @@ class _Epochs:
             self._table, num_splits=splits, shuffle_seed=reading.seed, epoch=epoch, **_READ, **how
         )
         collate = None if reading.packed or reading.decoded else columns_of
-        # Its own threads do not survive a fork
-        context = {"multiprocessing_context": "spawn"} if reading.workers else {}
-        return iter(
-            torch_data.DataLoader(
-                dataset, reading.batch_size, num_workers=reading.workers, collate_fn=collate, **context
-            )
-        )
+        how = {"num_workers": reading.workers}
+        if reading.workers:  # it advises against plain forks
+            how["multiprocessing_context"] = context = get_context("forkserver")
+            context.set_forkserver_preload(["lancedb.streaming", "torch.utils.data", __name__])
+        return iter(torch_data.DataLoader(dataset, reading.batch_size, collate_fn=collate, **how))
 
 
 def _table(reading: Reading) -> Any:

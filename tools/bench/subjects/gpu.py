@@ -36,6 +36,7 @@ def _subject(workload: Workload, **how: Any) -> Subject:
         title=f"{workload.name}{', JPEGs decoded' if how else ''}: shuffled loader to the device, batch {_BATCH}",
         contestants=[way(*each, count) for each in _WAYS for count in _COUNTS],
         more=("first batch s", "MB/s"),
+        limit=120.0,
         gpu=True,
     )
 
