@@ -35,7 +35,7 @@ def subjects(scale: float) -> list[Subject]:
             figure="text/s",
             more=("bytes/s", "records/s"),
             contestants=[job("mdsx", "mdsx", "write"), job("mapInArrow that drops all rows", "limit", "drop")],
-            limit=120.0,
+            limit=300.0,
             note=f"{_FILES} partitions of Parquet files on two cores, rows a second, after a job of the same kind. "
             "Bytes are the images; records have a text, two numbers and a list.",
         )
