@@ -30,7 +30,7 @@ class SampleDecoder:
         self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
-        self._decoders: dict[str, Callable[[Any], Any] | None] = {
+        self._decoders: dict[str, Any] = {  # None: a fixed-size value stays as it is
             name: field_decoder(kind) if kind.fixed_size else value_decoder(kind, name) for name, kind in kinds.items()
         }
 
