@@ -111,6 +111,7 @@ class Dataset:
         self._direct = excerpt if direct else None
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
         self._edges = array("q", self._first.tobytes())  # the same, as Python's integers
+        self._count = self._edges[-1]
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
         return self
 
@@ -244,7 +245,7 @@ class Dataset:
         return copy(self)._show(excerpt)
 
     def __len__(self) -> int:
-        return int(self._first[-1])
+        return self._count
 
     def __repr__(self) -> str:
         return f"Dataset({self.url!r}, samples={len(self)}, columns={dict(self.columns)})"
@@ -278,17 +279,18 @@ class Dataset:
 
         The arrays of such a list share one memory, which any of them keeps: copy those you keep for long.
         """
-        if type(place) is int:
-            return self._sample(place)
-        if isinstance(place, slice):
-            return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
-        if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):
-            number = None
-            with suppress(TypeError):  # a tensor of one float has the method too
-                number = operator.index(place)
-            if number is not None:
-                return self._sample(number)
-        return self._samples(self._checked(place))
+        number = place if type(place) is int else _number_of(place)
+        if number is None:
+            several = isinstance(place, slice)
+            return self._samples(np.arange(*place.indices(len(self))) if several else self._checked(place))
+        first, excerpt, count = self._edges, self._direct, self._count
+        at = number + count if number < 0 else number
+        if excerpt is not None and 0 <= at < count:
+            shard = bisect_right(first, at) - 1
+            sample = excerpt.shards.decode(shard, at - first[shard], excerpt.decoder)
+            if sample is not None:  # its shard is open
+                return sample
+        return self._samples(self._checked([number]))[0]
 
     def __getitems__(self, places: Sequence[int]) -> list[Sample]:
         """PyTorch's fetcher calls this with the numbers of a whole batch."""
@@ -394,18 +396,6 @@ class Dataset:
                 part.shards.release(beyond=cache.recent_limit // _SHARE)
         return columns
 
-    def _sample(self, number: int) -> Sample:
-        """One sample: straight from its shard if that is open."""
-        first, excerpt = self._edges, self._direct
-        count = first[-1]
-        if excerpt is not None and -count <= number < count:
-            number += count if number < 0 else 0
-            shard = bisect_right(first, number) - 1
-            sample = excerpt.shards.decode(shard, number - first[shard], excerpt.decoder)
-            if sample is not None:
-                return sample
-        return self._samples(self._checked([number]))[0]
-
     def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         shards, number = self._view.at(shard)
         if not shards.open(number, whole=False) and shards.cache is not None:
@@ -420,6 +410,14 @@ class Dataset:
 
     def _samples(self, numbers: NDArray[np.int64]) -> list[Sample]:
         return as_samples(self._columns(numbers), len(numbers))
+
+
+def _number_of(place: object) -> int | None:
+    """Return the number of the sample that `place` asks for; None if it asks for several, or for nothing that is."""
+    if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):
+        with suppress(TypeError):  # a tensor of one float has the method too
+            return operator.index(place)
+    return None
 
 
 class OutOfRangeError(UsageError, IndexError):

@@ -238,7 +238,7 @@ class _Check:
         view = self._view
         at = view.rows_offset + sample * view.schema.row_size
         start, stop = (0, 0) if self._extents is None else (int(self._extents.starts[sample]), int(self._stops[sample]))
-        return row_checksum(view.buffer[at : at + view.schema.row_size], view.heap[start:stop], sample)
+        return row_checksum(view.buffer[at + 8 : at + view.schema.row_size], view.heap[start:stop], sample)
 
     def _find_unordered(self) -> NDArray[np.bool_]:
         """Return the trusted samples whose heap bytes do not directly follow those of a trusted sample."""

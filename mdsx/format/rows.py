@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError
 from mdsx.format.schema import Schema
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
 LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
@@ -31,17 +28,16 @@ NULL = 0xFFFFFFFF
 """The length of a null; so a value has at most 2^32 - 2 bytes."""
 
 
-def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
+def row_checksum(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> int:
     """Return the checksum of sample number `sample`, without the row key.
 
-    `row` is its whole row (the checksum field is skipped), `heap` its heap bytes; both are buffers of bytes.
+    `body` is its row after the checksum field, `heap` its heap bytes; both are buffers of bytes.
     """
-    body, heap = memoryview(row)[8:], memoryview(heap)
     checksum: int
-    if len(body) + len(heap) < LARGE_SAMPLE:
-        checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
-    elif not len(heap):
+    if not heap:
         checksum = xxhash.xxh3_64_intdigest(body, sample)
+    elif len(body) + len(heap) < LARGE_SAMPLE:
+        checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
     else:
         hasher = xxhash.xxh3_64(body, sample)
         hasher.update(heap)
@@ -49,9 +45,9 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     return checksum
 
 
-def check_row(row: Buffer, heap: Buffer, sample: int, row_key: int, file: str | None) -> None:
+def check_row(row: bytes | memoryview, heap: bytes | memoryview, sample: int, row_key: int, file: str | None) -> None:
     """Raise CorruptError unless a sample has the checksum that its row stores: the row key is in it."""
-    computed, stored = row_checksum(row, heap, sample) ^ row_key, int.from_bytes(memoryview(row)[:8], "little")
+    computed, stored = row_checksum(row[8:], heap, sample) ^ row_key, int.from_bytes(row[:8], "little")
     if computed != stored:
         raise CorruptError(
             "its checksum does not match its bytes",

@@ -157,7 +157,8 @@ class RowLayout:
     schema: Schema
 
     def locate(self, rows: Rows, columns: Sequence[int]) -> dict[int, NDArray[np.int64] | Values]:
-        schema, found = self.schema, dict[int, NDArray[np.int64] | Values]()
+        schema = self.schema
+        found: dict[int, NDArray[np.int64] | Values] = {}
         fields: Any = schema.row_dtype.fields
         varying = [number for number in columns if not schema.columns[number].type.fixed_size]
         for number in columns:

@@ -184,7 +184,7 @@ class ShardView:
     rows_offset: int
     rows: NDArray[np.void]
     heap: memoryview
-    fields: dict[Any, Any] = field(default_factory=dict)
+    readers: dict[Any, Any] = field(default_factory=dict)
     """Decoders of single samples keep here what they prepare for this shard."""
     checks_samples: ClassVar[bool] = True
 

@@ -127,8 +127,8 @@ def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -
 
 def test_the_row_checksum_is_seeded_and_covers_row_and_heap() -> None:
     row, heap = bytes(range(32)), b"heap bytes"
-    assert row_checksum(row, heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
-    assert row_checksum(memoryview(row), b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
+    assert row_checksum(row[8:], heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
+    assert row_checksum(memoryview(row)[8:], b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
 
 
 # --- the full check
