@@ -91,7 +91,8 @@ class Labels:
         offsets = begins + stored[found] * dtype.itemsize
         heaps = map(source.heaps.__getitem__, sources.tolist())
         cuts = map(slice, offsets.tolist(), (offsets + dtype.itemsize).tolist())
-        self._next[found] = np.frombuffer(b"".join(map(getitem, heaps, cuts)), dtype).tolist()
+        stored_items: Any = map(getitem, heaps, cuts)
+        self._next[found] = np.frombuffer(b"".join(stored_items), dtype).tolist()
         self._next = self._next[items]
         self._rows = rows
 
