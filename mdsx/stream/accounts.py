@@ -76,7 +76,7 @@ class Ledger:
         if not task.ends_step:
             return self
         if task.amounts is not None:
-            return replace(self, amounts=self.amounts + task.amounts)
+            return Ledger(self.amounts + task.amounts, self.ticks, self.grouped, self.complete)
         ticks = _with(self.ticks, "skipped" if task.skip else "taken", task.start, task.stop)
         ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
         amounts = self.amounts.copy()

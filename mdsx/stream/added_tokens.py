@@ -6,13 +6,14 @@ batches at once.
 
 from __future__ import annotations
 
+from operator import getitem
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.stream.extras import IGNORED, Extras
-from mdsx.stream.rows import Part, Rows
+from mdsx.stream.rows import Rows
 from mdsx.stream.sources import Source
 
 
@@ -32,7 +33,7 @@ class AddedTokens:
         self._rows, self._starts = rows, rows.starts[rows.at]
         begins, ends = np.flatnonzero(self._begun), np.flatnonzero(ended)
         self._places = tuple(
-            (items, places)
+            (rows.cuts(items), places)
             for items, places in (
                 (begins, self._starts[begins]),
                 (ends, self._starts[ends] + rows.sizes[ends] - 1),
@@ -56,13 +57,10 @@ class AddedTokens:
         edges[-1] = rows.starts[-1]
         return np.diff(edges), items
 
-    def places(self, part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def places(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places in a batch, joined, of the tokens that begin and that end samples."""
-        start = self._rows.starts[part.stretches.start]
-        begins, ends = (
-            places[slice(*np.searchsorted(items, (part.samples.start, part.samples.stop)))] - start
-            for items, places in self._places
-        )
+        start = self._rows.starts[self._rows.parts[number].stretches.start]
+        begins, ends = (places[cuts[number]] - start for cuts, places in self._places)
         return begins, ends
 
 
@@ -80,25 +78,29 @@ class Labels:
     ) -> None:
         """`source`: the stored tokens, items of `dtype`; the rest as in AddedTokens."""
         ends = firsts + rows.sizes
-        self._items = np.flatnonzero(rows.sizes)
-        self._places = (rows.starts[rows.at] + rows.sizes - 1)[self._items]
+        items = np.flatnonzero(rows.sizes)
+        self._cuts, self._places = rows.cuts(items), (rows.starts[rows.at] + rows.sizes - 1)[items]
         self._next = np.full(len(rows.sizes), IGNORED, np.int64)
-        for item in np.flatnonzero((rows.sizes > 0) & (ends < lengths)).tolist():  # what follows is in another row
-            stored = int(ends[item]) - (extras.begin is not None)
-            if extras.end is not None and ends[item] == lengths[item] - 1:
-                self._next[item] = extras.end
-            elif stored < source.counts[item]:
-                heap = source.heaps[source.sources if isinstance(source.sources, int) else source.sources[item]]
-                offset = int(source.begins[item]) + stored * dtype.itemsize
-                self._next[item] = int(np.frombuffer(heap, dtype, 1, offset)[0])
-        self._next = self._next[self._items]
+        follows = (rows.sizes > 0) & (ends < lengths)  # what follows is in another row
+        if extras.end is not None:
+            self._next[follows & (ends == lengths - 1)] = extras.end
+            follows &= ends < lengths - 1
+        stored = ends - (extras.begin is not None)
+        found = np.flatnonzero(follows & (stored < source.counts))
+        sources, begins = np.broadcast_to(source.sources, len(ends))[found], source.begins[found]
+        offsets = begins + stored[found] * dtype.itemsize
+        heaps = map(source.heaps.__getitem__, sources.tolist())
+        cuts = map(slice, offsets.tolist(), (offsets + dtype.itemsize).tolist())
+        stored_items: Any = map(getitem, heaps, cuts)
+        self._next[found] = np.frombuffer(b"".join(stored_items), dtype).tolist()
+        self._next = self._next[items]
         self._rows = rows
 
-    def of(self, tokens: NDArray[np.integer[Any]], part: Part) -> NDArray[np.int64]:
-        """Return the labels of a batch with these tokens."""
+    def of(self, tokens: NDArray[np.integer[Any]], number: int) -> NDArray[np.int64]:
+        """Return the labels of the batch that has this number and these tokens."""
+        part, here = self._rows.parts[number], self._cuts[number]
         found = np.empty(tokens.size, np.int64)
         found[:-1] = tokens.reshape(-1)[1:]
-        here = slice(*np.searchsorted(self._items, (part.samples.start, part.samples.stop)))
         found[self._places[here] - self._rows.starts[part.stretches.start]] = self._next[here]
         labels: NDArray[np.int64] = found.reshape(tokens.shape)
         self._rows.pad(labels, part, np.array(IGNORED))

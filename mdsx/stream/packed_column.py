@@ -65,7 +65,7 @@ class PackedColumn:
         if self._cast:
             items = self._as_target(items, part)
         if self._added is not None:
-            for places, token in zip(self._added.places(part), self._tokens, strict=True):
+            for places, token in zip(self._added.places(number), self._tokens, strict=True):
                 items.reshape(-1)[places] = token
         return items
 

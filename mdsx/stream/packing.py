@@ -225,7 +225,7 @@ def _batches(
             for name, source in sources.items()
         }
         if labels is not None:
-            batch["labels"] = labels.of(batch[tokens.column or ""], part)
+            batch["labels"] = labels.of(batch[tokens.column or ""], number)
         if of_rows is not None:
             batch.update(of_rows.of(number))
         for name, of_column in keys.items():

@@ -97,7 +97,7 @@ class Rows:
         """Row r has the samples `edges[r]` up to `edges[r + 1]`; step s has the rows `rows[s]` up to `rows[s + 1]`, of
         width `widths[s]`, or None: all its values one after the other."""
         self.sizes, self.ends, self._padded = sizes, ends(sizes), widths is not None
-        samples = ends_of(len(groups.sizes) for groups in steps)
+        samples = self._samples = ends_of(len(groups.sizes) for groups in steps)
         shapes: list[tuple[int, ...]] = [(size,) for size in np.diff(self.ends[samples]).tolist()]
         stretches = samples
         self._edges: list[int] = edges.tolist()
@@ -135,6 +135,10 @@ class Rows:
     def spread(self, stretches: NDArray[np.int32], part: Part) -> NDArray[np.int32]:
         """Return the number of each value's stretch, with the shape of the batch."""
         return stretches[part.stretches].repeat(self.counts[part.stretches]).reshape(part.shape)
+
+    def cuts(self, samples: NDArray[np.int64]) -> list[slice]:
+        """Return which of some samples, in ascending order, each batch has."""
+        return list(starmap(slice, pairwise(np.searchsorted(samples, self._samples).tolist())))
 
     def gap(self, part: Part) -> int:
         """Return the padding after the last row of a batch."""
