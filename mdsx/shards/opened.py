@@ -45,6 +45,11 @@ class Identity:
             self._inode = found.st_ino
             self._time = found.st_mtime_ns if in_cache else found.st_ctime_ns
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identity):
+            return NotImplemented
+        return (self._inode, self._time, self._path) == (other._inode, other._time, other._path)
+
     def holds(self) -> bool:
         """Whether the file is the same and unchanged. Each read of a large sample calls this: it takes 2 us."""
         try:

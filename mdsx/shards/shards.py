@@ -4,10 +4,11 @@ Rules:
 - A shard in place (local, uncompressed) is mapped where it is: never copied, never deleted. On a network file system,
   or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills the process.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Every sample returned is verified: by itself, or with the shard as a whole (`whole=True`). A check of
-  the whole counts as long as the file's `Identity` is the one seen before the check: it is compared for each run of
-  batches and each read of a large sample. A damaged file of the cache is dropped and fetched again; a damaged
-  shard in place is an error that names the sample if possible. With `Cache(verify="size")`, cached files are trusted.
+- Every sample returned is verified: by itself, or with the shard as a whole, while it is downloaded or when it is
+  opened (`whole=True`). A check of the whole counts as long as the file's `Identity` is the one seen before the check,
+  or after the download: it is compared for each run of batches and each read of a large sample. A damaged file of the
+  cache is dropped and fetched again; a damaged shard in place is an error that names the sample if possible. With
+  `Cache(verify="size")`, cached files are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
 - `_ProcessState` holds all that must not cross a fork or a pickle; each process creates its own.
 """
@@ -62,7 +63,7 @@ class _ProcessState:
         self.side_objects = side_objects
         self.stored = StoredShards(storage, index, side_objects.index)
         self.wrong: dict[int, MdsxError] = {}  # errors that a prefetch found in shards
-        self.brought = set[int]()  # shards downloaded and not opened since
+        self.brought: dict[int, Identity] = {}  # shards downloaded, and so checked, and not opened since
         keep_freed_memory()
 
 
@@ -214,7 +215,10 @@ class Shards:
         if self.cache is None:
             return False
         identity, mapped = self._identity(shard), self.cache.open(self.key(shard))
-        if mapped is None or not self._keep_cached(self.cache, shard, identity, mapped, whole=whole):
+        if mapped is None:
+            return False
+        checked = self._identity(shard) == self._state.brought.get(shard)  # of what is mapped
+        if not self._keep_cached(self.cache, shard, identity, mapped, whole=whole, verified=checked):
             return False
         self._count_opened(shard)
         return True
@@ -390,14 +394,12 @@ class Shards:
         found = retried(lambda: cache.fetch(key, fill, needed_in=needed_in, needs=needs, source=url))
         if made:
             count(Counter.MISSES)
-            self._state.brought.add(shard)
+            self._state.brought[shard] = self._identity(shard)
         return found, made
 
     def _count_opened(self, shard: int) -> None:
         """Count a hit if a shard that was opened from the cache was there before."""
-        if shard in self._state.brought:
-            self._state.brought.discard(shard)
-        else:
+        if self._state.brought.pop(shard, None) is None:
             count(Counter.HITS)
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:

@@ -96,6 +96,10 @@ def cached(cache: Path) -> list[Path]:
     return sorted(cache.glob("*/*.mdsx"))
 
 
+def prefetch(shards: Shards, shard: int) -> None:
+    assert shards.bring(shard, needed_in=1.0, needs={}, received=lambda size: None) is None
+
+
 @pytest.fixture
 def cache(url: str, tmp_path: Path) -> Path:
     """A cache with all shards, from an earlier run."""
@@ -136,7 +140,24 @@ def test_size_reads_only_requested_bytes(
 def test_a_fresh_download_is_not_hashed_again(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Index, "verify", lambda self, shard, opened, *, file: pytest.fail("hashed again"))
     shards = Shards(url, cache=Cache(tmp_path / "cache"))
-    assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
+    assert [shards.fetch(shard) for shard in range(2)] == [None] * 2
+    for shard in range(2, 4):
+        prefetch(shards, shard)
+        assert shards.open(shard, whole=True)
+
+
+@pytest.mark.parametrize("damage", [flip(0.01), flip(0.5), flip(0.999), cut, zeroed, foreign])
+def test_a_prefetched_file_damaged_before_it_is_opened_is_downloaded_again(
+    url: str, tmp_path: Path, damage: Damage
+) -> None:
+    shards = Shards(url, cache=Cache(tmp_path / "cache"))
+    prefetch(shards, 1)
+    (path,) = cached(tmp_path / "cache")
+    whole = path.read_bytes()
+    damage(path)
+    assert not shards.open(1, whole=True)
+    assert shards.fetch(1) is None
+    assert path.read_bytes() == whole
 
 
 def test_full_hashes_a_file_at_each_opening(url: str, cache: Path) -> None:
