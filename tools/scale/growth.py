@@ -56,7 +56,7 @@ def sections(axes: Sequence[Axis] | None = None) -> Iterator[tuple[str, str]]:
 
 
 def _shards(size: int, folder: Path) -> tuple[float, int]:
-    """A batch, and one at 90 % of the epoch; of several datasets if one may not have so many shards."""
+    """A batch, and one at 90 % of the epoch; of several datasets if one may not have that many shards."""
     datasets = -(-size // MAX_SHARDS)
     return _served(folder, size // datasets, datasets=datasets, lanes=8, batches=1, resume=True)
 
