@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mdsx.format import MAX_SHARDS, Schema, ShardEntry, build_index, filenames
 from mdsx.order import DatasetCourse, Order, active_shards
 from tests.tools import ROOT, TOOLS
-from tools.scale import index
+from tools.scale import growth, index
 from tools.scale.job import Job
 from tools.scale.made import COLUMNS, folders
 from tools.scale.plan import counts_of, index_bytes, reads_of, sections
@@ -74,6 +75,15 @@ def test_a_rank_opens_reads_and_continues_with_and_without_workers() -> None:
     assert [line.split(" | ")[1] for line in tables["open"].splitlines()[2:]] == ["0", "4"]
 
 
+@pytest.mark.slow
+def test_each_axis_of_growth_is_measured() -> None:
+    for axis in growth.AXES:
+        sizes = [size for size in axis.sizes if size <= 1000][:2]
+        *_, (name, text) = growth.sections([replace(axis, sizes=sizes)])
+        assert name == f"growth-{axis.name}"
+        assert [line.split()[1] for line in text.splitlines()[2:]] == [f"{size:,}" for size in sizes]
+
+
 def test_the_command_prints_the_tables() -> None:
     small = ("--samples", "1000000", "--nodes", "2")
     done = subprocess.run([*TOOLS, "scale", "plan", *small], capture_output=True, text=True, check=True)
@@ -82,9 +92,9 @@ def test_the_command_prints_the_tables() -> None:
 
 def test_the_page_has_a_place_for_every_table() -> None:
     page = (ROOT / "docs" / "scale.md").read_text()
-    for name in ("run", "sizes", "lanes", "build", "open"):
+    for name in ("run", "sizes", "lanes", "build", "open", *(f"growth-{axis.name}" for axis in growth.AXES)):
         begin, end = f"<!-- scale: {name} -->\n|", f"<!-- end of scale: {name} -->"
         assert begin in page, name
         assert end in page, name
-    for subject in ("plan", "index"):
+    for subject in ("plan", "index", "growth"):
         assert f"python3 -m tools scale {subject}" in page

@@ -1,4 +1,4 @@
-"""Print the numbers of a large run: computed for a petabyte, and those of its index, measured."""
+"""Print the numbers of a large run: computed for a petabyte; measured, those of its index, and how the cost grows."""
 
 from dataclasses import fields
 from typing import Any
@@ -10,7 +10,7 @@ FAILS = "something could not be measured"
 
 
 def arguments(add: Any) -> None:
-    add("subject", nargs="?", choices=["plan", "index"], help="default: both")
+    add("subject", nargs="?", choices=["plan", "index", "growth"], help="default: all")
     add("--docs", action="store_true", help="write the tables into docs/scale.md")
     for field in fields(Job):
         option, text = f"--{field.name.replace('_', '-')}", f"of the plan (default {field.default})"

@@ -8,7 +8,7 @@ from dataclasses import fields
 from tools.console import Console
 from tools.pages import measured_on, put_between_marks
 from tools.processes import ROOT, CallFailed
-from tools.scale import index, plan
+from tools.scale import growth, index, plan
 from tools.scale.job import Job
 
 PAGE = ROOT / "docs" / "scale.md"
@@ -18,7 +18,7 @@ def run(given: argparse.Namespace) -> int:
     """Return 1 if something could not be measured. Everything it started has ended then."""
     console, failed, printed = Console(), False, dict[str, str]()
     job = Job(**{each.name: getattr(given, each.name) for each in fields(Job)})
-    subjects = {"plan": lambda: plan.sections(job), "index": index.sections}
+    subjects = {"plan": lambda: plan.sections(job), "index": index.sections, "growth": growth.sections}
     for subject in [given.subject] if given.subject else subjects:
         about = "" if subject == "plan" else f"\n{measured_on()}"
         with console.step(subject) as step:
