@@ -355,7 +355,8 @@ class Dataset:
             numbers = np.asarray("")
         if numbers.size == 0 and numbers.ndim == 1:
             return np.zeros(0, np.int64)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.ma.is_masked(places):
+        masked = isinstance(places, np.ndarray) and np.ma.is_masked(places)  # a list does not import numpy.ma
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or masked:
             hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else self._way_to_column(places)
             message = "samples are asked for by integer, slice, or list of integers"
             raise UsageError(message, found=shown(places), hint=hint)

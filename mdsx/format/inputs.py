@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.ma import MaskedArray
 from numpy.typing import NDArray
 
 from mdsx.format.families.floats import LACKING
@@ -30,14 +29,14 @@ class Refused(Exception):
         self.hint = hint
 
 
-def all_masked(value: MaskedArray[Any, Any]) -> bool:
+def all_masked(value: np.ma.MaskedArray[Any, Any]) -> bool:
     """Return whether the value is null: it has items, and all of them are masked."""
     return value.size > 0 and bool(_mask(value).all())
 
 
 def has_masked(value: object) -> bool:
     """Return whether `value` is a masked array with a masked item."""
-    return isinstance(value, MaskedArray) and bool(_mask(value).any())
+    return isinstance(value, np.ma.MaskedArray) and bool(_mask(value).any())
 
 
 def as_array(value: object) -> tuple[NDArray[Any], str] | None:
@@ -46,7 +45,7 @@ def as_array(value: object) -> tuple[NDArray[Any], str] | None:
     Items of a type that NumPy lacks are returned as their bits. Return None for anything else, such as a list.
     """
     if isinstance(value, np.ndarray | np.generic):
-        if isinstance(value, MaskedArray) and has_masked(value):
+        if isinstance(value, np.ma.MaskedArray) and has_masked(value):
             at = first_true(_mask(value))
             raise Refused("no masked item", f"{value.dtype} with a mask", at=at, hint=_UNMASK)
         items = np.asarray(value)
@@ -89,7 +88,7 @@ def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any
 _UNMASK = "use .filled(...); a value that is masked completely is null in a column declared with '?'"
 
 
-def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
+def _mask(value: np.ma.MaskedArray[Any, Any]) -> NDArray[np.bool_]:
     """Return the mask of `value`, with its shape."""
     mask = np.ma.getmaskarray(value)
     if mask.dtype.names is not None:

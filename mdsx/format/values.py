@@ -15,7 +15,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.ma import MaskedArray
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.families.integers import BOOL
@@ -46,7 +45,7 @@ def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
     if not kind.nullable:
         return encode
     return lambda value: (
-        NULL if value is None or (isinstance(value, MaskedArray) and all_masked(value)) else encode(value)
+        NULL if value is None or (isinstance(value, np.ma.MaskedArray) and all_masked(value)) else encode(value)
     )
 
 

@@ -113,7 +113,8 @@ class Ahead:
         )
 
     def _processes(self, reading: Reading, steps: Steps, cursor: Cursor) -> Processes:
-        force, maker, together = self._workforce, reading.maker, reading.together(steps)
+        force, maker = self._workforce, reading.maker
+        together = reading.together(steps, force.num_workers)
         zero_copy = reading.spec.zero_copy
         reader = reading.reader(
             steps, force.num_workers, views=maker.packing is None and (zero_copy or not maker.one_by_one)
@@ -166,7 +167,8 @@ class _JoinedMaker(_Maker):
             yield from maker.assembled(reader, chunk)
             return
         try:
-            batch = next(reader.read(chunk, joined=True))
+            batches = reader.read(chunk, joined=True)  # it ends after the batch was sent
+            batch = next(batches)
         except Exception:  # of one of the batches: those before it come first
             yield from maker.assembled(reader, chunk)
             return

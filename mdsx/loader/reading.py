@@ -53,7 +53,7 @@ from mdsx.stream import (
 _log = logging.getLogger("mdsx")
 
 _TOGETHER_BYTES = 2**21
-_TOGETHER = 16
+_TOGETHER = 32
 _COUNTED = 2**18  # ticks looked up at once
 
 
@@ -507,11 +507,16 @@ class Reading:
             return self.spec.cut(0, steps.world_size).rows * packing.row_bytes
         return max(self.view.sample_bytes * steps.step_samples // steps.world_size, 1)
 
-    def together(self, steps: Steps) -> int:
-        """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
-        return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(steps))
+    def together(self, steps: Steps, workers: int = 0) -> int:
+        """Return how many batches a thread, or one of `workers` processes, hands over together."""
+        return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(steps), workers)
 
 
-def batches_together(batch_bytes: int) -> int:
-    """Return how many batches of that size are handed over together."""
-    return min(max(_TOGETHER_BYTES // batch_bytes, 1), _TOGETHER)
+def batches_together(batch_bytes: int, workers: int = 0) -> int:
+    """Return how many batches of that size a thread, or one of `workers` processes, hands over together.
+
+    A handover of a thread costs as much as copying 100 kB, and a message of a process, with what it reads for it, as
+    much as copying 5 MB.
+    """
+    most = 2 * _TOGETHER_BYTES if workers else _TOGETHER_BYTES
+    return min(max(most // batch_bytes, 1), _TOGETHER)

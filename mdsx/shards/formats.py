@@ -34,10 +34,6 @@ from mdsx.errors import (
     UsageError,
     shown,
 )
-from mdsx.foreign.mds import MdsFormat
-from mdsx.foreign.parquet import ParquetFormat
-from mdsx.foreign.tars import TarsFormat, is_wids
-from mdsx.foreign.tokens import TokensFormat
 from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, begins_sealed, filenames, is_sealed, parse_index
 from mdsx.shards.objects import retried
 from mdsx.shards.opened import make_room
@@ -51,19 +47,27 @@ _PATIENCE = 60.0  # seconds to wait for a process that downloads the index
 _PAUSE = 0.02
 
 OURS: Final = MdsxFormat()
-FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat(), TokensFormat())
-"""The formats that can be read: to add one, add it here. An index that none of them recognizes is parsed as one of
-ours, which refuses it."""
+
+
+def all_formats() -> tuple[StoredFormat, ...]:
+    """Return the formats that can be read: to add one, add it here. An index that none of them recognizes is parsed as
+    one of ours, which refuses it. The others are imported when an index is not one of ours."""
+    from mdsx.foreign.mds import MdsFormat
+    from mdsx.foreign.parquet import ParquetFormat
+    from mdsx.foreign.tars import TarsFormat
+    from mdsx.foreign.tokens import TokensFormat
+
+    return (OURS, MdsFormat(), ParquetFormat(), TarsFormat(), TokensFormat())
 
 
 def index_keys() -> list[str]:
     """Return the keys that the index of a dataset may have, ours first."""
-    return list(dict.fromkeys(form.index_key for form in FORMATS))
+    return list(dict.fromkeys(form.index_key for form in all_formats()))
 
 
 def format_of(key: str, data: bytes) -> StoredFormat:
     """Return the format of the index `data`, which is stored as `key`: ours if no other format recognizes it."""
-    return next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
+    return next((form for form in all_formats() if form.index_key == key and form.recognizes(data)), OURS)
 
 
 def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDirectory | None = None) -> StoredIndex:
@@ -123,9 +127,13 @@ def _read_snapshot(storage: Storage, key: str, fingerprint: str, cache: CacheDir
 
 
 def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
+    data = _get(storage, OURS.index_key, cache)
+    if data is not None and OURS.recognizes(data):
+        return OURS.parse_index(data, file=file_of(storage, OURS.index_key))
+    from mdsx.foreign.tars import is_wids
+
     first, *others = index_keys()
-    data = _get(storage, first, cache)
-    if data is not None and (OURS.recognizes(data) or not is_wids(data)):  # WebDataset's own index may have this name
+    if data is not None and not is_wids(data):  # WebDataset's own index may have this name
         return format_of(first, data).parse_index(data, file=file_of(storage, first))
     for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each, cache), others), strict=True):
         if found is not None:
@@ -135,7 +143,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
         hint = f"`mdsx index tar {storage.url}`"
         raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
     message = f"no dataset is here: it has none of {', '.join(index_keys())}"
-    raise MissingError(message, file=storage.url, hint=advice(storage, FORMATS))
+    raise MissingError(message, file=storage.url, hint=advice(storage, all_formats()))
 
 
 def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:
@@ -149,7 +157,7 @@ def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | No
 
 def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
     """Raise UsageError if there is a dataset of another format than ours in `storage`."""
-    for form in FORMATS:
+    for form in all_formats():
         if form is not OURS:
             try:
                 data = storage.get(form.index_key).data

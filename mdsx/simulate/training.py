@@ -146,7 +146,7 @@ class Trainer:
     def _from_workers(self, cursor: Cursor) -> Iterator[int]:
         """As `Processes` of mdsx/base/work: chunks go to the workers in turn, and answers come so."""
         workers, tasks = self._loading.num_workers, self._steps.tasks(cursor)
-        together = batches_together(self._batch_bytes)
+        together = batches_together(self._batch_bytes, workers)
         asks: list[Line[list[Task]]] = [Line(self._world, 2**30) for _ in range(workers)]
         answers: list[Line[int]] = [Line(self._world, 2**30) for _ in range(workers)]
 

@@ -9,6 +9,7 @@ range, and starts the prefetch afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import REQUESTS, THREADS, Counter, Owner, Scheduler, count
 from mdsx.base.work import Chunks, chunk_lengths
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.order import Course, Tick
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.damaged import Failure, sound_columns
@@ -154,6 +155,7 @@ class RankReader:
         finally:  # also if the caller stops at the last batch
             del found  # a selection is a lease
             self._let_go(runtime, done, wanted)
+            self._look_ahead(stop, len(tasks))
 
     def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
         """The same; before it raises a batch's error, yield the batches before it.
@@ -312,6 +314,18 @@ class RankReader:
         shards, places = self.view.drawn(*self.course.locate(ticks))
         shards, firsts = np.unique(shards, return_index=True)
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))
+
+    def _look_ahead(self, stop: int, batches: int) -> None:
+        """Find the first samples of the next epoch if this reader's next chunk, of as many batches, may begin in it:
+        computing an epoch's order takes longer than anything else that its first batch needs."""
+        course, steps = self.course, self.steps
+        start = ((stop - 1) // course.epoch_samples + 1) * course.epoch_samples
+        if stop + batches * self._processes * steps.step_samples < start:
+            return
+        starts = np.array([start])
+        stops = starts + min(steps.period, course.epoch_samples)
+        with suppress(UsageError):  # the next epoch raises it
+            course.locate(course.rank_ticks(starts, stops, self.rank // steps.node, steps.world_size // steps.node)[0])
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]

@@ -183,15 +183,14 @@ class _Outbox:
             failure = Failure.of(RuntimeError("a maker yielded fewer results than it had tasks"))
         except BaseException as error:
             failure = Failure.of(error)
-        finally:
-            with suppress(BaseException):
-                getattr(made, "close", int)()
         new, self.slots.new = self.slots.new, []
         answer = Answer(run, [(slot, size) for slot, size, _ in new], sent, failure)
         self._answers.send_bytes(pickle.dumps(answer, 5))
         for _, _, descriptor in new:
             send_handle(self._answers, descriptor, os.getppid())
             os.close(descriptor)
+        with suppress(BaseException):  # after the answer: what a maker does at its end, nobody waits for
+            getattr(made, "close", int)()
 
     def _put(self, result: Any, more: int) -> Sent:
         try:

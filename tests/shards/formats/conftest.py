@@ -21,7 +21,8 @@ Written = Callable[[Subject, int], Path]
 
 @pytest.fixture(autouse=True)
 def _formats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, LinesFormat(), MoreFormat(), DocumentsFormat()))
+    known = (*formats.all_formats(), LinesFormat(), MoreFormat(), DocumentsFormat())
+    monkeypatch.setattr(formats, "all_formats", lambda: known)
     monkeypatch.setattr(shards, "open_storage", far_disk.open_far)
     monkeypatch.setenv("MDSX_CACHE", str(tmp_path / "cache"))
     FarDisk.requests.clear()
