@@ -204,14 +204,19 @@ class ShardBuilder:
     def __init__(self, schema: Schema, shard_size: int) -> None:
         self.schema = schema
         self.shard_size = shard_size
+        fields = (schema.row_dtype.fields or {}).values()
+        self._padded = sum(kind.itemsize for kind, *_ in fields) < schema.row_size
+        self._spare: list[NDArray[np.uint8]] = []
         self._start_over()
 
     def _start_over(self) -> None:
         self.samples = 0
         self._heap: list[bytes | memoryview] = []
         self._heap_size = 0
-        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing.
-        self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
+        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing, and new
+        # memory more than a copy into it: so that of shards that are stored is used again.
+        size = min(self.shard_size, _FIRST_IMAGE)
+        self._image: NDArray[np.uint8] = self._spare.pop() if self._spare else np.empty(size, np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
         """Add the samples of `encoded` from number `start` on, as many as fit into this shard.
@@ -244,14 +249,20 @@ class ShardBuilder:
         size = raw_size(self.schema, self.samples, 0)
         self._reserve(size)
         image = self._image[:size]
-        rows = image[self.schema.rows_offset :][: self.samples * self.schema.row_size].view(self.schema.row_dtype)
+        end = self.schema.rows_offset + self.samples * self.schema.row_size
+        rows = image[self.schema.rows_offset : end].view(self.schema.row_dtype)
         key = row_key(self.schema, rows["checksum"])
         rows["checksum"] ^= np.uint64(key)
         header = build_header(self.schema, self.samples, self._heap_size, key)
         image[: len(header)] = np.frombuffer(header, np.uint8)
-        found = Pieces(image.data, *self._heap)
+        image[end:] = 0
+        found = Pieces(self._image.data[:size], *self._heap)
         self._start_over()
         return found
+
+    def reuse(self, shard: Pieces) -> None:
+        """Let a later shard have the memory of one that `pieces` returned, and that nobody reads any more."""
+        self._spare.append(np.asarray(next(iter(shard)).obj))
 
     def _stop(self, encoded: Encoded, start: int) -> int:
         before = int(encoded.stops[start - 1]) if start else 0
@@ -272,6 +283,8 @@ class ShardBuilder:
         end = offset + (stop - start) * size
         self._reserve(end)
         image = self._image[offset:end]
+        if self._padded:
+            image[:] = 0
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
@@ -292,6 +305,6 @@ class ShardBuilder:
     def _reserve(self, size: int) -> None:
         """Grow the image to at least `size` bytes."""
         if size > len(self._image):
-            image = np.zeros(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
+            image = np.empty(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
             image[: len(self._image)] = self._image
             self._image = image

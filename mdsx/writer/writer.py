@@ -133,7 +133,7 @@ class Writer:
         self._provisional = durable[-1] if durable else None
         self._encoder = Encoder(self._options.schema)
         self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
-        self._uploads = Uploads(self._storage, self._journal, self._options, durable)
+        self._uploads = Uploads(self._storage, self._journal, self._options, durable, self._builder.reuse)
         self._staged: list[list[bytes]] = []
         self._staged_bytes = 0
         self._most_staged = min(_STAGED_BYTES, self._options.shard_size)
