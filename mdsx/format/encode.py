@@ -28,7 +28,7 @@ from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.rows import row_checksums, row_key
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
-from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
+from mdsx.format.values import NULL, as_sequence, dimensions_encoder, quick_encoder, value_encoder
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
@@ -39,7 +39,7 @@ class Encoder:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._encoders = [(column.name, value_encoder(column.type)) for column in schema.columns]
+        self._encoders = [(column.name, quick_encoder(column.type)) for column in schema.columns]
         self._names = tuple(column.name for column in schema.columns)
 
     def sample(self, sample: Mapping[str, object]) -> tuple[list[bytes], int]:
@@ -47,7 +47,7 @@ class Encoder:
         try:
             values = [encode(sample[name]) for name, encode in self._encoders]
             alike = len(sample) == len(values)
-        except (Refused, LookupError, TypeError) as error:
+        except (Refused, LookupError, TypeError, ValueError) as error:
             raise self._problem(sample) or error from None
         if not alike:
             self.check_names(sample, "sample")
@@ -57,14 +57,14 @@ class Encoder:
                 check_length(column, len(value))
         return values, size
 
-    def gather(self, samples: Sequence[Sequence[bytes]]) -> Encoded:
-        """Join the values that `sample` returned for one or more samples."""
+    def gather(self, values: Sequence[bytes]) -> Encoded:
+        """Join the values that `sample` returned for one or more samples, one sample after the other."""
         columns = self.schema.columns
         encoded = [
-            _items(column, values) if column.type.fixed_size else values
-            for column, values in zip(columns, zip(*samples, strict=True), strict=True)
+            _items(column, values[number :: len(columns)]) if column.type.fixed_size else values[number :: len(columns)]
+            for number, column in enumerate(columns)
         ]
-        return self._encoded(encoded, len(samples))
+        return self._encoded(encoded, len(values) // len(columns))
 
     def batch(self, columns: Mapping[str, object]) -> Encoded:
         """Encode a batch: column name -> an array or tensor [n, ...], or a sequence of n values. Raise SampleError."""
@@ -135,11 +135,11 @@ class Encoder:
             self.check_names(sample, "sample")
         except SampleError as error:
             return error
-        for column, (name, encode) in zip(self.schema.columns, self._encoders, strict=True):
+        for column in self.schema.columns:
             try:
-                encode(sample[name])
+                value_encoder(column.type)(sample[column.name])
             except Refused as refused:
-                return _error(column, refused, f"column {name!r}", refused.at)
+                return _error(column, refused, f"column {column.name!r}", refused.at)
         return None
 
 
@@ -156,7 +156,10 @@ def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | 
             return items
         return [dimensions + item.tobytes() for item in items]
     values = as_sequence(values if given is None else given[0], "an array or a sequence with one value for each sample")
-    pieces = each(values, encode)
+    try:
+        pieces = list(map(encode, values))
+    except (Refused, TypeError, ValueError):
+        pieces = each(values, value_encoder(kind))  # finds which value does not fit, and why
     return _items(column, pieces) if kind.fixed_size else pieces
 
 
