@@ -140,7 +140,9 @@ class _Check:
         self._unordered = self._find_unordered()
         columns = [schema.columns[number] for number in schema.variable]
         self._columns = [column if _can_fail(column.type) else None for column in columns]
-        self._decoders = [column and value_decoder(column.type, column.name) for column in self._columns]
+        self._decoders = [
+            None if column is None else value_decoder(column.type, column.name) for column in self._columns
+        ]
 
     def run(self, values: bool) -> Iterator[Problem]:
         flagged = self._wrong | self._padding | self._mismatch | self._unordered | self._proven

@@ -130,12 +130,13 @@ class RawBytes:
         self._size = 0
 
     def write(self, chunk: Buffer) -> None:
-        start, self._size = self._size, self._size + len(memoryview(chunk))
+        data, start = np.frombuffer(memoryview(chunk), np.uint8), self._size
+        self._size += len(data)
         if self._size > len(self._memory):
             memory = np.empty(max(self._size, 2 * len(self._memory)), np.uint8)
             memory[:start] = self._memory[:start]
             self._memory = memory
-        self._memory[start : self._size] = np.frombuffer(chunk, np.uint8)
+        self._memory[start : self._size] = data
 
     @property
     def view(self) -> memoryview:
