@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format.rows import NULL, Extents, row_checksum
+from mdsx.format.rows import NULL, Extents, cut, row_checksum
 from mdsx.format.rows import row_key as row_key_of
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView, shard_checksums
-from mdsx.format.values import value_decoder
+from mdsx.format.types import ColumnType
+from mdsx.format.values import value_decoder, values_decoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 1000
 """The most that are listed for one shard; then a last one says that there are more."""
 _BLOCK = 4096
+_MOST_AT_ONCE = 2**22
+"""Bytes of values that are decoded together."""
 _MOST_READ = 4
 """If all samples together take more bytes than this many heaps, some share bytes. Reading those could take for ever, so
 they are not read."""
@@ -136,16 +139,21 @@ class _Check:
         self._trusted = known & ~self._wrong & ~self._mismatch
         self._unordered = self._find_unordered()
         columns = [schema.columns[number] for number in schema.variable]
-        self._columns = [(column.name, value_decoder(column.type, column.name)) if column.type.known else None
-                         for column in columns]  # fmt: skip
+        self._columns = [column if _can_fail(column.type) else None for column in columns]
+        self._decoders = [
+            None if column is None else value_decoder(column.type, column.name) for column in self._columns
+        ]
 
     def run(self, values: bool) -> Iterator[Problem]:
         flagged = self._wrong | self._padding | self._mismatch | self._unordered | self._proven
         for mask in self._invalid.values():
             flagged |= mask
         if values and any(self._columns):
+            at_once = bool(self._known.all()) and not flagged.any()
             for start in range(0, self._view.samples, _BLOCK):
                 stop = min(start + _BLOCK, self._view.samples)
+                if at_once and self._all_decodable(start, stop):
+                    continue
                 for sample in range(start, stop):
                     if flagged[sample]:
                         yield self._problem(sample)
@@ -253,19 +261,40 @@ class _Check:
         """Return where the heap bytes of each sample should begin."""
         return np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
 
+    def _all_decodable(self, start: int, stop: int) -> bool:
+        """Return whether all values of samples [start, stop), which follow one another, can be decoded. False if there
+        are too many bytes to have all values in memory."""
+        extents = self._extents
+        if extents is None:
+            return True
+        first, last = int(extents.starts[start]), int(self._stops[stop - 1])
+        if last - first > _MOST_AT_ONCE:
+            return False
+        lengths, sizes = extents.lengths[start:stop], extents.sizes[start:stop]
+        pieces = list(cut(self._view.heap[first:last], sizes.reshape(-1).cumsum()))
+        try:
+            for place, column in enumerate(self._columns):
+                if column is not None:
+                    stored = compress(pieces[place :: len(self._columns)], (lengths[:, place] != NULL).tolist())
+                    values_decoder(column.type, column.name)(map(memoryview, stored))
+        except CorruptError:
+            return False
+        return True
+
     def _undecodable(self, sample: int) -> tuple[str, str] | None:
         """Return the first column whose value cannot be decoded, and why; None if all can."""
         if self._extents is None:
             return None
         start = int(self._extents.starts[sample])
-        for column, length in zip(self._columns, self._extents.lengths[sample].tolist(), strict=True):
+        lengths = self._extents.lengths[sample].tolist()
+        for column, decode, length in zip(self._columns, self._decoders, lengths, strict=True):
             if length == NULL:
                 continue
             try:
-                if column:
-                    column[1](self._view.heap[start : start + length])
+                if column and decode:
+                    decode(self._view.heap[start : start + length])
             except CorruptError as error:
-                return column[0] if column else "", str(error)
+                return column.name if column else "", str(error)
             start += length
         return None
 
@@ -274,6 +303,11 @@ class _Check:
     ) -> CorruptError:
         place = f"sample {sample_name(sample, self._first)}{place}"
         return CorruptError(message, file=self._view.file, place=place, found=found, expected=expected)
+
+
+def _can_fail(kind: ColumnType) -> bool:
+    """Return whether some bytes are no value of a variable-size column, as far as this version knows."""
+    return kind.known and (kind.kind != "bytes" or kind.is_list)
 
 
 def _invalid(view: ShardView, number: int) -> NDArray[np.bool_] | None:

@@ -28,7 +28,7 @@ from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.rows import row_checksums, row_key
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
-from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
+from mdsx.format.values import NULL, as_sequence, dimensions_encoder, quick_encoder, value_encoder
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
@@ -39,7 +39,7 @@ class Encoder:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._encoders = [(column.name, value_encoder(column.type)) for column in schema.columns]
+        self._encoders = [(column.name, quick_encoder(column.type)) for column in schema.columns]
         self._names = tuple(column.name for column in schema.columns)
 
     def sample(self, sample: Mapping[str, object]) -> tuple[list[bytes], int]:
@@ -47,7 +47,7 @@ class Encoder:
         try:
             values = [encode(sample[name]) for name, encode in self._encoders]
             alike = len(sample) == len(values)
-        except (Refused, LookupError, TypeError) as error:
+        except (Refused, LookupError, TypeError, ValueError) as error:
             raise self._problem(sample) or error from None
         if not alike:
             self.check_names(sample, "sample")
@@ -57,14 +57,14 @@ class Encoder:
                 check_length(column, len(value))
         return values, size
 
-    def gather(self, samples: Sequence[Sequence[bytes]]) -> Encoded:
-        """Join the values that `sample` returned for one or more samples."""
+    def gather(self, values: Sequence[bytes]) -> Encoded:
+        """Join the values that `sample` returned for one or more samples, one sample after the other."""
         columns = self.schema.columns
         encoded = [
-            _items(column, values) if column.type.fixed_size else values
-            for column, values in zip(columns, zip(*samples, strict=True), strict=True)
+            _items(column, values[number :: len(columns)]) if column.type.fixed_size else values[number :: len(columns)]
+            for number, column in enumerate(columns)
         ]
-        return self._encoded(encoded, len(samples))
+        return self._encoded(encoded, len(values) // len(columns))
 
     def batch(self, columns: Mapping[str, object]) -> Encoded:
         """Encode a batch: column name -> an array or tensor [n, ...], or a sequence of n values. Raise SampleError."""
@@ -135,11 +135,11 @@ class Encoder:
             self.check_names(sample, "sample")
         except SampleError as error:
             return error
-        for column, (name, encode) in zip(self.schema.columns, self._encoders, strict=True):
+        for column in self.schema.columns:
             try:
-                encode(sample[name])
+                value_encoder(column.type)(sample[column.name])
             except Refused as refused:
-                return _error(column, refused, f"column {name!r}", refused.at)
+                return _error(column, refused, f"column {column.name!r}", refused.at)
         return None
 
 
@@ -156,7 +156,10 @@ def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | 
             return items
         return [dimensions + item.tobytes() for item in items]
     values = as_sequence(values if given is None else given[0], "an array or a sequence with one value for each sample")
-    pieces = each(values, encode)
+    try:
+        pieces = list(map(encode, values))
+    except (Refused, TypeError, ValueError):
+        pieces = each(values, value_encoder(kind))  # finds which value does not fit, and why
     return _items(column, pieces) if kind.fixed_size else pieces
 
 
@@ -204,14 +207,19 @@ class ShardBuilder:
     def __init__(self, schema: Schema, shard_size: int) -> None:
         self.schema = schema
         self.shard_size = shard_size
+        fields = (schema.row_dtype.fields or {}).values()
+        self._padded = sum(kind.itemsize for kind, *_ in fields) < schema.row_size
+        self._spare: list[NDArray[np.uint8]] = []
         self._start_over()
 
     def _start_over(self) -> None:
         self.samples = 0
         self._heap: list[bytes | memoryview] = []
         self._heap_size = 0
-        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing.
-        self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
+        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing, and new
+        # memory more than a copy into it: so that of shards that are stored is used again.
+        size = min(self.shard_size, _FIRST_IMAGE)
+        self._image: NDArray[np.uint8] = self._spare.pop() if self._spare else np.empty(size, np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
         """Add the samples of `encoded` from number `start` on, as many as fit into this shard.
@@ -244,14 +252,20 @@ class ShardBuilder:
         size = raw_size(self.schema, self.samples, 0)
         self._reserve(size)
         image = self._image[:size]
-        rows = image[self.schema.rows_offset :][: self.samples * self.schema.row_size].view(self.schema.row_dtype)
+        end = self.schema.rows_offset + self.samples * self.schema.row_size
+        rows = image[self.schema.rows_offset : end].view(self.schema.row_dtype)
         key = row_key(self.schema, rows["checksum"])
         rows["checksum"] ^= np.uint64(key)
         header = build_header(self.schema, self.samples, self._heap_size, key)
         image[: len(header)] = np.frombuffer(header, np.uint8)
-        found = Pieces(image.data, *self._heap)
+        image[end:] = 0
+        found = Pieces(self._image.data[:size], *self._heap)
         self._start_over()
         return found
+
+    def reuse(self, shard: Pieces) -> None:
+        """Let a later shard have the memory of one that `pieces` returned, and that nobody reads any more."""
+        self._spare.append(np.asarray(next(iter(shard)).obj))
 
     def _stop(self, encoded: Encoded, start: int) -> int:
         before = int(encoded.stops[start - 1]) if start else 0
@@ -272,6 +286,8 @@ class ShardBuilder:
         end = offset + (stop - start) * size
         self._reserve(end)
         image = self._image[offset:end]
+        if self._padded:
+            image[:] = 0
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
@@ -292,6 +308,6 @@ class ShardBuilder:
     def _reserve(self, size: int) -> None:
         """Grow the image to at least `size` bytes."""
         if size > len(self._image):
-            image = np.zeros(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
+            image = np.empty(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
             image[: len(self._image)] = self._image
             self._image = image

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format.rows import LARGE_SAMPLE, checksums, cut, row_checksums
+from mdsx.format.rows import cut, row_checksums
 
 _LARGE_PIECE = 2**12  # values from this size on are not joined with their neighbours first
 
@@ -80,13 +80,9 @@ class JoinedHeap:
     """Values back to back in memory that does not change."""
 
     data: memoryview
-    join: Callable[[NDArray[np.uint8], memoryview, NDArray[np.int64]], Sequence[bytes]]
-    """(bytes of n rows [n, size], the rows' heap bytes, where those of each end) -> each row with its heap bytes."""
 
     def add(self, block: Block) -> tuple[Sequence[bytes | memoryview], NDArray[np.uint64]]:
-        rows, stops, total = block.rows, block.stops, int(block.stops[-1])
+        size, total = block.rows.shape[1], int(block.stops[-1])
         heap = self.data[block.begin : block.begin + total]
-        if total < LARGE_SAMPLE * len(rows):
-            return [heap], checksums(self.join(rows[:, 8:], heap, stops), first=block.first)
-        each = cut(heap, stops)
-        return [heap], row_checksums(rows.reshape(-1), rows.shape[1], each, heap_size=total, first=block.first)
+        rows, each = block.rows.reshape(-1), cut(heap, block.stops)
+        return [heap], row_checksums(rows, size, each, heap_size=total, first=block.first)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from io import BytesIO
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from mdsx.errors import CorruptError
 from mdsx.format.schema import Schema
 
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
-LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
+_AT_ONCE = 4096  # samples whose heap bytes are copied together
+_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
 NULL = 0xFFFFFFFF
 """The length of a null; so a value has at most 2^32 - 2 bytes."""
@@ -36,7 +38,7 @@ def row_checksum(body: bytes | memoryview, heap: bytes | memoryview, sample: int
     checksum: int
     if not heap:
         checksum = xxhash.xxh3_64_intdigest(body, sample)
-    elif len(body) + len(heap) < LARGE_SAMPLE:
+    elif len(body) + len(heap) < _LARGE_SAMPLE:
         checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
     else:
         hasher = xxhash.xxh3_64(body, sample)
@@ -132,16 +134,11 @@ def row_checksums(
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
-        return checksums(bodies, first=first)
-    if len(rows) + heap_size < LARGE_SAMPLE * len(bodies):
-        return checksums(map(b"".join, zip(bodies, heaps, strict=True)), first=first)
+        return _numbers(map(xxhash.xxh3_64_digest, bodies, count(first)))
+    if len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
+        whole = map(b"".join, zip(bodies, heaps, strict=True))
+        return _numbers(map(xxhash.xxh3_64_digest, whole, count(first)))
     return _numbers(map(_in_turn, bodies, heaps, count(first)))
-
-
-def checksums(samples: Iterable[bytes | memoryview], *, first: int) -> NDArray[np.uint64]:
-    """Return the checksums of samples `first`, `first` + 1, ..., each given by its row after the checksum field, with
-    its heap bytes."""
-    return _numbers(map(xxhash.xxh3_64_digest, samples, count(first)))
 
 
 def _numbers(digests: Iterable[bytes]) -> NDArray[np.uint64]:
@@ -165,10 +162,19 @@ def check_row_key(schema: Schema, rows: NDArray[Any], key: int, file: str | None
         )
 
 
-def cut(heap: bytes | memoryview, stops: NDArray[np.int64]) -> Iterable[memoryview]:
+def cut(heap: bytes | memoryview, stops: NDArray[np.int64]) -> Iterable[bytes | memoryview]:
     """Yield the heap bytes of each sample; the first starts at 0, and `stops` are the ends."""
+    view = memoryview(heap)
+    if len(view) < _LARGE_SAMPLE * len(stops):  # then reading copies is faster than making views
+        return chain.from_iterable(_read(view, stops, first) for first in range(0, len(stops), _AT_ONCE))
     ends: list[int] = stops.tolist()
-    return map(memoryview(heap).__getitem__, map(slice, [0, *ends[:-1]], ends))
+    return map(view.__getitem__, map(slice, [0, *ends[:-1]], ends))
+
+
+def _read(heap: memoryview, stops: NDArray[np.int64], first: int) -> Iterable[bytes]:
+    """Yield copies of the heap bytes of some samples, from number `first` on."""
+    start, ends = int(stops[first - 1]) if first else 0, stops[first : first + _AT_ONCE]
+    return map(BytesIO(heap[start : int(ends[-1])]).read, np.diff(ends, prepend=start).tolist())
 
 
 def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:

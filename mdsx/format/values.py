@@ -49,6 +49,12 @@ def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
     )
 
 
+def quick_encoder(kind: ColumnType) -> Callable[[object], bytes]:
+    """Return the same, which may also raise TypeError or ValueError in place of Refused."""
+    quick = None if kind.nullable or kind.shape is not None or kind.scalar else kind.object.quick
+    return quick or value_encoder(kind)
+
+
 def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
     if kind.scalar:
         return scalar_encoder(kind.number) if kind.shape is None else _array_encoder(kind)

@@ -7,6 +7,7 @@ the error. A journal is written when the last of its shards is durable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
 
@@ -21,12 +22,21 @@ _MOST_BYTES = 2**29
 
 
 class Uploads:
-    """Stores the shards that are `put`, numbered in that order from len(durable) on."""
+    """Stores the shards that are `put`, numbered in that order from len(durable) on. Calls `reuse` with those whose
+    memory it needs no more."""
 
-    def __init__(self, storage: Storage, journal: Journal, options: WriterOptions, durable: list[ShardEntry]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        journal: Journal,
+        options: WriterOptions,
+        durable: list[ShardEntry],
+        reuse: Callable[[Pieces], object],
+    ) -> None:
         self._storage = storage
         self._journal = journal
         self._options = options
+        self._reuse = reuse
         self._entries: list[ShardEntry | None] = [*durable]  # None: in flight
         self._in_flight = 0
         self._bytes = 0
@@ -98,5 +108,6 @@ class Uploads:
                 key, samples, header_row_key(next(iter(raw))), len(stored), stored_hash, len(raw), raw_hash
             )
             journaled = [entry for entry in self._entries[first : first + JOURNALED] if entry is not None]
+        self._reuse(raw)
         if len(journaled) == JOURNALED:
             self._journal.write(number // JOURNALED, journaled)

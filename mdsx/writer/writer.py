@@ -50,6 +50,17 @@ _STAGED_BYTES = 2**20
 _STAGED_SAMPLES = 1024
 
 
+class _Absent:
+    """A method that others have. (A `__getattr__` would slow down each access to an attribute.)"""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        hint = "the end of `with mdsx.Writer(...) as out:` writes the index"
+        raise AttributeError(f"'Writer' object has no attribute {self._name!r}: {hint}")
+
+
 class Writer:
     """Writes a dataset: shards of samples, and a JSON index.
 
@@ -133,10 +144,11 @@ class Writer:
         self._provisional = durable[-1] if durable else None
         self._encoder = Encoder(self._options.schema)
         self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
-        self._uploads = Uploads(self._storage, self._journal, self._options, durable)
-        self._staged: list[list[bytes]] = []
+        self._uploads = Uploads(self._storage, self._journal, self._options, durable, self._builder.reuse)
+        self._staged: list[bytes] = []  # values; a list for each sample would cost the garbage collector as much again
         self._staged_bytes = 0
-        self._most_staged = min(_STAGED_BYTES, self._options.shard_size)
+        self._most_staged = _STAGED_SAMPLES * len(self._options.schema.columns)
+        self._most_bytes = min(_STAGED_BYTES, self._options.shard_size)
         self._replacing = False
         self._entered = self._left = False
         self._ready = False  # to take samples
@@ -157,10 +169,10 @@ class Writer:
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         values, size = self._encoder.sample(sample)
-        self._staged.append(values)
+        self._staged += values
         self._staged_bytes += size
         self._samples += 1
-        if self._staged_bytes >= self._most_staged or len(self._staged) >= _STAGED_SAMPLES:
+        if self._staged_bytes >= self._most_bytes or len(self._staged) >= self._most_staged:
             self._flush()
 
     def write_batch(self, columns: Mapping[str, object] | ArrowData) -> None:
@@ -208,12 +220,7 @@ class Writer:
                 self._overwriting.abort()  # unless it is complete
 
     if not TYPE_CHECKING:  # type checkers say that there is no such method
-
-        def __getattr__(self, name: str) -> NoReturn:
-            hint = (
-                ": the end of `with mdsx.Writer(...) as out:` writes the index" if name in ("close", "finish") else ""
-            )
-            raise AttributeError(f"'Writer' object has no attribute {name!r}{hint}")
+        close = finish = _Absent()
 
     def _refuse(self) -> NoReturn:
         if not self._entered or self._left:

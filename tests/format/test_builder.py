@@ -197,3 +197,17 @@ def test_a_shard_larger_than_the_first_buffer_is_whole() -> None:
     assert builder.add(encoded) == 70
     shard = ShardView.parse(builder.finish())
     np.testing.assert_array_equal(shard.rows["column0"], tokens)
+
+
+@pytest.mark.parametrize("columns", [TEXT, {"id": "uint8"}])
+def test_memory_of_an_earlier_shard_leaves_no_trace(columns: dict[str, str]) -> None:
+    """Neither between the fields of a row, nor between rows and heap."""
+    samples = [{name: {"text": "x" * n, "id": n}[name] for name in columns} for n in range(100)]
+    builder = ShardBuilder(Schema.from_columns(columns), 2**20)
+    builder.add(encode(columns, samples))
+    earlier = builder.pieces()
+    np.frombuffer(next(iter(earlier)), np.uint8)[:] = 0xFF
+    builder.reuse(earlier)
+    builder.pieces()  # the shard that was begun before
+    builder.add(encode(columns, samples[:61]))
+    assert builder.finish() == one_shard(columns, samples[:61])

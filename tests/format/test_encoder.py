@@ -396,7 +396,7 @@ SAMPLES = st.fixed_dictionaries(
 @given(st.lists(SAMPLES, min_size=1, max_size=5))
 def test_a_batch_is_encoded_as_its_samples_are(samples: list[dict[str, Any]]) -> None:
     encoder = Encoder(Schema.from_columns(COLUMNS))
-    one_by_one = encoder.gather([encoder.sample(sample)[0] for sample in samples])
+    one_by_one = encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]])
     batch = encoder.batch({name: [sample[name] for sample in samples] for name in COLUMNS})
     assert batch.samples == one_by_one.samples == len(samples)
     for ours, theirs in zip(batch.fixed, one_by_one.fixed, strict=True):
@@ -428,7 +428,7 @@ def test_a_batch_is_encoded_as_its_samples_are(samples: list[dict[str, Any]]) ->
 def test_a_batchs_column_is_an_array_tensor_or_sequence(kind: str, values: Any) -> None:
     encoder = Encoder(Schema.from_columns({"x": kind}))
     batch = encoder.batch({"x": values})
-    one_by_one = encoder.gather([encoder.sample({"x": value})[0] for value in values])
+    one_by_one = encoder.gather([encoded for value in values for encoded in encoder.sample({"x": value})[0]])
     assert [items.tobytes() for items in batch.fixed] == [items.tobytes() for items in one_by_one.fixed]
     assert (bytes(batch.heap.data), batch.lengths.tolist()) == (
         bytes(one_by_one.heap.data),

@@ -92,7 +92,7 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
 def test_written_samples_are_read_unchanged(made: tuple[dict[str, str], list[dict[str, Any]]]) -> None:
     columns, samples = made
     encoder, builder = Encoder(Schema.from_columns(columns)), ShardBuilder(Schema.from_columns(columns), 2**40)
-    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    builder.add(encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]]))
     shard = bytes(builder.finish())
     assert check_shard(shard) == []
     found = read_shard(shard)

@@ -24,7 +24,7 @@ Sample = dict[str, Any]
 def shard(columns: dict[str, str], samples: list[Sample]) -> bytes:
     schema = Schema.from_columns(columns)
     encoder, builder = Encoder(schema), ShardBuilder(schema, 2**40)
-    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    builder.add(encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]]))
     return bytes(builder.finish())
 
 

@@ -26,7 +26,7 @@ Sample = dict[str, Any]
 def shard(columns: dict[str, str], samples: Sequence[Sample]) -> bytearray:
     schema = Schema.from_columns(columns)
     encoder, builder = Encoder(schema), ShardBuilder(schema, 2**40)
-    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    builder.add(encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]]))
     return bytearray(builder.finish())
 
 

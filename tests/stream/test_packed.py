@@ -34,7 +34,7 @@ def columns_of(
     encoder, sources = Encoder(schema), list[Selection]()
     for samples in filter(None, shards):
         builder = ShardBuilder(schema, 2**40)
-        builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+        builder.add(encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]]))
         data = bytes(builder.finish())
         data = data.replace(damage, b"\7" * len(damage)) if damage else data
         sources.append(ShardView.parse(data, file="a shard").select(np.arange(len(samples)), verify=False))

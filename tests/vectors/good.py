@@ -35,7 +35,7 @@ _JPEG = "ffd8ffe000104a46494600010100000100010000ffd9"
 def write(columns: Mapping[str, str], samples: Samples) -> bytes:
     """Return one shard, by the writer's code."""
     encoder, builder = Encoder(Schema.from_columns(columns)), ShardBuilder(Schema.from_columns(columns), 2**40)
-    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    builder.add(encoder.gather([value for sample in samples for value in encoder.sample(sample)[0]]))
     return bytes(builder.finish())
 
 

@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import xxhash
@@ -41,6 +42,9 @@ from mdsx.format import (
 )
 from mdsx.shards import download_shard, inspect_shard, read_index, snapshots, with_side_object
 from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside, open_storage
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 def verify(
@@ -84,9 +88,16 @@ def verify_stored(
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
+    free = SimpleQueue[RawBytes]()
+    for _ in range(num_threads):
+        free.put(RawBytes())
 
     def examined(shard: int) -> Sequence[MdsxError]:
-        return damages_of(storage, beside, index, shard, first=int(firsts[shard]))
+        raw = free.get()
+        try:
+            return damages_of(storage, beside, index, shard, first=int(firsts[shard]), raw=raw)
+        finally:
+            free.put(raw)
 
     for shard, found in enumerate(in_order(examined, range(of_shards), num_threads)):
         damages += found
@@ -108,15 +119,41 @@ def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:
     return damages
 
 
-def damages_of(storage: Storage, beside: Storage, index: StoredIndex, shard: int, *, first: int) -> Sequence[MdsxError]:
+class RawBytes:
+    """The raw bytes of one shard after the other, in the same memory: new memory would cost more than all checks."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self._size = 0
+
+    def clear(self) -> None:
+        self._size = 0
+
+    def write(self, chunk: Buffer) -> None:
+        data, start = np.frombuffer(memoryview(chunk), np.uint8), self._size
+        self._size += len(data)
+        if self._size > len(self._memory):
+            memory = np.empty(max(self._size, 2 * len(self._memory)), np.uint8)
+            memory[:start] = self._memory[:start]
+            self._memory = memory
+        self._memory[start : self._size] = data
+
+    @property
+    def view(self) -> memoryview:
+        return self._memory.data[: self._size]
+
+
+def damages_of(
+    storage: Storage, beside: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes | None = None
+) -> Sequence[MdsxError]:
     """Check every byte of one shard, and return what is wrong, an error of storage too. `first` is the number in the
-    dataset of its first sample."""
+    dataset of its first sample, `raw` memory for its bytes."""
     try:
         index = with_side_object(beside, index, shard)
     except (FormatError, MissingError, TruncatedError) as error:
         return [error]
     try:
-        return find_damage(storage, index, shard, first=first)
+        return find_damage(storage, index, shard, first=first, raw=raw or RawBytes())
     except MissingError:
         last = first + int(index.counts[shard]) - 1
         message = f"the shard is not there; it held samples {first}-{last} of the dataset"
@@ -161,13 +198,13 @@ class Examined:
         return cls(name, report, entry, layout, rebuilt)
 
 
-def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int) -> Sequence[MdsxError]:
+def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes) -> Sequence[MdsxError]:
     """Return the damages of a shard of any format. `first` is the number in the dataset of its first sample."""
     name, file = index.name(shard), file_of(storage, index.name(shard))
-    if _is_undamaged(storage, index, shard):
+    if _is_undamaged(storage, index, shard, name, raw):
         return []
     if isinstance(index, ReadsParts | ReadsExtents):  # only its format knows which bytes of the object are the part's
-        return _check_whole(storage, index, shard, name)
+        return _check_whole(storage, index, shard, name, raw)
     stored, size = _read(storage, name, int(index.sizes[shard]))
     if isinstance(index, FindsDamage):
         return index.find_damage(shard, stored, size=size, file=file, first=first)
@@ -175,12 +212,13 @@ def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int)
         message = "the object has another size than the index says"
         return [CorruptError(message, file=file, place="size", found=size, expected=expected)]
     assert isinstance(index, ReadsWhole)
-    receiver, raw = index.receive(shard, file=file), bytearray()
+    receiver = index.receive(shard, file=file)
+    raw.clear()
     try:
         for piece in receiver.feed(stored):
-            raw += piece
+            raw.write(piece)
         receiver.finish()
-        return index.check(shard, raw, file=file)
+        return index.check(shard, raw.view, file=file)
     except CorruptError as error:
         return [error]
 
@@ -194,7 +232,7 @@ def examine(
     damaged shard.
     """
     layout, entry = index.shard_layout(shard), index.shard_entry(shard)._replace(name=name)
-    if _is_undamaged(storage, index, shard, name):
+    if _is_undamaged(storage, index, shard, name, RawBytes()):
         return Examined.of(storage, name, entry=entry, layout=layout)
     try:
         stored, size = _read(storage, name, entry.size)
@@ -251,18 +289,18 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], num_threads:
                 future.cancel()
 
 
-def _is_undamaged(storage: Storage, index: StoredIndex, shard: int, name: str | None = None) -> bool:
+def _is_undamaged(storage: Storage, index: StoredIndex, shard: int, name: str, raw: RawBytes) -> bool:
     try:
-        return not _check_whole(storage, index, shard, index.name(shard) if name is None else name)
+        return not _check_whole(storage, index, shard, name, raw)
     except (FormatError, MissingError, TruncatedError, ChangedError):
         return False
 
 
-def _check_whole(storage: Storage, index: StoredIndex, shard: int, name: str) -> Sequence[CorruptError]:
+def _check_whole(storage: Storage, index: StoredIndex, shard: int, name: str, raw: RawBytes) -> Sequence[CorruptError]:
     """Read a whole shard, stored as `name`. Return the problems of its raw bytes, or raise that of its stored bytes."""
-    raw = bytearray()
-    download_shard(storage, index, shard, raw.extend, name=name)
-    return index.check(shard, raw, file=file_of(storage, name))
+    raw.clear()
+    download_shard(storage, index, shard, raw.write, name=name)
+    return index.check(shard, raw.view, file=file_of(storage, name))
 
 
 def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:

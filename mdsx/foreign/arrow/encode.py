@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError
-from mdsx.foreign.arrow.columns import binary, edges_of, encode_column, from_pieces, join
+from mdsx.foreign.arrow.columns import encode_column, from_pieces, join
 from mdsx.foreign.arrow.library import pa
 from mdsx.foreign.arrow.plain import binary_parts, has_nulls, nulls
 from mdsx.foreign.arrow.types import column_type
@@ -162,7 +162,7 @@ def _encode_part(encoder: Encoder, columns: Sequence[Any], first: int) -> Encode
         fixed=[encoded[number] for number in schema.fixed],
         lengths=lengths,
         stops=edges[1:] - edges[0],
-        heap=JoinedHeap(heap, _join_rows),
+        heap=JoinedHeap(heap),
     )
 
 
@@ -178,12 +178,3 @@ def _heap(columns: list[Any], samples: int) -> tuple[memoryview, NDArray[np.int6
         if (null := nulls(column)) is not None and np.diff(edges)[null].any():  # bytes that belong to no value
             data, edges = binary_parts(join(columns))
     return data[int(edges[0]) : int(edges[-1])], edges
-
-
-def _join_rows(rows: NDArray[np.uint8], heap: memoryview, stops: NDArray[np.int64]) -> list[bytes]:
-    """Return the bytes of each row, with its heap bytes. See `format.JoinedHeap`."""
-    count, size = rows.shape
-    heads = binary(rows, np.arange(count + 1) * size)
-    joined = join([heads, binary(np.frombuffer(heap, np.uint8), edges_of(np.diff(stops, prepend=0)))])
-    found: list[bytes] = joined.to_pylist()
-    return found

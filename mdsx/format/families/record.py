@@ -93,6 +93,8 @@ class Object(Base):
     """What a stored value is, in a word or two, for users."""
     encoder: Callable[[], Callable[[object], bytes]]
     """Return a function that encodes one value, or raises Refused. Only one thread may use it at a time."""
+    quick: Callable[[Any], bytes] | None = None
+    """The same in C, if there is such a function. It raises TypeError or ValueError in place of Refused."""
     decode: Callable[[memoryview], object]
     """Return the value that is stored as these bytes. Raise CorruptError."""
     decode_all: Callable[[Iterable[memoryview]], list[object]] | None = None

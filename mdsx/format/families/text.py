@@ -36,6 +36,6 @@ def _decode_all(pieces: Iterable[memoryview]) -> list[object]:
 STR = Object(
     name="str", kind="text", arrow="string", python=str, form="text", extensions=("txt", "text"),
     aliases="string large_string utf8 large_utf8 text txt unicode varchar str_decimal decimal",
-    encoder=lambda: _encode, decode=_decode, decode_all=_decode_all,
+    encoder=lambda: _encode, quick=str.encode, decode=_decode, decode_all=_decode_all,
 )  # fmt: skip
 BASES = (STR,)

@@ -166,7 +166,7 @@ def selection(schema: Schema, file: str, samples: NDArray[np.int64], lines: Iter
     """Return `samples` from their `lines`, with values as our own format stores them."""
     encoder = Encoder(schema)
     try:
-        values = [encoder.sample(json.loads(line))[0] for line in lines]
+        values = [value for line in lines for value in encoder.sample(json.loads(line))[0]]
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"a line is no sample: {error}", file=file) from None
     return Selection.of(schema, file, samples, encoder.gather(values))
