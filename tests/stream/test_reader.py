@@ -22,7 +22,7 @@ def test_the_next_order_is_computed_before_an_epoch_ends(
     with mdsx.Writer(tmp_path / "data", {"id": "int64"}) as out:
         for number in range(100):
             out.write({"id": number})
-    made = list[int]()  # the epochs of which a part of the order was computed
+    made = list[int]()  # the epochs whose order was computed, or a part of it
     make = Order._make_tile
 
     def noted(order: Order, *where: Any) -> Any:
