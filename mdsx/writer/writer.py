@@ -220,7 +220,7 @@ class Writer:
                 self._overwriting.abort()  # unless it is complete
 
     if not TYPE_CHECKING:  # type checkers say that there is no such method
-        close = finish = _Absent()
+        close, finish = _Absent(), _Absent()
 
     def _refuse(self) -> NoReturn:
         if not self._entered or self._left:
