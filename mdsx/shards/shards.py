@@ -213,9 +213,9 @@ class Shards:
         if not make_room(leased=not self.mapped_in_place):
             return False
         if self.mapped_in_place:
-            identity, mapped = self._identity(shard), self._map(shard)
-            known = self._verified[shard] == identity.stamp and identity.holds()  # of what is mapped
-            self._keep(shard, identity, mapped, whole=whole, verified=known)
+            identity, in_place = self._identity(shard), self._map(shard)
+            checked = self._verified[shard] == identity.stamp and identity.holds()  # of what is mapped
+            self._keep(shard, identity, in_place, whole=whole, verified=checked)
             return True
         if self.cache is None:
             return False
