@@ -519,4 +519,4 @@ def batches_together(batch_bytes: int, workers: int = 0) -> int:
     much as copying 5 MB.
     """
     most = 2 * _TOGETHER_BYTES if workers else _TOGETHER_BYTES
-    return min(max(most // batch_bytes, 1), _TOGETHER)
+    return min(max(round(most / batch_bytes), 1), _TOGETHER)

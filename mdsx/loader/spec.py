@@ -124,7 +124,8 @@ class RunSpec:
         size = self.global_batch_size
         if size is None:
             size = (self.rows or 1) * ranks
-        return Cut(size, rank, ranks, self.drop_last, self.micro_batch, ranks_per_node=self.ranks.node)
+        node = None if self.batching is SAMPLES else self.ranks.node  # only groups are dealt by nodes
+        return Cut(size, rank, ranks, self.drop_last, self.micro_batch, ranks_per_node=node)
 
     def __repr__(self) -> str:
         """Return what a loader or dataset shows of it."""

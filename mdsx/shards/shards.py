@@ -6,9 +6,10 @@ Rules:
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
 - Every sample returned is verified: by itself, or with the shard as a whole, while it is downloaded or when it is
   opened (`whole=True`). A check of the whole counts as long as the file's `Identity` is the one seen before the check,
-  or after the download: it is compared for each run of batches and each read of a large sample. A damaged file of the
-  cache is dropped and fetched again; a damaged shard in place is an error that names the sample if possible. With
-  `Cache(verify="size")`, cached files are trusted.
+  or after the download: it is compared for each run of batches and each read of a large sample. The check of a shard in
+  place also counts in forked processes: all that descend from the one with these `Shards` share their record of it. A
+  damaged file of the cache is dropped and fetched again; a damaged shard in place is an error that names the sample if
+  possible. With `Cache(verify="size")`, cached files are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
 - `_ProcessState` holds all that must not cross a fork or a pickle; each process creates its own.
 """
@@ -20,7 +21,6 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
-from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.process import Counter, at_fork, count, keep_freed_memory
-from mdsx.base.system import network_file_system
+from mdsx.base.system import network_file_system, shared_numbers
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, UsageError, restated
 from mdsx.format import (
     Decoder,
@@ -105,6 +105,7 @@ class Shards:
         if self.local and self.index.compression is not None:
             self.cache = cache.open()
         self._state_or_none: _ProcessState | None = None
+        self._verified = shared_numbers(len(self.index.counts))  # the stamp of each shard in place that was verified
 
     @property
     def has_default_cache(self) -> bool:
@@ -136,27 +137,19 @@ class Shards:
                 expected=f"{self._given_cache!r}, as it was opened with",
                 hint="give cache= in one place",
             )
-        other = copy(self)
-        other._given_cache, other._state_or_none = cache, None
-        if self.cache is not None:
-            other.cache = cache.open()
-        return other
+        return self._with(_given_cache=cache, cache=None if self.cache is None else cache.open())
 
     def at_snapshot(self, fingerprint: str) -> Shards:
         """Return the shards of the dataset when it had this fingerprint. Raise MissingError if it never had it."""
-        other = copy(self)
-        other.index, other._state_or_none = read_index(self.beside, fingerprint, cache=self.cache), None
-        other.is_snapshot = True
-        other.cache_folder = cache_folder(other.index)
-        return other
+        index = read_index(self.beside, fingerprint, cache=self.cache)
+        return self._with(index=index, is_snapshot=True, cache_folder=cache_folder(index))
 
     def project(self, columns: Sequence[int]) -> tuple[Shards, tuple[int, ...]]:
         """Return the shards with these columns, and the numbers that the columns have there. Formats that store
         columns apart then fetch no others."""
         if not isinstance(self.index, ProjectsColumns):
             return self, tuple(columns)
-        other = copy(self)
-        other.index, other._state_or_none = self.index.project(columns), None
+        other = self._with(index=self.index.project(columns))
         if self.local and self.cache is None:  # fewer columns may be in one object
             other.mapped_in_place = self._may_map and not _in_several(other.index)
         return other, tuple(range(len(columns)))
@@ -166,8 +159,18 @@ class Shards:
         if self.cache is not None:
             self.cache.check(int(self.index.raw_sizes.max(initial=0)), self.storage.url)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_state_or_none": None}
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_state_or_none": None, "_verified": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._verified = shared_numbers(len(self.index.counts))
+
+    def _with(self, **changed: Any) -> Shards:
+        """Return the same with some attributes changed."""
+        other = Shards.__new__(Shards)
+        other.__setstate__({**self.__getstate__(), **changed})
+        return other
 
     @property
     def _state(self) -> _ProcessState:
@@ -210,7 +213,9 @@ class Shards:
         if not make_room(leased=not self.mapped_in_place):
             return False
         if self.mapped_in_place:
-            self._keep(shard, self._identity(shard), self._map(shard), whole=whole)
+            identity, in_place = self._identity(shard), self._map(shard)
+            checked = self._verified[shard] == identity.stamp and identity.holds()  # of what is mapped
+            self._keep(shard, identity, in_place, whole=whole, verified=checked)
             return True
         if self.cache is None:
             return False
@@ -509,6 +514,8 @@ class Shards:
         except CorruptError as error:
             raise self._numbered(shard, error) from error.__cause__
         opened.verified = True
+        if self.mapped_in_place:
+            self._verified[shard] = opened.identity.stamp
 
 
 def _in_several(index: StoredIndex) -> bool:

@@ -81,7 +81,7 @@ class Ledger:
         ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
         amounts = self.amounts.copy()
         amounts[STEPS - AMOUNTS] += task.stop > task.start
-        return replace(self, amounts=amounts, ticks=ticks)
+        return Ledger(amounts, ticks, self.grouped, self.complete)
 
     def settled(self, drawn: Drawn) -> Ledger:
         """Return the same with all ticks counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pickle
 import resource
 import stat
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import mdsx
 from mdsx.datasets import excerpt_of
+from mdsx.format import Index
 from mdsx.shards import opened as opened_module
 from mdsx.storage.cache import held
 from tests.forks import forked
@@ -130,6 +132,47 @@ def test_a_child_closes_what_its_parent_had_open(urls: tuple[str, str]) -> None:
     data = mdsx.Dataset(urls[0])
     read_all(data)
     assert forked(lambda: "None" in Path("/proc/self/maps").read_text()) is False
+
+
+def verified(data: mdsx.Dataset, monkeypatch: pytest.MonkeyPatch, *opened: int) -> Callable[[], list[int]]:
+    """Return a function that opens shards of a dataset, and returns which of them it verified as a whole."""
+    shards, found, verify = excerpt_of(data).shards, list[int](), Index.verify
+
+    def noted(self: Index, shard: int, *args: Any, **how: Any) -> None:
+        found.append(shard)
+        verify(self, shard, *args, **how)
+
+    monkeypatch.setattr(Index, "verify", noted)
+
+    def work() -> list[int]:
+        for shard in opened:
+            assert shards.open(shard, whole=True)
+        return found
+
+    return work
+
+
+def test_a_check_counts_in_processes_forked_later(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the workers of the next epoch are, which would read each shard once more for it."""
+    data = mdsx.Dataset(urls[0])
+    assert forked(verified(data, monkeypatch, 0, 1)) == [0, 1]
+    assert forked(verified(data, monkeypatch, 0, 1, 2)) == [2]
+    copy = pickle.loads(pickle.dumps(data))
+    assert forked(verified(copy, monkeypatch, 0)) == [0]
+
+
+def test_a_shard_that_changed_since_is_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mdsx.Writer(tmp_path, {"id": "int64", "text": "str"}, shard_size=SIZE) as out:
+        for number in range(N):
+            out.write({"id": number, "text": f"{number:04}"})
+    data = mdsx.Dataset(tmp_path)
+    assert forked(verified(data, monkeypatch, 0)) == [0]
+    path = tmp_path / "shard.00000.mdsx"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(mdsx.CorruptError):
+        forked(verified(data, monkeypatch, 0))
 
 
 @pytest.mark.parametrize("kind", [0, 1])

@@ -67,6 +67,7 @@ class Processes:
         self._seed, self._timeout = seed, timeout
         self._spare = self._ahead // (count * self._longest) + _SPARE
         self._work: dict[str, Any] = {"begin": begin, "setup": setup, "init": init, "views": views, "hint": hint}
+        self._work.update(count=count, longest=self._longest)
         self._counted = Counted()
         self._workers: list[_Worker] = []
         self._run = 0
@@ -142,7 +143,7 @@ class Processes:
             return
         rows = Rows(self._count)
         self._counted = self._counted.then(rows)
-        work = Sealed(Work(**self._work, count=self._count, seed=self._seed(), rows=rows))
+        work = Sealed(Work(**self._work, seed=self._seed(), rows=rows))
         with naming_limits("the pipes of worker processes"):
             for number in range(self._count):
                 self._workers.append(_Worker(work, number, self._context, self._spare))

@@ -52,8 +52,9 @@ class SlotWriter:
         """Begin a message."""
         self._slot = -1
 
-    def put(self, parcel: Parcel, more: int) -> Sent:
-        """Copy a parcel to the slot of this message, or to one more. `more`: parcels of its size to expect."""
+    def put(self, parcel: Parcel, longest: int) -> Sent:
+        """Copy a parcel to the slot of this message, or to one more. `longest`: parcels of its size in the longest
+        message, for which a new slot has room: a smaller one would never be used again."""
         buffers: list[Buffer] = list(parcel.buffers)
         pickled: bytes | None = parcel.pickled
         if len(parcel.pickled) > _INLINE:
@@ -64,7 +65,7 @@ class SlotWriter:
         sizes = [sum(map(len, each)) if isinstance(each, list) else len(each) for each in buffers]
         room = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
         if self._slot < 0 or self._reached + room > len(self._memory[self._slot]):
-            self._slot, self._reached = self._take(room, room * (more + 1)), 0
+            self._slot, self._reached = self._take(room, room * longest), 0
         memory, edges = self._memory[self._slot], list[tuple[int, int]]()
         for buffer, size in zip(buffers, sizes, strict=True):
             start = self._reached

@@ -57,11 +57,12 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs. `begin` makes its maker, after `setup` and `init`; `views`: lists of memory views stay
-    such; `hint`: the way out if a result cannot be pickled."""
+    """What a worker needs. `begin` makes its maker, after `setup` and `init`; `longest`: tasks of a chunk; `views`:
+    lists of memory views stay such; `hint`: the way out if a result cannot be pickled."""
 
     begin: Begin
     count: int
+    longest: int
     seed: int
     rows: Rows
     setup: Callable[[WorkerInfo], object] | None
@@ -101,10 +102,10 @@ def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
         signal.signal(ending, signal.SIG_IGN)
     inbox = _Inbox(requests)
     maker, failure = None, None
-    views, hint = False, ""
+    longest, views, hint = 1, False, ""
     try:
         opened: Work = work.open()
-        views, hint = opened.views, opened.hint
+        longest, views, hint = opened.longest, opened.views, opened.hint
         work_for(opened.rows.row(number))
         info = become(number, opened.count, opened.seed)
         if opened.setup is not None:
@@ -116,7 +117,7 @@ def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
         if isinstance(error, AttributeError | ImportError | pickle.UnpicklingError) and work.is_copy:
             error.add_note(f"mdsx: {UNPICKLED}")
         failure = Failure.of(error)
-    outbox = _Outbox(answers, views, hint)
+    outbox = _Outbox(answers, longest, views, hint)
     try:
         while (request := inbox.next()) is not None:
             outbox.slots.returned(request.free, request.dropped)
@@ -161,9 +162,9 @@ class _Inbox:
 class _Outbox:
     """Makes answers and sends them."""
 
-    def __init__(self, answers: Any, views: bool, hint: str) -> None:
+    def __init__(self, answers: Any, longest: int, views: bool, hint: str) -> None:
         self.slots = SlotWriter()
-        self._answers, self._views, self._hint = answers, views, hint
+        self._answers, self._longest, self._views, self._hint = answers, longest, views, hint
 
     def answer(
         self, run: int, chunk: list[Any], maker: Maker[Any, Any] | None, failure: Failure | None, inbox: _Inbox
@@ -177,8 +178,9 @@ class _Outbox:
                 more = len(chunk)
                 while more > 0 and not inbox.stopped(run):
                     result = next(made)
-                    more -= len(result.cuts) if type(result) is Several else 1
-                    sent.append(self._put(result, more))
+                    results = len(result.cuts) if type(result) is Several else 1
+                    more -= results
+                    sent.append(self._put(result, -(-self._longest // results)))
         except StopIteration:
             failure = Failure.of(RuntimeError("a maker yielded fewer results than it had tasks"))
         except BaseException as error:
@@ -192,9 +194,9 @@ class _Outbox:
         with suppress(BaseException):  # after the answer: what a maker does at its end, nobody waits for
             getattr(made, "close", int)()
 
-    def _put(self, result: Any, more: int) -> Sent:
+    def _put(self, result: Any, longest: int) -> Sent:
         try:
             parcel = pack(result, views=self._views)
         except Exception as error:
             raise UsageError(f"a result cannot go to another process: {error}", hint=self._hint) from error
-        return self.slots.put(parcel, more)
+        return self.slots.put(parcel, longest)

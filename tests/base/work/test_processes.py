@@ -209,6 +209,19 @@ def test_results_of_any_size_cross() -> None:
         assert found == expected
 
 
+def pages(task: int) -> Any:
+    return np.full(2**14, task, np.uint8)
+
+
+def test_short_first_messages_leave_no_slots_that_are_too_small() -> None:
+    runner = processes(pages, count=1, ahead=16, longest=8, persistent=True)
+    results(runner)
+    (worker,) = runner._workers  # type: ignore[attr-defined]
+    sizes = [len(memory) for memory in worker._slots._memory.values()]
+    assert min(sizes) >= 8 * 2**14
+    runner.close()
+
+
 def lock(_: int) -> Any:
     return [threading.Lock()]
 
