@@ -128,20 +128,26 @@ def heap_extents(
 
 
 def row_checksums(
-    rows: NDArray[np.uint8], row_size: int, heaps: Iterable[bytes | memoryview] | None, *, heap_size: int, first: int
+    rows: NDArray[np.uint8],
+    row_size: int,
+    heaps: Iterable[bytes | memoryview] | None,
+    *,
+    heap_size: int,
+    first: int,
+    width: int = 1,
 ) -> NDArray[np.uint64]:
     """Return the checksums of samples `first`, `first` + 1, ...
 
     `rows` are their rows back to back; `heaps` the heap bytes of each, `heap_size` in all (None without variable-size
-    columns).
+    columns). Those of large samples may be in `width` pieces for each.
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
         return _numbers(map(xxhash.xxh3_64_digest, bodies, count(first)))
-    if len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
+    if width == 1 and len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
         whole = map(b"".join, zip(bodies, heaps, strict=True))
         return _numbers(map(xxhash.xxh3_64_digest, whole, count(first)))
-    return _numbers(map(_in_turn, bodies, heaps, count(first)))
+    return _numbers(map(_in_turn, bodies, zip(*[iter(heaps)] * width, strict=True), count(first)))
 
 
 def _numbers(digests: Iterable[bytes]) -> NDArray[np.uint64]:
@@ -188,8 +194,9 @@ def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes] | NDArray[np.
     return rows.reshape(-1, size)[:, 8:]  # whose items cost less than views, which the garbage collector counts
 
 
-def _in_turn(body: Buffer, heap: bytes | memoryview, sample: int) -> bytes:
+def _in_turn(body: Buffer, heap: Iterable[bytes | memoryview], sample: int) -> bytes:
     hasher = xxhash.xxh3_64(body, sample)
-    hasher.update(heap)
+    for piece in heap:
+        hasher.update(piece)
     digest: bytes = hasher.digest()
     return digest
