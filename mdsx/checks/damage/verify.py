@@ -88,7 +88,7 @@ def verify_stored(
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
-    if beside.path(filenames.INDEX) is not None:  # nothing waits for a server; new memory costs as much as the checks
+    if storage.path(filenames.INDEX) is not None:  # nothing waits for a server; new memory costs as much as the checks
         num_threads = min(num_threads, os.cpu_count() or 1)
     free = SimpleQueue[RawBytes]()
     for _ in range(num_threads):
