@@ -17,13 +17,14 @@ class Pieces:
     """The bytes of `buffers`, one after the other. A slice shares them; only `joined` may copy."""
 
     def __init__(self, *buffers: Buffer) -> None:
-        self._views = [view for buffer in buffers if len(view := memoryview(buffer).cast("B"))]
+        views = (buffer if type(buffer) is bytes else memoryview(buffer).cast("B") for buffer in buffers)
+        self._views = [view for view in views if len(view)]  # bytes: the garbage collector does not count them
         self._stops = list(accumulate(map(len, self._views)))
 
     def __len__(self) -> int:
         return self._stops[-1] if self._stops else 0
 
-    def __iter__(self) -> Iterator[memoryview]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         return iter(self._views)
 
     def __getitem__(self, part: slice) -> Pieces:
@@ -35,7 +36,7 @@ class Pieces:
             first = self._stops[number] - len(view)
             if first >= stop:
                 break
-            found.append(view[max(start - first, 0) : stop - first])
+            found.append(memoryview(view)[max(start - first, 0) : stop - first])
         return Pieces(*found)
 
     def cut(self, size: int) -> Iterator[Pieces]:
@@ -45,7 +46,7 @@ class Pieces:
 
     def joined(self) -> memoryview:
         """Return the bytes in one buffer: a copy only if they are in several."""
-        return self._views[0] if len(self._views) == 1 else memoryview(b"".join(self._views))
+        return memoryview(self._views[0] if len(self._views) == 1 else b"".join(self._views))
 
     def digest(self) -> bytes:
         """Return their XXH3-128, 16 bytes."""

@@ -271,7 +271,10 @@ class _Check:
         if last - first > _MOST_AT_ONCE:
             return False
         lengths, sizes = extents.lengths[start:stop], extents.sizes[start:stop]
-        pieces = list(cut(self._view.heap[first:last], sizes.reshape(-1).cumsum()))
+        heap, stops = self._view.heap[first:last], sizes.reshape(-1).cumsum()
+        if all(column and column.type.kind == "text" and not column.type.is_list for column in self._columns):
+            return _is_text(heap, stops[:-1])
+        pieces = list(cut(heap, stops))
         try:
             for place, column in enumerate(self._columns):
                 if column is not None:
@@ -308,6 +311,16 @@ class _Check:
 def _can_fail(kind: ColumnType) -> bool:
     """Return whether some bytes are no value of a variable-size column, as far as this version knows."""
     return kind.known and (kind.kind != "bytes" or kind.is_list)
+
+
+def _is_text(data: memoryview, cuts: NDArray[np.int64]) -> bool:
+    """Return whether the values that `cuts` divide `data` into are UTF-8: `data` is, and no character is divided."""
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    bytes_after = np.frombuffer(data, np.uint8)[cuts[cuts < len(data)]]
+    return not bool((bytes_after & 0xC0 == 0x80).any())
 
 
 def _invalid(view: ShardView, number: int) -> NDArray[np.bool_] | None:

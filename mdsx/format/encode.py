@@ -265,7 +265,7 @@ class ShardBuilder:
 
     def reuse(self, shard: Pieces) -> None:
         """Let a later shard have the memory of one that `pieces` returned, and that nobody reads any more."""
-        self._spare.append(np.asarray(next(iter(shard)).obj))
+        self._spare.append(np.asarray(memoryview(next(iter(shard))).obj))
 
     def _stop(self, encoded: Encoded, start: int) -> int:
         before = int(encoded.stops[start - 1]) if start else 0

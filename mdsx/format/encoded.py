@@ -68,11 +68,11 @@ class PieceHeap:
         pieces = self.pieces[start * width : (start + count) * width]
         if total < _LARGE_PIECE * len(pieces):
             heap = b"".join(pieces)
-            each, parts = pieces if width == 1 else cut(heap, block.stops), [heap]
+            each, parts, width = pieces if width == 1 else cut(heap, block.stops), [heap], 1
         else:
-            parts = list(pieces) if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
-            each = parts
-        return parts, row_checksums(block.rows.reshape(-1), size, each, heap_size=total, first=block.first)
+            each, parts = pieces, list(pieces)
+        rows = block.rows.reshape(-1)
+        return parts, row_checksums(rows, size, each, width=width, heap_size=total, first=block.first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.format.schema import Schema
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
 _AT_ONCE = 4096  # samples whose heap bytes are copied together
@@ -125,20 +128,26 @@ def heap_extents(
 
 
 def row_checksums(
-    rows: NDArray[np.uint8], row_size: int, heaps: Iterable[bytes | memoryview] | None, *, heap_size: int, first: int
+    rows: NDArray[np.uint8],
+    row_size: int,
+    heaps: Iterable[bytes | memoryview] | None,
+    *,
+    heap_size: int,
+    first: int,
+    width: int = 1,
 ) -> NDArray[np.uint64]:
     """Return the checksums of samples `first`, `first` + 1, ...
 
     `rows` are their rows back to back; `heaps` the heap bytes of each, `heap_size` in all (None without variable-size
-    columns).
+    columns). Those of large samples may be in `width` pieces for each.
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
         return _numbers(map(xxhash.xxh3_64_digest, bodies, count(first)))
-    if len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
+    if width == 1 and len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
         whole = map(b"".join, zip(bodies, heaps, strict=True))
         return _numbers(map(xxhash.xxh3_64_digest, whole, count(first)))
-    return _numbers(map(_in_turn, bodies, heaps, count(first)))
+    return _numbers(map(_in_turn, bodies, zip(*[iter(heaps)] * width, strict=True), count(first)))
 
 
 def _numbers(digests: Iterable[bytes]) -> NDArray[np.uint64]:
@@ -177,17 +186,17 @@ def _read(heap: memoryview, stops: NDArray[np.int64], first: int) -> Iterable[by
     return map(BytesIO(heap[start : int(ends[-1])]).read, np.diff(ends, prepend=start).tolist())
 
 
-def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:
+def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes] | NDArray[np.uint8]:
     """Return the bytes of each row that its checksum covers."""
     if 8 < size < _LARGE_ROW:
         bodies: list[bytes] = np.ndarray(len(rows) // size, f"V{size - 8}", rows, 8, size).tolist()
         return bodies
-    view = rows.data
-    return [view[start + 8 : start + size] for start in range(0, len(rows), size)]
+    return rows.reshape(-1, size)[:, 8:]  # whose items cost less than views, which the garbage collector counts
 
 
-def _in_turn(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> bytes:
+def _in_turn(body: Buffer, heap: Iterable[bytes | memoryview], sample: int) -> bytes:
     hasher = xxhash.xxh3_64(body, sample)
-    hasher.update(heap)
+    for piece in heap:
+        hasher.update(piece)
     digest: bytes = hasher.digest()
     return digest

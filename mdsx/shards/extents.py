@@ -14,7 +14,7 @@ from typing import TypeVar
 from mdsx.base.process import REQUESTS, Share
 from mdsx.format import Extent, Range, Reading, ReadsExtents, Receiver, StoredIndex
 from mdsx.shards.objects import StoredObject, download_object
-from mdsx.storage import Storage, file_of
+from mdsx.storage import Room, Storage, file_of
 
 _AT_ONCE = 2**23  # bytes of a shard that is passed on
 
@@ -117,12 +117,18 @@ def indexed_object(
 
 
 def download_shard(
-    storage: Storage, index: StoredIndex, shard: int, write: Callable[[bytes], object], *, name: str | None = None
+    storage: Storage,
+    index: StoredIndex,
+    shard: int,
+    write: Callable[[bytes], object],
+    *,
+    name: str | None = None,
+    room: Room | None = None,
 ) -> None:
-    """Write the raw bytes of a shard of any format with `write`. `name`: see `download_object`. Raise CorruptError, at
-    the end, if they are not the right ones."""
+    """Write the raw bytes of a shard of any format with `write`. `name`, `room`: see `download_object`. Raise
+    CorruptError, at the end, if they are not the right ones."""
     if not isinstance(index, ReadsExtents):
-        download_object(storage, index, shard, write, name=name)
+        download_object(storage, index, shard, write, name=name, room=room)
         return
     extents = index.extents(shard)
     objects = [indexed_object(storage, index, shard, number) for number in range(len(extents))]

@@ -29,7 +29,7 @@ from mdsx.format import (
     claimed_raw_size,
     filenames,
 )
-from mdsx.storage import Storage, file_of
+from mdsx.storage import Room, Storage, file_of
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
 _SMALL_GAP = 16 * 1024  # the same in small objects: else a few ranges would read most of one
@@ -158,12 +158,14 @@ def download_object(
     *,
     name: str | None = None,
     etag: str | None = None,
+    room: Room | None = None,
 ) -> None:
     """Write the raw bytes of a shard, which is an object or a part of one, with `write`. Raise CorruptError, at the
     end, if they are not the right ones.
 
     `name` is the shard's key in `storage`, if it is not the index's own name for it. Raise ChangedError if it is an
-    object of its own, and its ETag is not `etag`, if that is given.
+    object of its own, and its ETag is not `etag`, if that is given. `room`: memory for a shard that is stored as it is,
+    which `write` then gets views of if the storage can read into it.
     """
     key = index.name(shard) if name is None else name
     if isinstance(index, ReadsParts):
@@ -173,7 +175,15 @@ def download_object(
     assert isinstance(index, ReadsWhole)
     receiver = index.receive(shard, file=file_of(storage, key))
     try:
-        _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
+        _pass(
+            storage,
+            key,
+            receiver,
+            write,
+            size=int(index.sizes[shard]),
+            etag=etag,
+            room=None if index.compression else room,
+        )
     except _OTHER_OBJECT as error:
         raise restated(error, hint=error.hint or _REPLACED) from error
 
@@ -202,6 +212,7 @@ def _pass(
     *,
     size: int,
     etag: str | None = None,
+    room: Room | None = None,
 ) -> T_co:
     def sink(chunk: bytes) -> None:
         count(Counter.DOWNLOADED, len(chunk))
@@ -209,7 +220,7 @@ def _pass(
             write(piece)  # type: ignore[arg-type]
 
     with in_flight():
-        storage.download(key, sink, size=size, etag=etag)
+        storage.download(key, sink, size=size, etag=etag, room=room)
     return stream.finish()
 
 

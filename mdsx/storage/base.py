@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Sink = Callable[[bytes], object]
+Room = Callable[[int], memoryview]
+"""Returns memory for an object of that many bytes."""
 
 
 class MissingBucketError(MissingError):
@@ -68,9 +70,10 @@ class Storage(Protocol):
         With `etag`, raise ChangedError if the object has another one.
         """
 
-    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         """Pass all `size` bytes of an object to `sink`, in order, each once. Continue a broken stream where it broke.
 
+        With `room`, bytes may be read into its memory, each to its place; `sink` then gets views of it.
         Raise TruncatedError or ChangedError if the object has another size.
         """
 

@@ -33,7 +33,7 @@ from mdsx.errors import (
     UsageError,
 )
 from mdsx.format import filenames
-from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
+from mdsx.storage.base import Choose, Entry, Piece, Room, Sink, check_key
 from mdsx.storage.below import Folder, LinkError, opened, remove_at, sync
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LocalStorage:
                 )
             return Piece(data, found, status.st_size)
 
-    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         path = self._path(key)
         with _errors(path), open_file(path) as file:
             status = os.fstat(file.fileno())
@@ -93,8 +93,8 @@ class LocalStorage:
                 kind = TruncatedError if status.st_size < size else ChangedError
                 raise kind("the file has another size", file=str(path), found=status.st_size, expected=size)
             _check_holes(file.fileno(), 0, size, path)
-            for chunk in _read(file.fileno(), 0, size):
-                sink(chunk)
+            for chunk in _read(file.fileno(), 0, size) if room is None else _read_into(file, room(size)):
+                sink(chunk)  # type: ignore[arg-type]  # a view only if the caller has room
                 size -= len(chunk)
             if size:
                 raise TruncatedError(
@@ -359,6 +359,12 @@ def _read(descriptor: int, start: int, stop: int, *, at_once: int = _CHUNK) -> I
     while start < stop and (chunk := os.pread(descriptor, min(at_once, stop - start), start)):
         yield chunk
         start += len(chunk)
+
+
+def _read_into(file: io.FileIO, memory: memoryview) -> Iterator[memoryview]:
+    while len(memory) and (size := file.readinto(memory[:_CHUNK])):
+        yield memory[:size]
+        memory = memory[size:]
 
 
 def _write(descriptor: int, pieces: Sequence[Buffer]) -> None:

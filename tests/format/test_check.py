@@ -106,3 +106,16 @@ def test_a_gap_is_reported_at_the_following_sample() -> None:
     shard = by_the_book.shard({"text": "str"}, [{"text": b"abc"}] * 5)
     damaged = seal_rows(patch(shard, row_at(shard, 2) + 16, b"\2"))
     assert problems(damaged) == ["sample 3"]
+
+
+@pytest.mark.parametrize("between", [[], [b""], [None]])
+def test_a_character_that_values_divide_is_found(between: list[bytes | None]) -> None:
+    values = ["é".encode(), b"\xc3", *between, b"\xa9", b""]
+    shard = by_the_book.shard({"text": "str?"}, [{"text": value} for value in values])
+    last = len(values) - 2
+    assert problems(shard) == ["sample 1, column 'text'", f"sample {last}, column 'text'"]
+
+
+def test_text_that_ends_within_a_character_is_found() -> None:
+    shard = by_the_book.shard({"title": "str", "text": "str"}, [{"title": "é".encode(), "text": b"\xc3"}])
+    assert problems(shard) == ["sample 0, column 'text'"]

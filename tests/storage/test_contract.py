@@ -54,6 +54,29 @@ def test_a_put_object_is_read_completely(storage: Storage) -> None:
     assert storage.get("a/b.bin").data == DATA[:100]
 
 
+def test_an_object_is_downloaded_into_the_room_of_the_caller(storage: Storage) -> None:
+    """Each byte is read to its place, unless the storage passes copies."""
+    data, memory, asked = bytes(range(256)) * 2**13, bytearray(2**22), list[int]()  # several chunks, and room to spare
+
+    def room(size: int) -> memoryview:
+        asked.append(size)
+        return memoryview(memory)[:size]
+
+    chunks = list[bytes]()
+    storage.put("key", data)
+    storage.download("key", chunks.append, size=len(data), room=room)
+    assert b"".join(chunks) == data
+    if storage.path("key") is not None:
+        assert (asked, bytes(memory[: len(data)])) == ([len(data)], data)
+        assert all(isinstance(chunk, memoryview) and chunk.obj is memory for chunk in chunks)
+
+
+def test_room_is_asked_for_only_if_the_size_is_right(storage: Storage) -> None:
+    storage.put("key", DATA)
+    with pytest.raises(mdsx.TransportError, match="key"):
+        storage.download("key", lambda chunk: None, size=2**60, room=lambda size: pytest.fail(f"{size} bytes"))
+
+
 def test_a_range_is_half_open_and_ends_with_the_object(storage: Storage) -> None:
     storage.put("key", DATA)
     assert storage.get("key", start=3, stop=7).data == DATA[3:7]

@@ -62,7 +62,7 @@ def verify(
 
     Args:
         url: A finished dataset. If its index is damaged, that is the only damage found.
-        num_threads: How many shards to check at once; each is held in memory.
+        num_threads: How many shards to check at once; each is held in memory. Of a local dataset, at most one a core.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         index: The folder with the index, if it is not `url`, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
@@ -88,6 +88,8 @@ def verify_stored(
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
+    if storage.path(filenames.INDEX) is not None:  # nothing waits for a server; new memory costs as much as the checks
+        num_threads = min(num_threads, os.cpu_count() or 1)
     free = SimpleQueue[RawBytes]()
     for _ in range(num_threads):
         free.put(RawBytes())
@@ -129,14 +131,22 @@ class RawBytes:
     def clear(self) -> None:
         self._size = 0
 
+    def room(self, size: int) -> memoryview:
+        if size > len(self._memory):
+            self._memory = np.empty(size, np.uint8)
+        return self._memory.data[:size]
+
     def write(self, chunk: Buffer) -> None:
-        data, start = np.frombuffer(memoryview(chunk), np.uint8), self._size
-        self._size += len(data)
+        view, start = memoryview(chunk), self._size
+        memory: object = view.obj
+        self._size += view.nbytes
+        if memory is self._memory:  # it was read into the room
+            return
         if self._size > len(self._memory):
-            memory = np.empty(max(self._size, 2 * len(self._memory)), np.uint8)
-            memory[:start] = self._memory[:start]
-            self._memory = memory
-        self._memory[start : self._size] = data
+            larger = np.empty(max(self._size, 2 * len(self._memory)), np.uint8)
+            larger[:start] = self._memory[:start]
+            self._memory = larger
+        self._memory[start : self._size] = np.frombuffer(view, np.uint8)
 
     @property
     def view(self) -> memoryview:
@@ -299,7 +309,7 @@ def _is_undamaged(storage: Storage, index: StoredIndex, shard: int, name: str, r
 def _check_whole(storage: Storage, index: StoredIndex, shard: int, name: str, raw: RawBytes) -> Sequence[CorruptError]:
     """Read a whole shard, stored as `name`. Return the problems of its raw bytes, or raise that of its stored bytes."""
     raw.clear()
-    download_shard(storage, index, shard, raw.write, name=name)
+    download_shard(storage, index, shard, raw.write, name=name, room=raw.room)
     return index.check(shard, raw.view, file=file_of(storage, name))
 
 

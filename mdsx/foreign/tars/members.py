@@ -123,9 +123,12 @@ class Runs:
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[TarMember | CorruptError]:
     """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is its name."""
     budget = Budget()
-    for item in _read(Tape(decompress(budget.count(chunks)), file, budget)):
-        assert not isinstance(item, HeaderRun)
-        yield item
+    for item in _read(Tape(decompress(budget.count(chunks)), file, budget), Runs()):
+        if isinstance(item, HeaderRun):
+            for place in range(len(item.names)):
+                yield member_of(item, place)
+        else:
+            yield item
 
 
 def read_runs(chunks: Iterator[bytes], *, file: str) -> Iterator[HeaderRun | TarMember | CorruptError]:

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 from mdsx.base.pieces import Pieces
 from mdsx.base.process import REQUESTS, Share, at_fork
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
-from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
+from mdsx.storage.base import MissingBucketError, Piece, Room, Sink, check_key
 from mdsx.storage.remote import limits, parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
@@ -80,7 +80,7 @@ class RemoteStorage(ABC):
 
         return tried(read, self._limit)
 
-    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         file, tries, reached, mark = self._file(key), Tries(self._limit), 0, 0
         while True:
             try:

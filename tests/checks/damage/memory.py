@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mdsx.errors import ChangedError, MissingError
-from mdsx.storage import Entry, Piece
+from mdsx.storage import Entry, Piece, Room
+from mdsx.storage.base import Sink
 
 
 class MemoryStorage:
@@ -24,7 +25,7 @@ class MemoryStorage:
         data = self._data(key)
         return Piece(data[start:stop], "", len(data))
 
-    def download(self, key: str, sink: Callable[[bytes], object], *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         if len(self._data(key)) != size:
             raise ChangedError("another size", file=key)
         sink(self._data(key))

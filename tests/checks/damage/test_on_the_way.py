@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import mdsx
-from mdsx.storage import Piece
+from mdsx.storage import Piece, Room
+from mdsx.storage.base import Sink
 from tests.checks.damage.datasets import samples, write
 from tests.checks.damage.memory import MemoryStorage
 
@@ -21,7 +21,7 @@ class Flaky(MemoryStorage):
         super().__init__(root)
         self.asked = set[str]()
 
-    def download(self, key: str, sink: Callable[[bytes], object], *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         super().download(key, lambda data: sink(self._flipped(key, data)), size=size)
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:

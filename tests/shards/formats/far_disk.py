@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from mdsx.storage import Piece, Storage, StorageOptions, open_storage
+from mdsx.storage import Piece, Room, Storage, StorageOptions, open_storage
 from mdsx.storage.base import Sink
 from mdsx.storage.local import LocalStorage
 
@@ -29,9 +29,9 @@ class FarDisk(LocalStorage):
         self.requests.append(Request(key, start, stop))
         return super().get(key, start=start, stop=stop, etag=etag)
 
-    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         self.requests.append(Request(key, 0, size))
-        super().download(key, sink, size=size, etag=etag)
+        super().download(key, sink, size=size, etag=etag, room=room)
 
 
 def open_far(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
