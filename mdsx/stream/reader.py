@@ -8,10 +8,8 @@ range, and starts the prefetch afterwards.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -342,8 +340,6 @@ class RankReader:
         view = self.view
         if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
             raise CorruptError("the shard is damaged, as was found before", file=view.file(known[0]))
-        if runtime.prefetcher is None and len(closed := [shard for shard, _ in groups if not view.is_open(shard)]) > 1:
-            deque(runtime.pool.map(partial(view.open, whole=True), closed), maxlen=0)  # verify them on all cores
         missing = [shard for shard, _ in groups if not view.open(shard, whole=True)]
         absent, sizes = set(missing), {shard: len(group) for shard, group in groups}
         size_of = view.mean_sizes.item
