@@ -100,7 +100,7 @@ class GroupSteps:
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
             counts.append(len(block))
-            samples += int(block.begun.sum())
+            samples += int((block.firsts == 0).sum())
             values += int(block.sizes.sum())
             places += places_of(block, None if rule.kind == "max_tokens" else rule.capacity)
             if busiest is not None:
@@ -178,7 +178,7 @@ class GroupSteps:
                     return
             if self._is_over(at, cursor):
                 return
-            left = self._left(block)
+            left = block.after(len(block) - len(block) % self.cut.size)
         if left:  # the grid ends here
             yield from self._cut_steps(epoch, left, at, len(left))
 
@@ -199,7 +199,7 @@ class GroupSteps:
                 if held is not None and self._is_over(at, cursor):
                     yield held
                     return
-                left = self._left(block)
+                left = block.after(len(block) - len(block) % self.cut.size)
         except Exception:
             if held is not None:
                 yield held
@@ -252,10 +252,6 @@ class GroupSteps:
             after = further(last.cursor, last.groups - left, step) if left else further(last.after, 0, step)
             done = last.start if left else last.stop
             yield Task(epoch, first.start, last.stop, done, after, groups, amounts=amount, planned=after.planned)
-
-    def _left(self, block: Block) -> Block:
-        """Return the groups of a block that make no whole step."""
-        return block.after(len(block) - len(block) % self.cut.size)
 
     def _with_totals(self, amounts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Return the amounts of steps of `size` groups, as accounts have them."""

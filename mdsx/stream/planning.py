@@ -91,16 +91,14 @@ class Block:
         return len(self.lanes)
 
     @property
-    def begun(self) -> NDArray[np.bool_]:
-        """Return for each item whether its sample begins in the group."""
-        begun: NDArray[np.bool_] = self.items[4] == 0
-        return begun
+    def firsts(self) -> NDArray[np.int64]:
+        """Return which of its sample's values each item begins with."""
+        return self.items[4, :]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Return how many values each item has."""
-        sizes: NDArray[np.int64] = self.items[5]
-        return sizes
+        return self.items[5, :]
 
     def followed_by(self, later: Block) -> Block:
         """Return the groups of both."""
@@ -278,7 +276,7 @@ def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.in
     if not count:
         return np.zeros((0, 2 * most), np.int64)
     edges = block.edges[: count * size + 1 : size]
-    begun, sizes = block.begun[: edges[-1]], block.sizes[: edges[-1]]
+    begun, sizes = block.firsts[: edges[-1]] == 0, block.sizes[: edges[-1]]
     found = np.empty((count, 2 * most), np.int64)
     if most == 1:
         found[:, 0] = np.diff(edges) if begun.all() else np.add.reduceat(begun, edges[:-1], dtype=np.int64)

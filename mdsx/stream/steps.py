@@ -61,14 +61,12 @@ class RankGroups(NamedTuple):
     @property
     def firsts(self) -> NDArray[np.int64]:
         """Return which of its values each sample begins with."""
-        firsts: NDArray[np.int64] = self.items[4]
-        return firsts
+        return self.items[4, :]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Return how many values the groups have of each sample."""
-        sizes: NDArray[np.int64] = self.items[5]
-        return sizes
+        return self.items[5, :]
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
