@@ -46,8 +46,8 @@ def groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
     window, taken = number_of(groups, "window", "groups."), number_of(groups, "taken", "groups.")
     if planner.windows(epoch)[window][0] != start:
         return None
-    block_of, _ = planner.block(epoch, window, taken)
-    return len(block_of.groups)
+    left, _ = planner.block(epoch, window, taken)
+    return len(left)
 
 
 def _columns(lengths: Any, view: View) -> str | tuple[str, ...] | None:

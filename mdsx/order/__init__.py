@@ -45,10 +45,11 @@ from mdsx.order.grouping import (
     Windows,
     default_window,
     group_window,
+    items_of,
     step_order,
     windows,
 )
-from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
+from mdsx.order.groups import Groups, GroupSequence, group_positions
 from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder, add_phase

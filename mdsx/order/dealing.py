@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.order.grouping import joined
+from mdsx.order.grouping import items_of
 from mdsx.order.limits import integer
 
 Over = Literal["node", "job"]
@@ -203,7 +203,7 @@ class Dealing:
         if here.shape == order.shape:
             costs = self.balance.costs(sizes[: edges[steps * n]], edges[: steps * n + 1])[groups]
         else:
-            own_edges, items = joined(edges, groups.ravel())
+            own_edges, items = items_of(edges, groups.ravel())
             costs = self.balance.costs(sizes[items], own_edges).reshape(here.shape)
         dealt = order.copy()
         dealt[:, own.first : own.stop] = np.take_along_axis(here, deal(costs, own.rooms), 1)

@@ -215,11 +215,11 @@ def group_window(
     placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
     j = np.arange(len(placed)) - begins[group_lanes]
     sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties stay in order of lanes
-    edges, items = joined(rows.edges, numbered[sequence])
+    edges, items = items_of(rows.edges, numbered[sequence])
     return WindowGroups(group_lanes[sequence], edges, rows.items[items], rows.firsts[items], rows.sizes[items])
 
 
-def joined(edges: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def items_of(edges: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the edges of some of the groups with `edges`, in the order given, and the indices of their items."""
     counts = np.diff(edges)[groups]
     found = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -21,7 +21,7 @@ from mdsx.order.grouping import (
     Windows,
     default_window,
     group_window,
-    joined,
+    items_of,
     step_order,
     windows,
 )
@@ -57,7 +57,7 @@ class GroupSequence:
 
     def take(self, groups: NDArray[np.int64]) -> GroupSequence:
         """Return the groups with these indices, in this order."""
-        edges, items = items_of(self, groups)
+        edges, items = items_of(self.edges, groups)
         return GroupSequence(self.lanes[groups], edges, self.positions[items], self.firsts[items], self.sizes[items])
 
     def __add__(self, other: GroupSequence) -> GroupSequence:
@@ -69,11 +69,6 @@ class GroupSequence:
             np.concatenate([self.firsts, other.firsts]),
             np.concatenate([self.sizes, other.sizes]),
         )
-
-
-def items_of(groups: GroupSequence, taken: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the edges of the groups with the indices `taken`, and the indices of their items."""
-    return joined(groups.edges, taken)
 
 
 def group_positions(

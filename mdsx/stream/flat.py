@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
 from mdsx.shards import Columns
-from mdsx.stream.rows import Part, Rows, edges_of, ends_of
-from mdsx.stream.steps import RankGroups
+from mdsx.stream.rows import Joined, Part, Rows
 
 _MAX_VALUES = 2**31 - 1  # positions are int32
 
@@ -29,15 +27,13 @@ class Flat(NamedTuple):
     row_segments: int  # the default of max_segments, for each row
     max_seqlen: str | None
 
-    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+    def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
         """Return where the values of successive batches lie."""
-        samples = ends_of(len(groups.sizes) for groups in steps)
-        counts = [len(groups.edges) - 1 for groups in steps]
+        samples = chunk.samples
         if not self.static:
-            rows = ends_of(counts)
-            return Rows(steps, sizes, edges_of(steps, rows, samples), rows, None)
-        widths = [count * self.capacity for count in counts]  # each batch as one row
-        found = Rows(steps, sizes, np.array(samples), range(len(steps) + 1), widths)
+            return Rows(samples, sizes, chunk.edges, chunk.groups, None)
+        widths = (np.diff(chunk.groups) * self.capacity).tolist()  # each batch as one row
+        found = Rows(samples, sizes, np.array(samples), range(len(samples)), widths)
         found.parts = [part._replace(shape=(width,)) for part, width in zip(found.parts, widths, strict=True)]
         return found
 

@@ -103,9 +103,8 @@ class GroupBatcher:
 
     def outlook(self, course: Course) -> Outlook:
         block, values = self._planner(course).block(0, 0)
-        groups = block.groups
-        places = places_of(groups, None if self.rule.kind == "max_tokens" else self.rule.capacity)
-        return Outlook(int((groups.firsts == 0).sum()), len(groups), values, values / max(places, 1))
+        places = places_of(block, None if self.rule.kind == "max_tokens" else self.rule.capacity)
+        return Outlook(int((block.firsts == 0).sum()), len(block), values, values / max(places, 1))
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))

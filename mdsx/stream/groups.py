@@ -7,15 +7,17 @@ ranks.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.work import iterate_ahead
-from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, GroupSequence, Tick
+from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, Tick
 from mdsx.stream.accounts import AMOUNTS, DROPPED, ROWS, SKIPPED, STEPS
 from mdsx.stream.batching import Cut
 from mdsx.stream.planning import Block, Planner, amounts_of, cut_steps, further, in_parts
@@ -24,18 +26,7 @@ from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task,
 
 _BLOCKS_AHEAD = 3  # with the one being planned and the one being read
 _IN_PLANNING = "mdsx: while the groups of the next batch were planned, from the lengths of samples"
-_NOTHING = RankGroups(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), 0, 0)
-
-
-class _Step(NamedTuple):
-    """A step of `size` groups over all ranks, as one task, and where it begins.
-
-    With 0 groups, nothing is left of an epoch but what is dropped.
-    """
-
-    task: Task
-    before: Cursor
-    size: int
+_NOTHING = RankGroups.alone(0)
 
 
 class GroupSteps:
@@ -108,12 +99,12 @@ class GroupSteps:
         every = self.planner.windows(epoch)
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
-            counts.append(len(block.groups))
-            samples += int((block.groups.firsts == 0).sum())
-            values += int(block.groups.sizes.sum())
-            places += places_of(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
+            counts.append(len(block))
+            samples += int((block.firsts == 0).sum())
+            values += int(block.sizes.sum())
+            places += places_of(block, None if rule.kind == "max_tokens" else rule.capacity)
             if busiest is not None:
-                busiest.add(block.groups.lanes, block.groups.sizes, block.groups.edges)
+                busiest.add(block.lanes, block.sizes, block.edges)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
         found = (busiest and busiest.found()) or (None, None)
@@ -125,8 +116,8 @@ class GroupSteps:
             return None
         every = self.planner.windows(0)
         for window in range(every.first, every.end):
-            groups = self.planner.block(0, window)[0].groups
-            found.add(groups.lanes, groups.sizes, groups.edges)
+            block, _ = self.planner.block(0, window)
+            found.add(block.lanes, block.sizes, block.edges)
             if found.steps >= steps:
                 break
         return found.found()
@@ -144,26 +135,25 @@ class GroupSteps:
         A step that the plan skips is one task, and nothing of it is read.
         """
         planner, counters = self.planner, self.counters  # the thread must not hold the loader
-        endless, skips, part = self.epoch_steps is not None, self.cut.skip, cursor.part
+        endless, skips, part, at = self.epoch_steps is not None, self.cut.skip, cursor.part, cursor
 
         blocks = iterate_ahead(planner.blocks(cursor, endless=endless), _BLOCKS_AHEAD, counters)
         steps = self._in_fixed_epochs(cursor, blocks) if endless else self._to_the_end(cursor, blocks)
         try:
-            for task, before, size in steps:
-                if not size or (skips and is_in(skips, before.step)):
-                    amounts = task.amounts if not size else _as_skipped(task.amounts)
-                    yield task._replace(groups=_NOTHING, skip=True, amounts=amounts)
-                elif self.cut.micro is None:
+            for task in steps:
+                if not task.skip and skips and is_in(skips, at.step):
+                    yield task._replace(groups=_NOTHING, skip=True, amounts=_moved(_amounts(task), SKIPPED))
+                elif task.skip or self.cut.micro is None:
                     yield task
                 else:
-                    yield from self._parts(task, before, size, part)
-                part = 0
+                    yield from self._parts(task, at, part)
+                part, at = 0, task.after
         finally:
             blocks.close()
 
-    def _parts(self, task: Task, before: Cursor, size: int, begun: int) -> Iterator[Task]:
-        """Yield the micro-batches of a step of `size` groups, without those that were handed out."""
-        groups, parts = _of(task), self.cut.parts(size)
+    def _parts(self, task: Task, before: Cursor, begun: int) -> Iterator[Task]:
+        """Yield the micro-batches of the step at `before`, without those that were handed out."""
+        groups, parts = _of(task), self.cut.parts(int(_amounts(task)[ROWS - AMOUNTS]))
         for part, own in enumerate(in_parts(groups, parts, self.cut.micro or 1)):
             if part < begun:
                 continue
@@ -173,104 +163,95 @@ class GroupSteps:
             else:
                 yield task._replace(groups=own, part=part)
 
-    def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[_Step]:
+    def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of an epoch with a fixed number of them."""
         fixed, left, at = self.epoch_steps or 1, None, cursor
         epoch = cursor.step // fixed
-        for block in _planned(blocks):
-            if block is None:
+        for found in _planned(blocks):
+            if found is None:
                 continue
-            steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), at)
-            for step in steps:
-                yield step
-                at = step.task.after
+            block = left.followed_by(found) if left else found
+            for task in self._cut_steps(epoch, block, at):
+                yield task
+                at = task.after
                 if at.step // fixed > epoch:
                     return
-            if steps and self._is_over(steps[-1], cursor):
+            if self._is_over(at, cursor):
                 return
-        if left is not None:  # the grid ends here
-            yield from self._cut_steps(epoch, left, at, len(left.groups))[0]
+            left = block.after(len(block) - len(block) % self.cut.size)
+        if left:  # the grid ends here
+            yield from self._cut_steps(epoch, left, at, len(left))
 
-    def _to_the_end(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[_Step]:
+    def _to_the_end(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps up to the end of the order's epoch, or of the stage."""
         epoch, left, at = cursor.epoch, None, cursor
-        held: _Step | None = None  # the last one so far: it may be the epoch's last
+        held: Task | None = None  # the last one so far: it may be the epoch's last
         whole = False
         try:
-            for block in _planned(blocks):
-                if whole := block is None:
+            for found in _planned(blocks):
+                if whole := found is None:
                     break
-                steps, left = self._cut_steps(epoch, block if left is None else left.followed_by(block), at)
-                for step in steps:
+                block = left.followed_by(found) if left else found
+                for task in self._cut_steps(epoch, block, at):
                     if held is not None:
                         yield held
-                    held, at = step, step.task.after
-                if held is not None and self._is_over(held, cursor):
+                    held, at = task, task.after
+                if held is not None and self._is_over(at, cursor):
                     yield held
                     return
+                left = block.after(len(block) - len(block) % self.cut.size)
         except Exception:
             if held is not None:
                 yield held
             raise
-        if left is not None and not (whole and self.cut.drop_last):
+        if left and not (whole and self.cut.drop_last):
             if held is not None:
                 yield held
-            (held,), left = self._cut_steps(epoch, left, at, len(left.groups))
+            (held,) = self._cut_steps(epoch, left, at, len(left))
+            left, at = None, held.after
         if not whole:  # the grid ends here
             if held is not None:
                 yield held
             return
-        dropped = np.zeros(0, np.int64) if left is None else self._dropped(left)
-        end = left.stretches[-1].after if left is not None else None
+        end = left.stretches[-1].after if left else at
+        after = Cursor(epoch + 1, step=at.step, planned=end.planned)
         if held is not None:
-            task = held.task
-            after = Cursor(epoch + 1, step=task.after.step, planned=task.after.planned if end is None else end.planned)
-            amounts = task.amounts if end is None or task.amounts is None else task.amounts + dropped
-            yield held._replace(task=task._replace(after=after, amounts=amounts))
-        elif cursor.window or cursor.taken:
-            if left is not None and end is not None:  # of a state whose steps were smaller
-                start, after = left.stretches[0].start, Cursor(epoch + 1, step=at.step, planned=end.planned)
-                yield _Step(Task(epoch, start, start, start, after, _NOTHING, amounts=dropped), cursor, 0)
-        else:
+            amounts = _amounts(held) + self._dropped(left) if left else held.amounts
+            yield held._replace(after=after, amounts=amounts)
+        elif not (cursor.window or cursor.taken):
             hint = "give a smaller batch_size, drop_last=False, or epoch_steps="
-            groups = len(left.groups) if left else 0
-            raise no_batch(groups, "group", size=self.cut.size, ranks=self.world_size, hint=hint)
+            raise no_batch(len(left or ()), "group", size=self.cut.size, ranks=self.world_size, hint=hint)
+        elif left:  # of a state whose steps were smaller
+            start = left.stretches[0].start
+            yield Task(epoch, start, start, start, after, _NOTHING, skip=True, amounts=self._dropped(left))
 
-    def _is_over(self, step: _Step, cursor: Cursor) -> bool:
-        """Return whether another stage of the plan than that of `cursor` begins after a step."""
+    def _is_over(self, at: Cursor, cursor: Cursor) -> bool:
+        """Return whether another stage of the plan than that of `cursor` begins at a later one."""
         stages = self.planner.stages
-        return stages.at(step.task.after.planned) != stages.at(cursor.planned)
+        return stages.at(at.planned) != stages.at(cursor.planned)
 
-    def _cut_steps(self, epoch: int, block: Block, cursor: Cursor, size: int = 0) -> tuple[list[_Step], Block | None]:
-        """Return the steps of `size` groups that the block has whole, as if the run's epoch had more; and the groups
-        that are left. The first one is that at `cursor`. Steps that begin in another stage of the plan are not cut."""
+    def _cut_steps(self, epoch: int, block: Block, cursor: Cursor, size: int = 0) -> Iterator[Task]:
+        """Yield the steps of `size` groups that the block has whole, from that at `cursor` on, as if the run's epoch
+        had more. Steps that begin in another stage of the plan are not cut.
+
+        They are made one by one: Python's garbage collector takes long for thousands of objects that live on.
+        """
         size = size or self.cut.size
-        stage, number = self.planner.stages.at(cursor.planned), cursor.step
+        stage, stretches = self.planner.stages.at(cursor.planned), block.stretches
+        ends = list(accumulate(stretch.groups for stretch in stretches))
         amounts = self._with_totals(amounts_of(block, size, self.planner.components), size)
         planned = cut_steps(
             block, size, self._lanes, self.cut.rank, self.world_size, amounts[:, :-AMOUNTS], self._dealing
         )
-        found, stretches = list[_Step](), iter(block.stretches)
-        stretch, passed = next(stretches), 0  # groups of it in earlier steps
-        for groups, amount in zip(planned, amounts, strict=True):
-            if stretch.stage != stage:
-                break
-            start, missing = stretch.start, size
-            before = further(stretch.cursor, passed, number)
-            while missing > stretch.groups - passed:
-                missing -= stretch.groups - passed
-                stretch, passed = next(stretches), 0
-            passed += missing
-            number += 1
-            whole = passed == stretch.groups
-            after = further(stretch.after, 0, number) if whole else further(stretch.cursor, passed, number)
-            done = stretch.stop if whole else stretch.start
-            task = Task(epoch, start, stretch.stop, done, after, groups, amounts=amount, planned=after.planned)
-            found.append(_Step(task, before, size))
-            if whole and (following := next(stretches, None)) is not None:
-                stretch, passed = following, 0
-        cut = len(found) * size
-        return found, block.after(cut) if cut < len(block.groups) else None
+        for number, (groups, amount) in enumerate(zip(planned, amounts, strict=True), 1):
+            first = stretches[bisect_right(ends, (number - 1) * size)]
+            if first.stage != stage:
+                return
+            at = bisect_left(ends, number * size)
+            last, left, step = stretches[at], ends[at] - number * size, cursor.step + number
+            after = further(last.cursor, last.groups - left, step) if left else further(last.after, 0, step)
+            done = last.start if left else last.stop
+            yield Task(epoch, first.start, last.stop, done, after, groups, amounts=amount, planned=after.planned)
 
     def _with_totals(self, amounts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Return the amounts of steps of `size` groups, as accounts have them."""
@@ -280,18 +261,18 @@ class GroupSteps:
 
     def _dropped(self, left: Block) -> NDArray[np.int64]:
         """Return the amounts of groups that make no step."""
-        (amounts,) = self._with_totals(amounts_of(left, len(left.groups), self.planner.components), 0)
+        (amounts,) = self._with_totals(amounts_of(left, len(left), self.planner.components), 0)
         return _moved(amounts, DROPPED, steps=0)
 
     def share(self, task: Task, rank: int) -> int:
         """Return how many samples begin in the rank's groups of `task`. Only this rank's are known."""
         groups = _of(task)
-        return int((groups.firsts == 0).sum()) if self._splits else len(groups.firsts)
+        return int((groups.firsts == 0).sum()) if self._splits else groups.items.shape[1]
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
-        located = [_of(task).located for task in tasks]
-        ticks, shards, samples, _ = np.concatenate(located, axis=1)
-        return RankShare(ticks, np.array([each.shape[1] for each in located], np.int64), (shards, samples))
+        items = [_of(task).items for task in tasks]
+        ticks, shards, samples = np.concatenate(items, axis=1)[:3]
+        return RankShare(ticks, np.array([each.shape[1] for each in items], np.int64), (shards, samples))
 
     def window_end(self, tick: Tick) -> Tick:
         """Return the end of the window that begins at `tick`."""
@@ -321,11 +302,6 @@ def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
         raise
 
 
-def _as_skipped(amounts: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    """Return the amounts of a step that is skipped."""
-    return None if amounts is None else _moved(amounts, SKIPPED)
-
-
 def _moved(amounts: NDArray[np.int64], to: int, *, steps: int = 1) -> NDArray[np.int64]:
     """Return amounts as those of a step that was not taken. What was dropped stays so."""
     found = np.zeros_like(amounts)
@@ -342,9 +318,14 @@ def _of(task: Task) -> RankGroups:
     return task.groups
 
 
-def places_of(groups: GroupSequence, row: int | None) -> int:
+def _amounts(task: Task) -> NDArray[np.int64]:
+    assert task.amounts is not None
+    return task.amounts
+
+
+def places_of(block: Block, row: int | None) -> int:
     """Return the places in batches of these groups: rows of `row` places, or None: as long as the longest sample."""
-    if row is not None or not len(groups):
-        return len(groups) * (row or 0)
-    longest = np.maximum.reduceat(groups.sizes, groups.edges[:-1])
-    return int((longest * np.diff(groups.edges)).sum())
+    if row is not None or not block:
+        return len(block) * (row or 0)
+    longest = np.maximum.reduceat(block.sizes, block.edges[:-1])
+    return int((longest * np.diff(block.edges)).sum())

@@ -28,9 +28,8 @@ from mdsx.stream.layouts import (
     set_field,
 )
 from mdsx.stream.packing import Packing
-from mdsx.stream.rows import Number, Part, Rows, padded_rows
+from mdsx.stream.rows import Joined, Number, Part, Rows, padded_rows
 from mdsx.stream.run import Run
-from mdsx.stream.steps import RankGroups
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +139,8 @@ class MaxTokens:
     def of_first(self, samples: int) -> MaxTokens:
         return replace(self, length=first_lengths(self, samples))
 
-    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
-        return padded_rows(steps, sizes, self.pad_to_multiple_of)
+    def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
+        return padded_rows(chunk.samples, sizes, self.pad_to_multiple_of)
 
     def keys(self, rows: Rows, part: Part) -> Columns:
         return {"lengths": rows.sizes[part.samples].copy()}

@@ -31,10 +31,9 @@ from mdsx.stream.layouts import (
     set_field,
 )
 from mdsx.stream.packing import Packing
-from mdsx.stream.rows import Number, Part, Rows, edges_of, ends_of
+from mdsx.stream.rows import Joined, Number, Part, Rows
 from mdsx.stream.run import Run
 from mdsx.stream.samples import given_rows
-from mdsx.stream.steps import RankGroups
 
 _MAX_TOKEN = 2**63 - 1
 _SEGMENTS = {"concat": (16, 64), "pack": (64, 16)}
@@ -224,14 +223,13 @@ class Pack:
     def of_first(self, samples: int) -> Pack:
         return replace(self, length=first_lengths(self, samples))
 
-    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+    def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
         if self.static and self._rows is not None:
-            steps = [groups.filled(self._rows) for groups in steps]
+            chunk = chunk.filled(self._rows)
         if self.layout == "flat":
-            return self._flat.rows_of(steps, sizes)
-        samples = ends_of(len(groups.sizes) for groups in steps)
-        rows = ends_of(len(groups.edges) - 1 for groups in steps)
-        return Rows(steps, sizes, edges_of(steps, rows, samples), rows, [self.capacity] * len(steps))
+            return self._flat.rows_of(chunk, sizes)
+        widths = [self.capacity] * (len(chunk.samples) - 1)
+        return Rows(chunk.samples, sizes, chunk.edges, chunk.groups, widths)
 
     def keys(self, rows: Rows, part: Part) -> Columns:
         if self.layout == "flat":

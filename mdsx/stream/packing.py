@@ -18,7 +18,7 @@ from mdsx.stream.added_tokens import AddedTokens, Labels
 from mdsx.stream.casts import How, hows_of
 from mdsx.stream.extras import token_column
 from mdsx.stream.packed_column import PackedColumn
-from mdsx.stream.rows import Layout, Rows
+from mdsx.stream.rows import Joined, Layout, Rows
 from mdsx.stream.sample_info import info_records
 from mdsx.stream.sources import PlaceOf, source_of
 from mdsx.stream.steps import RankGroups
@@ -193,17 +193,17 @@ def _batches(
     transformed: bool = False,
 ) -> Iterator[Columns]:
     """Yield the batches of steps from the Source of each packed column, and the values of the others."""
-    firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
-    _, shards, _, lengths = np.concatenate([groups.located for groups in steps], axis=1)
+    chunk = Joined.of(steps)
+    _, shards, _, lengths, firsts, sizes = chunk.items
     packed = {name: source for name, source in sources.items() if hows.get(name)}
     extras = layout.extras
     if layout.own_lengths:
         own = check_own_lengths(packed, sizes, layout, place_of, transformed)
-        rows_of = {name: layout.rows_of(steps, counts) for name, counts in own.items()}
+        rows_of = {name: layout.rows_of(chunk, counts) for name, counts in own.items()}
     else:
         check_lengths(packed, extras.stored(lengths), layout, place_of, transformed)
         rows_of = {}
-    rows = layout.rows_of(steps, sizes)
+    rows = layout.rows_of(chunk, sizes)
     tokens = _tokens_of(hows, layout)
     added = AddedTokens(rows, firsts, lengths, extras) if extras.added else None
     columns = dict[str, PackedColumn]()

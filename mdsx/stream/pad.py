@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
@@ -15,9 +15,8 @@ from mdsx.shards import Columns, View
 from mdsx.stream.extras import NO_EXTRAS, Extras
 from mdsx.stream.layouts import MAX_CAPACITY, check_layout, refuse_collate, refuse_repeat, set_field
 from mdsx.stream.packing import Packing
-from mdsx.stream.rows import Number, Part, Rows, padded_rows
+from mdsx.stream.rows import Joined, Number, Part, Rows, padded_rows
 from mdsx.stream.samples import Samples
-from mdsx.stream.steps import RankGroups
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +93,8 @@ class Pad(Samples):
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
         return Packing(view.schema, self, stored=view.packed_schema, info=info, transformed=transformed)
 
-    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
-        return padded_rows(steps, sizes, self.pad_to_multiple_of)
+    def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
+        return padded_rows(chunk.samples, sizes, self.pad_to_multiple_of)
 
     def keys(self, rows: Rows, part: Part) -> Columns:
         return {"lengths": rows.sizes[part.samples].copy()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, starmap
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from mdsx.order import (
     Course,
     Dealing,
     Grouping,
-    GroupSequence,
     Position,
     Tick,
     Windows,
@@ -78,30 +77,50 @@ class Components(NamedTuple):
     of_shards: NDArray[np.int64]
 
 
-class Block(NamedTuple):
-    """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Successive groups of a run, and the windows that they are of."""
 
-    groups: GroupSequence
-    located: NDArray[np.int64]  # [4, items], see RankGroups
+    lanes: NDArray[np.int64]  # of the groups
+    edges: NDArray[np.int64]  # where the items of each group begin, and where those of the last one end
+    items: NDArray[np.int64]  # [6, items], see RankGroups
     stretches: tuple[Stretch, ...]
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.lanes)
+
+    @property
+    def firsts(self) -> NDArray[np.int64]:
+        """Return which of its sample's values each item begins with."""
+        return self.items[4, :]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Return how many values each item has."""
+        return self.items[5, :]
 
     def followed_by(self, later: Block) -> Block:
         """Return the groups of both."""
-        located = np.concatenate((self.located, later.located), axis=1)
-        return Block(self.groups + later.groups, located, self.stretches + later.stretches)
+        return Block(
+            np.concatenate((self.lanes, later.lanes)),
+            np.concatenate((self.edges, self.edges[-1] + later.edges[1:])),
+            np.concatenate((self.items, later.items), axis=1),
+            self.stretches + later.stretches,
+        )
 
     def after(self, count: int) -> Block:
         """Return the groups without the first `count`."""
         if not count:
             return self
-        groups, left, rest = self.groups.take(np.arange(count, len(self.groups))), [], count
+        left, rest, first = list[Stretch](), count, self.edges[count]
         for stretch in self.stretches:
             passed = min(rest, stretch.groups)
             rest -= passed
             if passed < stretch.groups:
                 cursor = further(stretch.cursor, passed, stretch.cursor.step)
                 left.append(stretch._replace(cursor=cursor, groups=stretch.groups - passed))
-        return Block(groups, self.located[:, self.groups.edges[count] :], tuple(left))
+        return Block(self.lanes[count:], self.edges[count:] - first, self.items[:, first:], tuple(left))
 
 
 def further(cursor: Cursor, groups: int, step: int) -> Cursor:
@@ -157,7 +176,7 @@ class Planner:
             every = self.windows(epoch)
             for number in range(window, every.end):
                 block, planned = self.block(epoch, number, taken if number == window else 0, planned, course)
-                if len(block.groups):
+                if block:
                     yield block
                 if (following := stages.at(planned)) != stage:
                     if stages.grids[following] != stages.grids[stage]:
@@ -199,8 +218,9 @@ class Planner:
             following = Cursor(epoch + 1, planned=after)
         stretch = Stretch(cursor, len(groups), Tick(start), Tick(stop), following, self.stages.at(planned))
         places = groups.positions - start if len(ticks) == stop - start else np.searchsorted(ticks, groups.positions)
-        located = np.stack((ticks, shards, samples, lengths))[:, places]
-        return Block(groups, located, (stretch,)).after(taken), after
+        located = groups.positions, shards[places], samples[places], lengths[places]
+        items = np.stack((*located, groups.firsts, groups.sizes))
+        return Block(groups.lanes, groups.edges, items, (stretch,)).after(taken), after
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         lengths = self._lengths.of(shards, samples)
@@ -229,43 +249,40 @@ def cut_steps(
     world_size: int,
     amounts: NDArray[np.int64],
     dealing: Dealing | None = None,
-) -> list[RankGroups]:
-    """Return the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
+) -> Iterator[RankGroups]:
+    """Yield the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
     `amounts_of`; `dealing`: how a node's rows are dealt to its ranks by cost."""
-    groups, count = block.groups, len(block.groups) // size
+    count = len(block) // size
     if not count:
-        return []
-    order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
+        return
+    order = step_order(block.lanes[: count * size].reshape(count, size), lanes)
     if dealing is not None:
-        order = dealing.reorder(order, groups.sizes, groups.edges, rank, world_size)
+        order = dealing.reorder(order, block.sizes, block.edges, rank, world_size)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
-    edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())
-    located, firsts, sizes = block.located[:, items], groups.firsts[items], groups.sizes[items]
+    edges, chosen = items_of(block.edges, (mine + np.arange(count)[:, None] * size).ravel())
+    items = block.items[:, chosen]
     samples, values = amounts.reshape(count, 2, -1).sum(axis=2).T.tolist()
     bounds = edges[np.arange(count + 1) * rows]
     of_step = edges[np.arange(count)[:, None] * rows + np.arange(rows + 1)] - bounds[:-1, None]
-    cuts = starmap(slice, pairwise(bounds.tolist()))
-    return [
-        RankGroups(own, firsts[cut], sizes[cut], step_samples, step_values, located[:, cut])
-        for cut, own, step_samples, step_values in zip(cuts, of_step, samples, values, strict=True)
-    ]
+    own_items = (items[:, start:stop] for start, stop in pairwise(bounds.tolist()))
+    yield from map(RankGroups, of_step, own_items, samples, values)
 
 
 def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.int64]:
     """Return the samples and the values of each component in each whole step of `size` groups: [steps, 2 * K]."""
-    groups, (most, of_shards) = block.groups, components
-    count = len(groups) // size
+    most, of_shards = components
+    count = len(block) // size
     if not count:
         return np.zeros((0, 2 * most), np.int64)
-    edges = groups.edges[: count * size + 1 : size]
-    begun, sizes = groups.firsts[: edges[-1]] == 0, groups.sizes[: edges[-1]]
+    edges = block.edges[: count * size + 1 : size]
+    begun, sizes = block.firsts[: edges[-1]] == 0, block.sizes[: edges[-1]]
     found = np.empty((count, 2 * most), np.int64)
     if most == 1:
         found[:, 0] = np.diff(edges) if begun.all() else np.add.reduceat(begun, edges[:-1], dtype=np.int64)
         found[:, 1] = np.add.reduceat(sizes, edges[:-1])
         return found
-    of = of_shards[block.located[1, : edges[-1]]]
+    of = of_shards[block.items[1, : edges[-1]]]
     of += np.repeat(np.arange(count) * most, np.diff(edges))
     found[:, :most] = np.bincount(of if begun.all() else of[begun], minlength=count * most).reshape(count, most)
     found[:, most:] = np.bincount(of, sizes, count * most).reshape(count, most)  # exact up to 2^53
@@ -277,13 +294,5 @@ def in_parts(groups: RankGroups, parts: int, rows: int) -> list[RankGroups]:
     found, groups = [], groups.filled(parts * rows)
     for part in range(parts):
         own = groups.edges[part * rows : (part + 1) * rows + 1]
-        items = slice(int(own[0]), int(own[-1]))
-        found.append(
-            groups._replace(
-                edges=own - own[0],
-                firsts=groups.firsts[items],
-                sizes=groups.sizes[items],
-                located=groups.located[:, items],
-            )
-        )
+        found.append(groups._replace(edges=own - own[0], items=groups.items[:, own[0] : own[-1]]))
     return found

@@ -58,13 +58,39 @@ class Layout(Protocol):
         """Return whether a column that is not packed has one list of values per row, and not one per batch."""
         ...
 
-    def rows_of(self, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> Rows:
+    def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
         """Return where the values of successive batches lie. `sizes`: of all their samples."""
         ...
 
     def keys(self, rows: Rows, part: Part) -> Columns:
         """Return the keys of a batch that say which value belongs to which sample."""
         ...
+
+
+class Joined(NamedTuple):
+    """The groups of the steps of a chunk, joined."""
+
+    samples: list[int]  # where the samples of each step begin, and where those of the last one end
+    groups: list[int]  # where its groups begin
+    edges: NDArray[np.int64]  # where the samples of each group begin
+    items: NDArray[np.int64]  # [6, samples], see RankGroups
+
+    @classmethod
+    def of(cls, steps: Sequence[RankGroups]) -> Joined:
+        """Return the groups of `steps`, joined."""
+        items = np.concatenate([step.items for step in steps], axis=1)
+        samples = ends_of(step.items.shape[1] for step in steps)
+        groups = ends_of(len(step.edges) - 1 for step in steps)
+        edges = np.concatenate([np.zeros(1, np.int64), *(step.edges[1:] for step in steps)])
+        edges[1:] += np.repeat(samples[:-1], np.diff(groups))
+        return cls(samples, groups, edges, items)
+
+    def filled(self, count: int) -> Joined:
+        """Return the same with empty groups after those of each step, up to `count`."""
+        more = np.maximum(count - np.diff(self.groups), 0)
+        ends, edges = np.repeat(self.groups[1:], more), np.repeat(self.samples[1:], more)
+        groups = [group + added for group, added in zip(self.groups, ends_of(more.tolist()), strict=True)]
+        return self._replace(groups=groups, edges=np.insert(self.edges, ends + 1, edges))
 
 
 class Part(NamedTuple):
@@ -88,16 +114,17 @@ class Rows:
 
     def __init__(
         self,
-        steps: Sequence[RankGroups],
+        samples: Sequence[int],
         sizes: NDArray[np.int64],
         edges: NDArray[np.int64],
         rows: Sequence[int],
         widths: Sequence[int] | None,
     ) -> None:
-        """Row r has the samples `edges[r]` up to `edges[r + 1]`; step s has the rows `rows[s]` up to `rows[s + 1]`, of
-        width `widths[s]`, or None: all its values one after the other."""
+        """Step s has the samples `samples[s]` up to `samples[s + 1]`, and the rows `rows[s]` up to `rows[s + 1]`, of
+        width `widths[s]`, or None: all its values one after the other. Row r has the samples `edges[r]` up to
+        `edges[r + 1]`."""
         self.sizes, self.ends, self._padded = sizes, ends(sizes), widths is not None
-        samples = self._samples = ends_of(len(groups.sizes) for groups in steps)
+        self._samples = samples
         shapes: list[tuple[int, ...]] = [(size,) for size in np.diff(self.ends[samples]).tolist()]
         stretches = samples
         self._edges: list[int] = edges.tolist()
@@ -188,11 +215,11 @@ class Rows:
         return int(np.searchsorted(self.at, part.stretches.start + stretch))
 
 
-def padded_rows(steps: Sequence[RankGroups], sizes: NDArray[np.int64], multiple: int) -> Rows:
+def padded_rows(samples: Sequence[int], sizes: NDArray[np.int64], multiple: int) -> Rows:
     """Return rows of one sample each, as long as the longest of their batch, rounded up to `multiple`."""
-    edges, all_sizes = ends_of(len(groups.sizes) for groups in steps), sizes.tolist()
-    widths = [-(-max(all_sizes[start:stop], default=0) // multiple) * multiple for start, stop in pairwise(edges)]
-    return Rows(steps, sizes, np.arange(edges[-1] + 1), edges, widths)
+    all_sizes = sizes.tolist()
+    widths = [-(-max(all_sizes[start:stop], default=0) // multiple) * multiple for start, stop in pairwise(samples)]
+    return Rows(samples, sizes, np.arange(samples[-1] + 1), samples, widths)
 
 
 def ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,10 +230,3 @@ def ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 def ends_of(sizes: Iterable[int]) -> list[int]:
     """Return the same of Python's integers."""
     return list(accumulate(sizes, initial=0))
-
-
-def edges_of(steps: Sequence[RankGroups], rows: Sequence[int], samples: Sequence[int]) -> NDArray[np.int64]:
-    """Return where the samples of each group of all steps begin, and where those of the last one end."""
-    edges = np.concatenate([np.zeros(1, np.int64), *(groups.edges[1:] for groups in steps)])
-    edges[1:] += np.repeat(samples[:-1], np.diff(rows))
-    return edges

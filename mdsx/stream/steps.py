@@ -45,31 +45,32 @@ class RankGroups(NamedTuple):
 
     edges: NDArray[np.int64]
     """[groups + 1]: where the samples of each group begin, and where those of the last one end."""
-    firsts: NDArray[np.int64]
-    """[samples]: the offset of the sample's first value in the group; 0 unless the sample was split."""
-    sizes: NDArray[np.int64]
-    """[samples]: how many values the group has of it."""
+    items: NDArray[np.int64]
+    """[6, samples]: the tick of each, its shard, its number there as stored, the length by which it was grouped, which
+    of its values the group begins with (0 unless it was split), and how many of them the group has."""
     step_samples: int
     """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
-    located: NDArray[np.int64] = np.zeros((4, 0), np.int64)
-    """[4, samples]: the tick of each, its shard, its number there as stored, and the length by which it was grouped."""
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
         """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
-        none = np.zeros(count, np.int64)
-        return cls(np.arange(count + 1), none, none, 0, 0, np.zeros((4, count), np.int64))
+        return cls(np.arange(count + 1), np.zeros((6, count), np.int64), 0, 0)
+
+    @property
+    def firsts(self) -> NDArray[np.int64]:
+        """Return which of its values each sample begins with."""
+        return self.items[4, :]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Return how many values the groups have of each sample."""
+        return self.items[5, :]
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
-        return self._replace(
-            edges=np.searchsorted(places, self.edges),
-            firsts=self.firsts[places],
-            sizes=self.sizes[places],
-            located=self.located[:, places],
-        )
+        return self._replace(edges=np.searchsorted(places, self.edges), items=self.items[:, places])
 
     def filled(self, rows: int) -> RankGroups:
         """Return the groups with empty ones after them, up to `rows`."""

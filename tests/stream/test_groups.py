@@ -66,7 +66,7 @@ def pieces(task: Task) -> list[list[tuple[int, int, int]]]:
     """Return the (tick, first value, values) of each sample of each of the rank's groups."""
     groups = task.groups
     assert groups is not None
-    each = list(zip(groups.located[0].tolist(), groups.firsts.tolist(), groups.sizes.tolist(), strict=True))
+    each = list(zip(groups.items[0].tolist(), groups.firsts.tolist(), groups.sizes.tolist(), strict=True))
     return [each[low:high] for low, high in zip(groups.edges[:-1], groups.edges[1:], strict=True)]
 
 

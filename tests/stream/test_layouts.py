@@ -86,12 +86,11 @@ def test_a_layout_is_a_value_that_can_be_pickled(kind: type[Any]) -> None:
 
 
 def test_groups_without_some_samples_keep_their_rows() -> None:
-    located = np.arange(20).reshape(4, 5)
-    groups = RankGroups(np.array([0, 2, 3, 5]), np.array([0, 0, 8, 0, 0]), np.array([5, 3, 8, 1, 2]), 9, 40, located)
+    groups = RankGroups(np.array([0, 2, 3, 5]), np.arange(30).reshape(6, 5), 9, 40)
     found = groups.kept(np.array([1, 3]))
-    assert found.located.tolist() == [[1, 3], [6, 8], [11, 13], [16, 18]]
-    assert [part.tolist() for part in found[:3]] == [[0, 1, 1, 2], [0, 0], [3, 1]]
-    assert found[3:5] == (9, 40)
+    assert found.items.tolist() == [[1, 3], [6, 8], [11, 13], [16, 18], [21, 23], [26, 28]]
+    assert found.edges.tolist() == [0, 1, 1, 2]
+    assert found[2:] == (9, 40)
     assert groups.kept(np.zeros(0, np.int64)).edges.tolist() == [0, 0, 0, 0]
 
 

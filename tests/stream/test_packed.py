@@ -55,10 +55,8 @@ def groups_of(
     joined = np.array([size for row in sizes for size in row], np.int64)
     edges = np.cumsum([0, *map(len, sizes)])
     starts, none = np.array(firsts or np.zeros(len(joined)), np.int64), np.zeros(len(joined), np.int64)
-    located = np.stack(
-        [none, none if shards is None else shards, none, joined + starts if lengths is None else lengths]
-    ).astype(np.int64)
-    return RankGroups(edges, starts, joined, 70, 900, located)
+    located = [none, none if shards is None else shards, none, joined + starts if lengths is None else lengths]
+    return RankGroups(edges, np.stack([*located, starts, joined]).astype(np.int64), 70, 900)
 
 
 def pack(
@@ -141,7 +139,7 @@ def cases(draw: st.DrawFn) -> Case:
     cut, done = draw(st.integers(0, len(samples))), 0
     for groups in steps:  # the shard of each
         shards, done = np.arange(done, done + len(groups.sizes)) >= cut, done + len(groups.sizes)
-        groups.located[1] = shards
+        groups.items[1] = shards
     return Case(kinds, [samples[:cut], samples[cut:]], steps, layout, draw(st.booleans()), draw(st.integers(3, 4)))
 
 
@@ -160,7 +158,7 @@ def plain(case: Case) -> Iterator[Columns]:
     extras, names = layout.extras, [name for name in case.kinds if len(name) == 1]
     pads: Any = layout.pad_value
     for groups in case.steps:
-        places = list(zip(groups.firsts.tolist(), groups.sizes.tolist(), groups.located[1].tolist(), strict=True))
+        places = list(zip(groups.firsts.tolist(), groups.sizes.tolist(), groups.items[1].tolist(), strict=True))
         rows = [[(next(samples), *place) for place in places[a:b]] for a, b in pairwise(groups.edges.tolist())]
         rows += [[]] * (case.rows - len(rows) if static else 0)
         everything = [each for row in rows for each in row]
