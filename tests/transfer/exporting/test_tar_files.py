@@ -120,7 +120,8 @@ def test_headers_are_what_tarfile_reads(name: str, size: int) -> None:
     with tarfile.open(fileobj=io.BytesIO(tar_header(name, size) + bytes(10240))) as tar:
         found = tar.next()
     assert found is not None
-    assert (found.name, found.size) == (name.rstrip("/") if name.rstrip("/") else found.name, size)
+    assert found.name.rstrip("/") == name.rstrip("/")  # tarfile drops slashes at the end of a pax record's name
+    assert found.size == size
 
 
 @pytest.mark.parametrize("array", [np.array([[1, 2]], np.float32), np.zeros((0, 3), np.int8), np.bool_([True])])
