@@ -60,7 +60,7 @@ class ComponentCounts:
         reading, steps, rank = self._of
         tasks, self._tasks, self._samples = self._tasks, [], 0
         if tasks[0].groups is not None:
-            begun = [task.groups.items[1, task.groups.firsts == 0] for task in tasks if task.groups is not None]
+            begun = [task.groups.shards[task.groups.firsts == 0] for task in tasks if task.groups is not None]
             shards = np.concatenate(begun)
         else:
             shards, _ = reading.course.locate(steps.rank_share(tasks, reading.course, rank).ticks)

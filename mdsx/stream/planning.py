@@ -29,7 +29,7 @@ from mdsx.order import (
 )
 from mdsx.shards import Lengths, View
 from mdsx.stream.stages import ONE, Stages
-from mdsx.stream.steps import Cursor, RankGroups
+from mdsx.stream.steps import FIRST, SHARD, SIZE, Cursor, RankGroups
 
 
 class Origin(NamedTuple):
@@ -93,12 +93,12 @@ class Block:
     @property
     def firsts(self) -> NDArray[np.int64]:
         """Return which of its sample's values each item begins with."""
-        return self.items[4, :]
+        return self.items[FIRST, :]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Return how many values each item has."""
-        return self.items[5, :]
+        return self.items[SIZE, :]
 
     def followed_by(self, later: Block) -> Block:
         """Return the groups of both."""
@@ -282,7 +282,7 @@ def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.in
         found[:, 0] = np.diff(edges) if begun.all() else np.add.reduceat(begun, edges[:-1], dtype=np.int64)
         found[:, 1] = np.add.reduceat(sizes, edges[:-1])
         return found
-    of = of_shards[block.items[1, : edges[-1]]]
+    of = of_shards[block.items[SHARD, : edges[-1]]]
     of += np.repeat(np.arange(count) * most, np.diff(edges))
     found[:, :most] = np.bincount(of if begun.all() else of[begun], minlength=count * most).reshape(count, most)
     found[:, most:] = np.bincount(of, sizes, count * most).reshape(count, most)  # exact up to 2^53

@@ -35,6 +35,8 @@ class Cursor(NamedTuple):
 
 
 START = Cursor()
+TICK, SHARD, SAMPLE, LENGTH, FIRST, SIZE = range(6)
+"""The rows of `RankGroups.items`."""
 
 
 class RankGroups(NamedTuple):
@@ -56,17 +58,22 @@ class RankGroups(NamedTuple):
     @classmethod
     def alone(cls, count: int) -> RankGroups:
         """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
-        return cls(np.arange(count + 1), np.zeros((6, count), np.int64), 0, 0)
+        return cls(np.arange(count + 1), np.zeros((SIZE + 1, count), np.int64), 0, 0)
+
+    @property
+    def shards(self) -> NDArray[np.int64]:
+        """Return the shard of each sample."""
+        return self.items[SHARD, :]
 
     @property
     def firsts(self) -> NDArray[np.int64]:
         """Return which of its values each sample begins with."""
-        return self.items[4, :]
+        return self.items[FIRST, :]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Return how many values the groups have of each sample."""
-        return self.items[5, :]
+        return self.items[SIZE, :]
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
         """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
