@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tools.bench.subject import Goal
 
-_ONE, _TWO = "mdsx, 0 workers", "mdsx, 2 workers"
+_ONE, _TWO, _PERSISTENT = "mdsx, 0 workers", "mdsx, 2 workers", "mdsx, 2 persistent workers"
 _BARE, _LITDATA, _MOSAICML, _MEMCPY = "bare downloader*", "LitData*", "mosaicml*", "memcpy, gather"
 _BY_ONE = ("LitData*", "mosaicml*", "WebDataset*", "Grain*")
 _CPU, _MANY = "CPU s/GB", "512 at once/s"
@@ -26,7 +26,7 @@ _ROWS: list[tuple[str, str, str, str, str | tuple[str, ...], str | None]] = [
     ("s3-first-zstd", "first batch from S3, zstd: round trips", "mdsx, 500 ms", "<= 4", "", "round trips"),
     ("resume", "resume at 90 % among 100,000 shards: seconds", "mdsx", "<= 0.3", "", None),
     ("loader-tokens-32", "end of an epoch to the next first batch: ms, thread", _ONE, "<= 3", "", "next epoch ms"),
-    ("loader-tokens-32", "end of an epoch to the next first batch: ms, 2 workers", _TWO, "<= 10", "", "next epoch ms"),
+    ("loader-tokens-32", "end of an epoch to the next first batch: ms, 2 persistent workers", _PERSISTENT, "<= 10", "", "next epoch ms"),
     ("epochs-tokens", "tokens, 5 epochs from a fresh process, by LitData's", "mdsx", ">= 9", _LITDATA, None),
     ("epochs-tokens", "tokens: first epoch by a steady one", "mdsx", "<= 1.25", "", "first epoch x"),
     ("epochs-text", "text, 5 epochs from a fresh process, by LitData's", "mdsx", ">= 5", _LITDATA, None),

@@ -63,6 +63,7 @@ class Reading:
     shuffle: bool = True
     packed: int = 0  # texts are packed into rows of that many tokens
     threads: int = 1  # that prepare batches
+    persistent: bool = False  # workers live on from epoch to epoch
     leg: Task | None = None
 
     @property

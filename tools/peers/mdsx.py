@@ -98,6 +98,7 @@ class Mdsx(Peer):
         dataset = loaders.StreamingDataset(source, seed=reading.seed, shuffle=reading.shuffle, **how)
         leg = reading.leg
         how = {"num_workers": reading.workers, "num_threads": reading.threads, "collate_fn": collate}
+        how["persistent_workers"] = reading.persistent
         how["drop_last"] = bool(leg and leg.drop_last)
         if leg and leg.packed:
             how["batching"] = mdsx.Pack(CAPACITY, length="text", window=WINDOW)

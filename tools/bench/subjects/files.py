@@ -15,6 +15,7 @@ from tools.bench.subject import Subject
 from tools.bench.subjects import alone, call, prepare, workloads
 
 _PROCESSES = 2
+_GIGABYTE = 2**18  # samples of 4 KiB
 _OPEN = """
 import json, sys, time
 started = time.perf_counter()
@@ -28,6 +29,7 @@ print(json.dumps({"s": time.perf_counter() - started, "import s": imported - sta
 def subjects(scale: float) -> list[Subject]:
     sizes = {each.name: each for each in workloads(scale)}
     tokens = call(prepare, "mdsx", **sizes["tokens"].arguments)
+    many = call(prepare, "mdsx", workload="tokens", samples=int(_GIGABYTE * scale))
     tars = call(prepare, "webdataset", **sizes["images"].arguments)
     return [
         Subject(
@@ -35,8 +37,8 @@ def subjects(scale: float) -> list[Subject]:
             title="tokens: mdsx verify, local",
             figure="MB/s",
             contestants=[
-                alone("mdsx", "mdsx verify", verify, tokens),
-                alone("limit", "XXH3-128, all cores", limits.hashed, tokens),
+                alone("mdsx", "mdsx verify", verify, many),
+                alone("limit", "XXH3-128, all cores", limits.hashed, many),
             ],
         ),
         Subject(
@@ -60,7 +62,9 @@ def subjects(scale: float) -> list[Subject]:
 
 
 def verify(data: str) -> Figures:
-    found, took = timed(lambda: mdsx.verify(data))
+    """The second of two runs: the first one starts with the imports."""
+    for _ in range(2):
+        found, took = timed(lambda: mdsx.verify(data))
     if not found.ok:
         raise ValueError(str(list(found)))
     return {"MB/s": _size(data) / took / 1e6}

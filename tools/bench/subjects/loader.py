@@ -122,6 +122,8 @@ def _mine(workload: Workload, measurement: Measurement = read, **how: Any) -> li
 def _loader(workload: Workload, batch_size: int) -> Subject:
     size: dict[str, Any] = {"batch_size": min(batch_size, workload.samples // 3)}  # several batches at any scale
     found = _mine(workload, **size)
+    if (workload.name, batch_size) == ("tokens", BATCH):
+        found.append(reads("mdsx", read, "2 persistent workers", workload, workers=2, persistent=True, **size))
     if workload.name == "text":
         found.append(reads("mdsx", read, "dicts, 0 workers", workload, dicts=True, **size))
     if workload.name == "images":
