@@ -239,14 +239,14 @@ class TestMeasuring:
 
     def test_processor_time_counts_children_but_for_some(self) -> None:
         before = measure.cpu_seconds()
-        burn = "import os\nwhile sum(os.times()[:2]) < 0.2: pass\nprint(1, flush=True)\ninput()"
+        burn = "import os\nwhile sum(os.times()[:2]) < 0.5: pass\nprint(1, flush=True)\ninput()"
         with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.readline()
-            assert measure.cpu_seconds() - before >= 0.2
-            assert measure.cpu_seconds([child.pid]) - before < 0.2
+            assert measure.cpu_seconds() - before >= 0.5
+            assert measure.cpu_seconds([child.pid]) - before < 0.5
             child.communicate(b"\n")
-        assert measure.cpu_seconds() - before >= 0.2  # it has ended
+        assert measure.cpu_seconds() - before >= 0.5  # it has ended
 
     def test_the_least_that_a_cache_must_fetch(self) -> None:
         """By eviction of the shard that is needed last: worked by hand."""
