@@ -43,6 +43,12 @@ _FLOCK = re.compile(r"^\d+: FLOCK +ADVISORY +(?:READ|WRITE) +(\d+) ([0-9a-f]+:[0
 _mappings: set[int] = set()  # one id for each live mapping; adding and removing need no lock
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def nameless_file() -> int:
     """Return the descriptor of a new, empty file without a name: in memory if possible, else on disk."""
     create: Callable[[str], int] | None = getattr(os, "memfd_create", None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count
+from mdsx.base.system import cores
 from mdsx.cli.columns import parse_declared
 from mdsx.cli.command import command
 from mdsx.cli.conversions import ConversionPrinter, OnBadSample
@@ -96,7 +96,7 @@ def tokenize(
     from mdsx.transfer.tokenizing import tokenize as tokenize_texts
 
     if num_workers is None and engine is None:
-        num_workers = len(os.sched_getaffinity(0))
+        num_workers = cores()
     with ConversionPrinter("tokenizing", _note, as_json=as_json) as printer:
         done = tokenize_texts(
             sources,

@@ -22,6 +22,7 @@ import numpy as np
 import xxhash
 
 from mdsx.base.progress import Progress
+from mdsx.base.system import cores
 from mdsx.checks.damage.report import ShardRepair, Verification
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
 from mdsx.format import (
@@ -89,7 +90,7 @@ def verify_stored(
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
     if storage.path(filenames.INDEX) is not None:  # nothing waits for a server; new memory costs as much as the checks
-        num_threads = min(num_threads, os.cpu_count() or 1)
+        num_threads = min(num_threads, cores())
     free = SimpleQueue[RawBytes]()
     for _ in range(num_threads):
         free.put(RawBytes())

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import parse_size
+from mdsx.base.system import cores
 from mdsx.datasets import Dataset, Mixture
 from mdsx.errors import UsageError, shown
 from mdsx.format import UINT16, UINT32, Index, Schema, parse_type
@@ -148,7 +149,7 @@ def tokenize(
     if columns:
         Schema.from_columns(columns)
     workers, size = Workers.of(num_workers, engine), parse_size(shard_size, name="shard_size")
-    threads = 1 if engine else max(len(os.sched_getaffinity(0)) // (num_workers or 1), 1)
+    threads = 1 if engine else max(cores() // (num_workers or 1), 1)
     encoder = _encoder(open_vocabulary(tokenizer, threads), dtype, begin_of_text, end_of_text)
     texts = open_texts(
         [sources] if isinstance(sources, str | os.PathLike | Dataset | Mixture) else list(sources),
