@@ -53,7 +53,7 @@ def hashed(data: str) -> Figures:
 
 def copied(data: str) -> Figures:
     """The files of a directory copied, each with fsync."""
-    files, target = sorted(Path(data).iterdir()), Path(tempfile.mkdtemp())
+    files, target = sorted(filter(Path.is_file, Path(data).iterdir())), Path(tempfile.mkdtemp())
 
     def copy() -> None:
         for path in files:

@@ -40,6 +40,8 @@ def run(given: argparse.Namespace) -> int:
     missing = install_missing(console, needed)
     if "spark" in needed and not shutil.which("java"):
         missing["spark"] = "it needs Java"
+    versions = pages.versions(name for name in needed if name not in missing)
+    report = Report(chosen, here, versions, pages.commit(), pages.today(), given.rounds, given.scale)
     with temporary_directory("mdsx-bench-", given.scratch) as scratch:
         runner, started = Runner(scratch, given.rounds, missing=missing), time.monotonic()
         turns = [sum(takes_part(each, given.loaders) for each in subject.contestants) for subject in chosen]
@@ -50,13 +52,11 @@ def run(given: argparse.Namespace) -> int:
                 left = (time.monotonic() - started) / max(sum(turns[: number + 1]), 1) * sum(turns[number + 1 :])
                 step.result = f"about {left / 60:.0f} minutes left" if left else ""
             console.page(section(subject))
-    versions = pages.versions(name for name in needed if name not in missing)
-    report = Report(chosen, here, versions, pages.commit(), pages.today(), given.rounds, given.scale)
+            if given.docs:  # after each subject, for an interrupted run
+                update_tables(replace(report, subjects=chosen[: number + 1]), all_subjects(given.scale))
     console.print(report.about().strip())
     if given.json:
         Path(given.json).write_bytes(report.to_json())
-    if given.docs:
-        update_tables(report, all_subjects(given.scale))
     ours = (each for subject in chosen for each in subject.contestants if each.kind == "mdsx")
     return int(any(each.failure.startswith("round") for each in ours))
 
