@@ -34,6 +34,7 @@ from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle
 from mdsx.shards import Cast as Cast
 from mdsx.storage.cache import Cache as Cache
+from mdsx.stream import Buckets as Buckets
 from mdsx.stream import Consumed as Consumed
 from mdsx.stream import MaxTokens as MaxTokens
 from mdsx.stream import Pack as Pack
