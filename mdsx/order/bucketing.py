@@ -211,9 +211,10 @@ def checked_sizes(given: Any) -> tuple[Size, ...]:
             size = integer(given_size[0], "a height", 1, MAX_SIDE), integer(given_size[1], "a width", 1, MAX_SIDE)
         else:
             size = integer(given_size, "a number of a bucket", 0, MAX_SIDE)
-        before = known.setdefault(Fraction(*size) if isinstance(size, tuple) else size, size)
-        if before is not size or size in found:
-            raise _repeated(before, size)
+        ratio = Fraction(*size) if isinstance(size, tuple) else size
+        if ratio in known:
+            raise _repeated(known[ratio], size)
+        known[ratio] = size
         found.append(size)
     return tuple(found)
 
