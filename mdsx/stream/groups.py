@@ -184,14 +184,17 @@ class GroupSteps:
     def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of an epoch with a fixed number of them."""
         fixed, left, at = self.epoch_steps or 1, None, cursor
-        epoch = cursor.step // fixed
+        epoch, any_step = cursor.step // fixed, bool(cursor.window or cursor.taken)
         for found in _planned(blocks):
             if found is None:
+                if self._drop_short and not any_step:
+                    raise _no_whole_batch()
+                any_step = False
                 continue
             block = left.followed_by(found) if left else found
             for task in self._cut_steps(epoch, block, at):
                 yield task
-                at = task.after
+                at, any_step = task.after, any_step or not task.skip
                 if at.step // fixed > epoch:
                     return
             if self._is_over(at, cursor):
@@ -236,8 +239,7 @@ class GroupSteps:
         end = left.stretches[-1].after if left else at
         after = Cursor(epoch + 1, step=at.step, planned=end.planned)
         if self._divides and not (cursor.window or cursor.taken) and (held is None or held.skip):
-            hint = 'give smaller global batch sizes, or tails="keep"'
-            raise UsageError("an epoch has no whole batch of any bucket", hint=hint)
+            raise _no_whole_batch()
         if held is not None:
             amounts = _amounts(held) + self._dropped(left) if left else held.amounts
             yield held._replace(after=after, amounts=amounts)
@@ -349,6 +351,11 @@ def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
     except Exception as error:
         error.add_note(_IN_PLANNING)
         raise
+
+
+def _no_whole_batch() -> UsageError:
+    hint = 'give smaller global batch sizes, or tails="keep"'
+    return UsageError("an epoch has no whole batch of any bucket", hint=hint)
 
 
 def _moved(amounts: NDArray[np.int64], to: int, *, steps: int = 1) -> NDArray[np.int64]:
