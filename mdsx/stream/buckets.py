@@ -11,6 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
+from mdsx.format import SIDES
 from mdsx.order import Bucketing, Course, Size, bucket_values, checked_batch_sizes, checked_sizes, integer
 from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.bucket_numbers import BucketNumbers
@@ -34,9 +35,10 @@ class Buckets:
     and a `collate_fn` find it in each sample. docs/batches.md has more.
 
     Args:
-        by: What the size of a sample is: the names of two columns of integers, its height and its width; or an integer
-            array [N, 2] of both, by the sample's number. If the buckets are numbers: the name of one column of
-            integers, or an array [N].
+        by: What the size of a sample is: the names of two columns of integers, its height and its width; or the name of
+            a column of encoded images, whose sizes `mdsx sizes` or `mdsx.write_sizes` has stored; or an integer array
+            [N, 2] of both, by the sample's number. If the buckets are numbers: the name of one column of integers, or
+            an array [N].
         sizes: The height and the width of each bucket, all of different aspect ratios; or different integers, such as
             `range(20)`: then a sample belongs to the bucket whose number it has.
         global_batch_size: The samples of a step over all ranks: one number for all buckets, or one for each.
@@ -141,6 +143,8 @@ class Buckets:
 
     def _values(self, view: View) -> list[Lengths]:
         by = self.by
+        if isinstance(by, str) and self._rule(1).of_pairs:
+            return [lengths_of(view, by, rule=side) for side in SIDES]
         if isinstance(by, str):
             return [lengths_of(view, by)]
         if isinstance(by, np.ndarray):
@@ -153,15 +157,15 @@ class Buckets:
 
 def _checked_by(given: Any, rule: Bucketing) -> str | tuple[str, ...] | NDArray[np.uint32]:
     """Return what says the sizes of samples: names, or a copy of an array that nobody can change. Raise UsageError."""
-    if isinstance(given, str) and not rule.of_pairs:
+    if isinstance(given, str):
         return given
     if isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(name, str) for name in given):
         if rule.of_pairs:
             return tuple(given)
         hint = "give one column for buckets of numbers, or the height and the width of each bucket"
         raise UsageError("two columns say a height and a width", found=shown(given), hint=hint)
-    if isinstance(given, str) or not np.ndim(given) or np.asarray(given).dtype.kind not in "iu":
-        two = 'by=("height", "width"), or an integer array [N, 2]'
+    if not np.ndim(given) or np.asarray(given).dtype.kind not in "iu":
+        two = 'by="image", by=("height", "width"), or an integer array [N, 2]'
         expected = two if rule.of_pairs else 'by="column", or an integer array [N]'
         raise UsageError("by does not say the size of a sample", found=shown(given), expected=expected)
     found = bucket_values(given, rule, len(np.asarray(given))).astype("<u4")
