@@ -517,7 +517,8 @@ class Reading:
 def _check_bucket(spec: RunSpec, view: View) -> None:
     """Raise UsageError if there is a column with the name of the key that tells the bucket. A column of the buckets'
     numbers may have it: it says the same."""
-    if spec.batching.buckets is None or getattr(spec.batching, "by", None) == BUCKET:
+    buckets, by = spec.batching.buckets, getattr(spec.batching, "by", None)
+    if buckets is None or (isinstance(by, str) and by == BUCKET and not isinstance(buckets[0], tuple)):
         return
     if spec.info_column == BUCKET or any(column.name == BUCKET for column in view.schema.columns):
         raise UsageError(f"there is a column {BUCKET!r}, which mdsx.Buckets adds", hint="rename it by columns=")

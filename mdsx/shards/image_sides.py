@@ -24,7 +24,7 @@ from mdsx.shards.side_objects import SideObjects
 from mdsx.shards.stored import StoredShards
 from mdsx.storage import Storage
 
-_ORIENTATION = 0x0112  # the tag of EXIF
+_WIDTH, _HEIGHT, _ORIENTATION = 0x0100, 0x0101, 0x0112  # tags of EXIF and TIFF
 _QUARTERS = (5, 6, 7, 8)  # its values that turn by a quarter
 _AT_ONCE = 8  # shards
 _BYTES_AT_ONCE = 2**28
@@ -104,7 +104,8 @@ def header_reader() -> SizeOf:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of sizes that are large: nothing is decoded
                 image = PIL.Image.open(BytesIO(data))
-                width, height = image.size
+                tags = getattr(image, "tag_v2", None)  # of TIFF, whose size Pillow may have turned already
+                width, height = image.size if tags is None else (tags[_WIDTH], tags[_HEIGHT])
                 turned = base.getexif(image).get(_ORIENTATION) in _QUARTERS  # that of PNG decodes the image
         except Exception:  # a header that is damaged raises nearly anything
             return 0, 0
