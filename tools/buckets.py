@@ -1,6 +1,7 @@
 """The tables of docs/batches.md about batches of one shape: short batches, and what planning a window costs.
 
-They are computed by `mdsx.Groups` from the numbers of buckets alone. The shares of buckets are as 1, 1/2, 1/3 and so on.
+They are computed by `mdsx.Groups` from the numbers of buckets alone. The shares of buckets are as 1, 1/2, 1/3 and so
+on.
 """
 
 from __future__ import annotations

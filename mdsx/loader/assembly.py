@@ -35,7 +35,7 @@ Transform = Callable[..., Any]
 Collate = Callable[[list[Any]], Any]
 OnError = Literal["raise", "skip"]
 BUCKET = "bucket"
-"""The key of samples and batches of one shape that tells their bucket."""
+"""The key of samples and batches of one shape that has their bucket."""
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 

@@ -39,7 +39,7 @@ class BatchMaker:
     on_error: OnError = "raise"
     packing: Packing | None = None
     buckets: Sequence[Any] | None = None
-    """What samples and batches tell of each bucket, in batches of one shape."""
+    """In batches of one shape: what samples and batches get as "bucket", for each bucket."""
 
     @property
     def per_sample(self) -> bool:
@@ -72,8 +72,8 @@ class BatchMaker:
         samples = task.stop - task.start if task.groups is None else task.groups.step_samples
         return reader.steps.batch_samples or -(-samples // reader.steps.world_size)
 
-    def _told(self, batch: Batch, task: Task) -> Batch:
-        """Return a batch that tells its bucket, if it has one."""
+    def _named(self, batch: Batch, task: Task) -> Batch:
+        """Return a batch with its bucket, if it has one."""
         if self.buckets is None or task.groups is None or task.groups.bucket is None:
             return batch
         return batch._replace(bucket=self.buckets[task.groups.bucket])
@@ -85,15 +85,15 @@ class BatchMaker:
             return
         if self.on_error == "raise":
             for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
-                yield self.assemble(self._told(batch, task), self.filled(reader, task))
+                yield self.assemble(self._named(batch, task), self.filled(reader, task))
             return
         for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
-            told, fill = self._told(batch, task), self.filled(reader, task)
+            named, fill = self._named(batch, task), self.filled(reader, task)
             stand_ins = partial(self._stand_ins, reader, task)
-            yield assemble_undamaged(self.backend, self.schema, told, self.transform, self.collate, fill, stand_ins)
+            yield assemble_undamaged(self.backend, self.schema, named, self.transform, self.collate, fill, stand_ins)
 
     def _stand_ins(self, reader: RankReader, task: Task) -> Iterator[Batch]:
-        return (self._told(batch, task) for batch in reader.stand_ins(task))
+        return (self._named(batch, task) for batch in reader.stand_ins(task))
 
     def packed(self, reader: RankReader, chunk: list[Task]) -> Iterator[PackedBatch]:
         """Yield the batch of groups of each task; before a batch's error, those before it."""

@@ -515,7 +515,7 @@ class Reading:
 
 
 def _check_bucket(spec: RunSpec, view: View) -> None:
-    """Raise UsageError if there is a column with the name of the key that tells the bucket. A column of the buckets'
+    """Raise UsageError if there is a column with the name of the key that has the bucket. A column of the buckets'
     numbers may have it: it says the same."""
     buckets, by = spec.batching.buckets, getattr(spec.batching, "by", None)
     if buckets is None or (isinstance(by, str) and by == BUCKET and not isinstance(buckets[0], tuple)):

@@ -89,7 +89,7 @@ class Bucketing:
 
     def buckets_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of each sample's bucket, NO_BUCKET if it has none. `values`: int64 [n, 2], heights and
-        widths, none of which is negative; of buckets of numbers, int64 [n]."""
+        widths of at least 0; for buckets of numbers, int64 [n]."""
         if self.of_pairs:
             return self._ratios.nearest(values[:, 0], values[:, 1])
         order, numbers = self._numbers

@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     groups: Sequence[RankGroups] = ()  # of these samples, for each task; empty for batches of samples
     info: str | None = None  # one more column: where each sample is from (see sample_info.py)
     seeds: NDArray[np.uint64] | None = None  # of each sample, for a transform that takes a generator
-    bucket: Any = None  # in batches of one shape: what the samples and the batch tell of it
+    bucket: Any = None  # in batches of one shape: what samples and batch get as "bucket"
 
 
 class _Runtime:

@@ -1,4 +1,4 @@
-"""Batches of one shape in a loader: what a batch tells, how ranks divide it, states, plans, and refused arguments."""
+"""Batches of one shape in a loader: what a batch has, how ranks divide it, states, plans, and refused arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ids(batches: list[Any]) -> list[list[int]]:
 # --- batches
 
 
-def test_a_batch_tells_its_bucket_and_has_only_its_samples(url: Path) -> None:
+def test_a_batch_names_its_bucket_and_has_only_its_samples(url: Path) -> None:
     (batches,) = run(url, 1)
     assert sorted(number for batch in ids(batches) for number in batch) == list(range(200))
     for batch in batches:
@@ -173,7 +173,7 @@ def test_images_are_batched_by_the_sizes_in_their_headers(tmp_path: Path) -> Non
             PIL.Image.new("RGB", (width, height)).save(data, "PNG")
             out.write({"id": number, "image": data.getvalue()})
     of_images = batching(by="image")
-    with pytest.raises(mdsx.MissingError, match="sizes of the images are not stored.*mdsx sizes"):
+    with pytest.raises(mdsx.MissingError, match=r"sizes of the images are not stored.*mdsx sizes"):
         run(tmp_path, 1, batching=of_images)
     mdsx.write_sizes(tmp_path)
     (batches,) = run(tmp_path, 1, batching=of_images)
@@ -288,7 +288,7 @@ def test_a_plan_changes_buckets_at_a_number_of_samples(url: Path) -> None:
         {0: mdsx.Phase(batching=batching()), 90: mdsx.Phase(batching=batching(sizes=SIZES[:2], global_batch_size=7))}
     )
     loader = mdsx.Loader(url, seed=1, plan=plan)
-    batches, state = list[Any](), None
+    batches, state = list[Any](), dict[str, Any]()
     for number, batch in enumerate(loader):
         batches.append(batch)
         if number == 2:
@@ -304,7 +304,7 @@ def test_a_plan_changes_buckets_at_a_number_of_samples(url: Path) -> None:
     resumed = mdsx.Loader(url, seed=1, plan=plan)
     resumed.load_state_dict(state)
     assert ids(list(resumed)) == ids(batches)[3:]
-    planned = mdsx.Loader(url, seed=1, plan=plan).plan(until=400)
+    planned: Any = mdsx.Loader(url, seed=1, plan=plan).plan(until=400)
     assert [sum(source.samples for source in phase.sources.values()) for phase in planned.phases] == [90, 310]
     assert all(source.tokens is None for phase in planned.phases for source in phase.sources.values())
 
@@ -313,7 +313,7 @@ def test_a_plan_of_buckets_counts_samples(url: Path) -> None:
     with pytest.raises(mdsx.UsageError, match="thresholds of this run count samples"):
         mdsx.Loader(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), mdsx.Tokens(100): mdsx.Phase()}))
     of_lengths = mdsx.Phase(batching=mdsx.MaxTokens(60, length="height"))
-    with pytest.raises(mdsx.UsageError, match="count tokens|in all its phases"):
+    with pytest.raises(mdsx.UsageError, match=r"count tokens|in all its phases"):
         mdsx.Loader(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), 100: of_lengths}))
     described = mdsx.Plan.from_json(
         {
@@ -401,7 +401,7 @@ def test_a_sample_without_a_size_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("epoch_steps", [None, 3])
 def test_an_epoch_without_a_whole_batch_is_refused(url: Path, epoch_steps: int | None) -> None:
     loader = mdsx.Loader(url, batching=batching(global_batch_size=150, tails="drop"), epoch_steps=epoch_steps)
-    with pytest.raises(mdsx.UsageError, match="no whole batch of any bucket.*tails"):
+    with pytest.raises(mdsx.UsageError, match=r"no whole batch of any bucket.*tails"):
         list(loader)
 
 

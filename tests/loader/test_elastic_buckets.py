@@ -133,7 +133,7 @@ def setups(draw: Any, datasets: Data) -> Setup:
     name = draw(st.sampled_from(sorted(datasets)))
     data, parts = datasets[name]
     sizes = SIZES[: draw(st.integers(1, 4))]
-    tails = "keep" if name == "one sample" else draw(st.sampled_from(["keep", "drop"]))
+    tails: Any = "keep" if name == "one sample" else draw(st.sampled_from(["keep", "drop"]))
     batching = mdsx.Buckets(
         by=("height", "width"),
         sizes=sizes,
@@ -146,7 +146,9 @@ def setups(draw: Any, datasets: Data) -> Setup:
     return Setup(data, parts, batching, shuffle, steps, draw(st.integers(0, 3)) == 0)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(draws=st.data())
 def test_every_batch_of_a_shape_is_as_predicted(datasets: Data, draws: st.DataObject) -> None:
     run_in_lives(draws.draw(setups(datasets)), draws)

@@ -71,13 +71,13 @@ def test_the_only_column_of_images_needs_no_name(tmp_path: Path) -> None:
     assert found.files == tuple(f"{tmp_path}/a/{key}" for key in KEYS)
     with mdsx.Writer(tmp_path / "b", {"one": "png", "other": "jpeg"}):
         pass
-    with pytest.raises(mdsx.UsageError, match="several columns of images.*expected one, other.*name the column"):
+    with pytest.raises(mdsx.UsageError, match=r"several columns of images.*expected one, other.*name the column"):
         mdsx.write_sizes(tmp_path / "b")
     with mdsx.Writer(tmp_path / "c", {"x": "int64", "y": "jpeg[*]"}):
         pass
     with pytest.raises(mdsx.UsageError, match="no column of images"):
         mdsx.write_sizes(tmp_path / "c")
-    with pytest.raises(mdsx.UsageError, match="column 'y'.*no encoded images"):
+    with pytest.raises(mdsx.UsageError, match=r"column 'y'.*no encoded images"):
         mdsx.write_sizes(tmp_path / "c", "y")
 
 
@@ -125,7 +125,7 @@ def test_an_append_without_pillow_says_what_to_run(tmp_path: Path, monkeypatch: 
         mdsx.append(url, "part-00000")
     data = mdsx.Dataset(url)
     assert len(data) == 30
-    with pytest.raises(mdsx.MissingError, match="mdsx sizes .*--column image"):
+    with pytest.raises(mdsx.MissingError, match=r"mdsx sizes .*--column image"):
         sizes(data)
     with pytest.raises(mdsx.UsageError, match=r"Pillow.*pip install 'mdsx\[images\]'"):
         mdsx.write_sizes(url)
@@ -146,7 +146,7 @@ def test_sizes_are_not_those_of_another_dataset(tmp_path: Path) -> None:
     (tmp_path / "b/_lengths").mkdir()
     for key in KEYS:
         (tmp_path / "b" / key).write_bytes((tmp_path / "a" / key).read_bytes())
-    with pytest.raises(mdsx.MissingError, match="or not that of this dataset.*write them once: mdsx sizes"):
+    with pytest.raises(mdsx.MissingError, match=r"or not that of this dataset.*write them once: mdsx sizes"):
         sizes(mdsx.Dataset(tmp_path / "b"))
 
 

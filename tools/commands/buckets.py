@@ -1,4 +1,5 @@
-"""Measure batches of one shape: how many samples are in short batches, how far a batch reaches, and what planning costs."""
+"""Measure batches of one shape: short batches, how far a batch reaches, which shards ranks read, and what planning
+costs."""
 
 from typing import Any
 
