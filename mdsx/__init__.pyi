@@ -34,6 +34,7 @@ from mdsx.order import Order as Order
 from mdsx.order import Shuffle as Shuffle
 from mdsx.shards import Cast as Cast
 from mdsx.storage.cache import Cache as Cache
+from mdsx.stream import Buckets as Buckets
 from mdsx.stream import Consumed as Consumed
 from mdsx.stream import MaxTokens as MaxTokens
 from mdsx.stream import Pack as Pack
@@ -60,9 +61,11 @@ from mdsx.transfer.tokenizing import tokenize as tokenize
 from mdsx.writer import Appended as Appended
 from mdsx.writer import Writer as Writer
 from mdsx.writer import WrittenLengths as WrittenLengths
+from mdsx.writer import WrittenSizes as WrittenSizes
 from mdsx.writer import append as append
 from mdsx.writer import merge as merge
 from mdsx.writer import write_lengths as write_lengths
+from mdsx.writer import write_sizes as write_sizes
 from mdsx.writer.runs import Cleaned as Cleaned
 from mdsx.writer.runs import Leftover as Leftover
 from mdsx.writer.runs import clean as clean

@@ -36,7 +36,7 @@ CHAPTERS = {
         *(f"engines.spark.{name}" for name in mdsx.engines.spark.__all__),
     ),
     "Export": ("export", "Export"),
-    "Store lengths of samples": ("write_lengths", "WrittenLengths"),
+    "Store lengths of samples": ("write_lengths", "WrittenLengths", "write_sizes", "WrittenSizes"),
     "Index existing files": (
         "index_parquet",
         "Indexed",
@@ -56,7 +56,7 @@ CHAPTERS = {
         "torch.collate",
         "Loader",
     ),
-    "Pack": ("Pack", "MaxTokens", "Pad"),
+    "Pack": ("Pack", "MaxTokens", "Buckets", "Pad"),
     "Plan": ("Plan", "Phase", "Tokens", "Consumed"),
     "Watch a run": ("Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component", "change"),
@@ -68,7 +68,9 @@ CHAPTERS = {
 """The names of each chapter, in order."""
 _GROUPED = {"extras", "grouped", "groups", "keys", "length_columns", "nested", "own_lengths", "rows_of", "with_groups"}
 _BATCHING = _GROUPED | {"batcher", "grouping", "of_first", "one_group", "packing", "rows", "run"}
+_BATCHING |= {"buckets", "counts_tokens", "step_samples"}
 INTERNAL = {
+    "Buckets": _BATCHING,
     "Cache": {"of", "open", "same_as"},
     "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
     | {"min_bytes_per_write"},

@@ -19,6 +19,7 @@ from mdsx.order import (
     Balance,
     BusiestRank,
     Dealing,
+    Grouping,
     Groups,
     GroupSequence,
     Kind,
@@ -76,6 +77,7 @@ def fill_of(groups: Groups, windows: int | None = None) -> float:
     for number in range(len(groups) if windows is None else windows):
         found = groups[number]
         values, rows = values + int(found.sizes.sum()), rows + len(found)
+    assert isinstance(groups.grouping, Grouping), "rows have a capacity"
     return values / (rows * groups.grouping.capacity)
 
 

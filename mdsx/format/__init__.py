@@ -35,12 +35,16 @@ from mdsx.format.inputs import Refused, as_array, describe, each
 from mdsx.format.length_file import STORED_LENGTH, LengthIdentity, LengthTrailer
 from mdsx.format.lengths import (
     MAX_LENGTH,
+    SIDES,
     LengthRule,
     constant_length,
     estimated_mean,
+    has_sides,
     length_rule,
+    length_rules,
     lengths_of_selection,
     lengths_of_sizes,
+    values_of_selection,
 )
 from mdsx.format.lists import as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
@@ -115,6 +119,7 @@ __all__ = [
     "PICTURES",
     "PNG",
     "PYTHON",
+    "SIDES",
     "STORED_LENGTH",
     "STR",
     "TABLE_END",
@@ -203,12 +208,14 @@ __all__ = [
     "first_outside",
     "format_ranges",
     "given_item",
+    "has_sides",
     "header_row_key",
     "is_file_key",
     "is_name",
     "is_sealed",
     "join_indexes",
     "length_rule",
+    "length_rules",
     "lengths_of_selection",
     "lengths_of_sizes",
     "number_type",
@@ -230,4 +237,5 @@ __all__ = [
     "value_decoder",
     "value_encoder",
     "values_decoder",
+    "values_of_selection",
 ]

@@ -17,6 +17,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
 | `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
 | `_lengths/<column>.u32` | the lengths of all samples by one column |
+| `_lengths/<column>=height.u32`, `=width.u32` | the heights or widths of all images of one column |
 | `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: where the samples of one tar are |
 | `_mdsx-tars/<hash>.json`, `passes.json` | a tar that was indexed, until the index exists; then all of them |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
@@ -302,13 +303,13 @@ def convert_record(part: int) -> str:
     return f"{CONVERT_FOLDER}part.{part:05d}.json"
 
 
-def lengths(column: str) -> str:
+def lengths(column: str, side: str = "") -> str:
     """Return the key of the lengths by a column: its name with each byte that is special in paths or URLs as `=XX`, and
-    with a hash if it is long."""
+    with a hash if it is long. `side`: "height" or "width" of its images."""
     name = _NOT_PLAIN.sub(lambda match: "".join(f"={byte:02X}" for byte in match[0].encode()), column)
     if len(name) > _MAX_COLUMN:
         name = f"{name[:_MAX_COLUMN]}={xxhash.xxh3_64_hexdigest(column.encode())}"
-    return f"{LENGTHS_FOLDER}{name}{_LENGTHS}"
+    return f"{LENGTHS_FOLDER}{name}{side and f'={side}'}{_LENGTHS}"
 
 
 # --- temporary files of a local disk

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.lengths import LengthRule
+from mdsx.format import filenames
+from mdsx.format.lengths import SIDES, LengthRule
 from mdsx.format.seal import shown_version
 
 STORED_LENGTH = np.dtype("<u4")
@@ -39,6 +40,11 @@ class LengthIdentity:
     fingerprint: str
     column: str
     rule: LengthRule
+
+    @property
+    def key(self) -> str:
+        """Return the key of the file, next to the index."""
+        return filenames.lengths(self.column, self.rule if self.rule in SIDES else "")
 
     @property
     def fields(self) -> dict[str, object]:

@@ -5,14 +5,17 @@
 | `values` | arrays of one dimension, such as `uint16[*]` | how many values it has; 0 for null |
 | `bytes` | types that are no numbers | the bytes of the stored value; 0 for null |
 | `number` | integers that are not nullable | the value |
+| `height`, `width` | encoded images | those of the image, as it is shown; 0 for null and unreadable headers |
 
-Of other columns, samples have no length. Lengths are known without reading any value of variable size, so the checksums
-of samples cannot be compared. But the row key shows whose rows they are, and the heap has no gaps, so the extents of
-all samples must follow one another: this finds a damaged one.
+Heights and widths are only known once they were written to a file. Of other columns, samples have no length. Lengths
+are known without reading any value of variable size, so the checksums of samples cannot be compared. But the row key
+shows whose rows they are, and the heap has no gaps, so the extents of all samples must follow one another: this finds a
+damaged one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -26,7 +29,8 @@ from mdsx.format.schema import Schema
 from mdsx.format.selection import Rows, Selection, Values
 from mdsx.format.types import ColumnType
 
-LengthRule = Literal["values", "bytes", "number"]
+LengthRule = Literal["values", "bytes", "number", "height", "width"]
+SIDES: tuple[LengthRule, LengthRule] = ("height", "width")
 
 MAX_LENGTH = 2**32 - 1
 
@@ -49,6 +53,17 @@ def length_rule(kind: ColumnType) -> LengthRule | None:
     if kind.kind is not None:
         return None if kind.is_list else "bytes"
     return "values" if isinstance(kind.foreign, MeasuredDecoder) else None
+
+
+def has_sides(kind: ColumnType) -> bool:
+    """Return whether the values of a column of this type may be encoded images."""
+    return kind.kind == "bytes" and not kind.is_list
+
+
+def length_rules(kind: ColumnType) -> tuple[LengthRule, ...]:
+    """Return all rules by which a column of this type gives lengths."""
+    rule = length_rule(kind)
+    return ((rule,) if rule is not None else ()) + (SIDES if has_sides(kind) else ())
 
 
 def constant_length(kind: ColumnType) -> int | None:
@@ -112,6 +127,18 @@ def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]
         measured = kind.foreign.lengths(rows.heap_addresses + found.starts, sizes)
         return _refuse(measured, measured < 0, file, "its array is damaged, or has not one dimension")
     return _of_sizes(kind, sizes + np.where(found.bare, 4 * kind.stars, 0), found.nulls, file)
+
+
+def values_of_selection(selection: Selection, column: int) -> Iterator[memoryview | None]:
+    """Yield the stored bytes of a column of variable size, of the selected samples; None for null. Raise
+    CorruptError."""
+    count = len(selection.samples)
+    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
+    found = selection.layout.locate(rows, (column,))[column]
+    assert isinstance(found, Values), "a column of variable size"
+    nulls = [False] * count if found.nulls is None else found.nulls.tolist()
+    for start, stop, null in zip(found.starts.tolist(), found.stops.tolist(), nulls, strict=True):
+        yield None if null else selection.heap[start:stop]
 
 
 def lengths_of_sizes(kind: ColumnType, sizes: NDArray[np.int64], *, file: str | None) -> NDArray[np.int64]:

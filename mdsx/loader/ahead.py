@@ -163,7 +163,7 @@ class _JoinedMaker(_Maker):
 
     def __call__(self, chunk: list[Task]) -> Iterator[Any]:
         maker, reader = self.maker, self.reader
-        if maker.one_by_one or maker.packing is not None:
+        if maker.one_by_one or maker.packing is not None or maker.buckets is not None:
             yield from maker.assembled(reader, chunk)
             return
         try:

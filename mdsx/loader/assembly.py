@@ -7,7 +7,7 @@ or made twice, do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -34,6 +34,8 @@ from mdsx.stream import (
 Transform = Callable[..., Any]
 Collate = Callable[[list[Any]], Any]
 OnError = Literal["raise", "skip"]
+BUCKET = "bucket"
+"""The key of samples and batches of one shape that has their bucket."""
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 
@@ -218,6 +220,8 @@ def _from_columns(backend: ArrayBackend, schema: Schema, batch: Batch, fill: int
     made = presented(backend, schema, columns)
     if batch.info is not None:
         made[batch.info] = presented_info(backend, columns[batch.info])
+    if batch.bucket is not None:
+        made[BUCKET] = batch.bucket
     return _masked(backend, made, batch, count, fill)
 
 
@@ -244,6 +248,8 @@ def _from_samples(backend: ArrayBackend, batch: Batch, samples: list[Any], colla
         raise UsageError("transform returned None", hint=hint)
     filled = _filled(samples, fill - len(samples))
     made = _collated(batch, filled, collate or backend.collate, empty=batch.stand_in and not fill)
+    if batch.bucket is not None and collate is None and isinstance(made, MutableMapping):
+        made[BUCKET] = batch.bucket
     return _masked(backend, made, batch, len(samples), fill)
 
 
@@ -288,6 +294,9 @@ def _samples(schema: Schema, batch: Batch) -> list[Sample]:
     if batch.info is not None:
         for sample, record in zip(samples, info_records(batch.columns[batch.info]), strict=True):
             sample[batch.info] = record
+    if batch.bucket is not None:
+        for sample in samples:
+            sample[BUCKET] = batch.bucket
     return samples
 
 

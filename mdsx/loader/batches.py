@@ -52,7 +52,7 @@ class BatchLoader:
             where = f"epoch {run.cursor.epoch}, position {run.cursor.position}"
             hint = "make the loader first, and load the state into it"
             raise UsageError("a plan begins with its run, and the dataset is elsewhere", found=where, hint=hint)
-        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped, complete=not begun)
+        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens, complete=not begun)
         self._ahead, self._finish, self._progress = ahead, finish, progress
         self._meter = Meter()
         self._components = _components_of(reading)
@@ -206,7 +206,7 @@ class BatchLoader:
             else state
         )
         reading, cursor = self._reading.resumed(own)
-        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.grouped).loaded(state)
+        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens).loaded(state)
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
             if reading.plan.skip and "consumed" not in state and not ledger.complete:
@@ -263,7 +263,7 @@ class BatchLoader:
         reading = self._reading.at(cursor)
         least = reading.next_change(cursor)
         if at is None:
-            at = Tokens(least) if reading.batcher.grouped else least
+            at = Tokens(least) if reading.batcher.counts_tokens else least
         elif isinstance(at, bool) or not isinstance(at, int) or not least <= at < MAX_SAMPLES:
             raise UsageError("a change begins later than the run is", found=shown(at), expected=f"{least} or more")
         changed = reading.changed(phase, at)

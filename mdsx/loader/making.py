@@ -4,7 +4,7 @@ groups. It has no order and no position, so worker processes have one too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,8 @@ class BatchMaker:
     uneven: Uneven = "empty"
     on_error: OnError = "raise"
     packing: Packing | None = None
+    buckets: Sequence[Any] | None = None
+    """In batches of one shape: what samples and batches get as "bucket", for each bucket."""
 
     @property
     def per_sample(self) -> bool:
@@ -67,7 +69,14 @@ class BatchMaker:
         """Return how many samples every rank's batch of `task` has, some of them repeated; 0 if none is repeated."""
         if self.uneven != "repeat":
             return 0
-        return reader.steps.batch_samples or -(-(task.stop - task.start) // reader.steps.world_size)
+        samples = task.stop - task.start if task.groups is None else task.groups.step_samples
+        return reader.steps.batch_samples or -(-samples // reader.steps.world_size)
+
+    def _named(self, batch: Batch, task: Task) -> Batch:
+        """Return a batch with its bucket, if it has one."""
+        if self.buckets is None or task.groups is None or task.groups.bucket is None:
+            return batch
+        return batch._replace(bucket=self.buckets[task.groups.bucket])
 
     def assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
         """Yield for each task of a chunk what a loader gets: a batch, or PartialBatch."""
@@ -76,11 +85,15 @@ class BatchMaker:
             return
         if self.on_error == "raise":
             for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
-                yield self.assemble(batch, self.filled(reader, task))
+                yield self.assemble(self._named(batch, task), self.filled(reader, task))
             return
         for task, batch in zip(chunk, reader.read_each(chunk), strict=True):
-            fill, stand_ins = self.filled(reader, task), partial(reader.stand_ins, task)
-            yield assemble_undamaged(self.backend, self.schema, batch, self.transform, self.collate, fill, stand_ins)
+            named, fill = self._named(batch, task), self.filled(reader, task)
+            stand_ins = partial(self._stand_ins, reader, task)
+            yield assemble_undamaged(self.backend, self.schema, named, self.transform, self.collate, fill, stand_ins)
+
+    def _stand_ins(self, reader: RankReader, task: Task) -> Iterator[Batch]:
+        return (self._named(batch, task) for batch in reader.stand_ins(task))
 
     def packed(self, reader: RankReader, chunk: list[Task]) -> Iterator[PackedBatch]:
         """Yield the batch of groups of each task; before a batch's error, those before it."""

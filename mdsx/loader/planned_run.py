@@ -154,7 +154,7 @@ def planned_run(
                 part = drawn * mean / amount if source.grouped else share
                 sources[name] = PlannedSource(drawn, tokens, part, float(read[component]))
         rows = math.ceil(amount / source.values_of_row)
-        size = phase.spec(reading.spec).cut(0, world_size).size
+        size = source.step_rows or phase.spec(reading.spec).cut(0, world_size).size
         steps = math.ceil(rows / size)
         ratios = source.busiest(world_size)
         found.append(PlannedPhase(phase.at, following, steps, rows, size, fill, sources, *ratios))
@@ -165,7 +165,7 @@ class _Source:
     """What a phase draws from: shares of samples, sizes and mean lengths of the components."""
 
     def __init__(self, reading: Reading, phase: RunPhase) -> None:
-        self._reading, self._groups = reading, phase.batching.groups
+        self._reading, self._groups, self.grouped = reading, phase.batching.groups, phase.batching.counts_tokens
         view = reading.view
         self.sizes: list[int] = np.diff(np.append(0, np.cumsum(view.counts))[view.firsts]).tolist()
         weights = phase.weights or self.sizes
@@ -178,13 +178,16 @@ class _Source:
             raise UsageError("a phase has no tokens", place=f"the phase from {phase.at:,} on")
 
     @property
-    def grouped(self) -> bool:
-        return self._groups is not None
-
-    @property
     def values_of_row(self) -> float:
         """Return the values of a row."""
-        return self.outlook.values / max(self.outlook.groups, 1) if self.outlook is not None else 1.0
+        found = self.outlook
+        return found.values / max(found.groups, 1) if found is not None and self.grouped else 1.0
+
+    @property
+    def step_rows(self) -> int | None:
+        """Return the samples of a step on average, if it is of a bucket; else None."""
+        found = self.outlook
+        return None if found is None or self.grouped else max(round(found.values / max(found.groups, 1)), 1)
 
     def busiest(self, world_size: int) -> tuple[Busiest | None, Busiest | None]:
         """Return the cost of the busiest rank over the mean, with and without balance, in some steps of an epoch that
@@ -204,7 +207,7 @@ class _Source:
 
     def _mean(self, component: int) -> float:
         """Return the mean length of a component's samples, with the tokens that are added."""
-        if self._groups is None or self.outlook is None:
+        if self._groups is None or self.outlook is None or not self.grouped:
             return 1.0
         length, excerpt = self._groups["length"], self._reading.view.components[component]
         if isinstance(length, Mapping):  # lengths that were given: those of all components

@@ -17,7 +17,7 @@ from mdsx.base.process import Counters
 from mdsx.base.warn import warn
 from mdsx.datasets import Dataset, Mixture, as_in, excerpt_of, renumbered, view_of, weights_of, with_excerpt
 from mdsx.errors import CorruptError, ForbiddenError, MdsxError, MissingError, StateError, UsageError, shown
-from mdsx.loader.assembly import check_empty
+from mdsx.loader.assembly import BUCKET, check_empty
 from mdsx.loader.collation import VALID
 from mdsx.loader.making import BatchMaker
 from mdsx.loader.run_plan import GIVE_PROPORTIONS, NO_PROPORTIONS, RunPhase, RunPlan, check_not_cut, followed
@@ -136,6 +136,7 @@ class Reading:
             and any(column.name == VALID for column in view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
+        _check_bucket(spec, view)
         maker = BatchMaker(
             spec.backend,
             view.schema,
@@ -144,6 +145,7 @@ class Reading:
             spec.uneven,
             spec.on_error,
             packing,
+            spec.batching.buckets,
         )
         return cls(spec, view, course, batcher, maker, info, plan, phase)
 
@@ -510,6 +512,16 @@ class Reading:
     def together(self, steps: Steps, workers: int = 0) -> int:
         """Return how many batches a thread, or one of `workers` processes, hands over together."""
         return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(steps), workers)
+
+
+def _check_bucket(spec: RunSpec, view: View) -> None:
+    """Raise UsageError if there is a column with the name of the key that has the bucket. A column of the buckets'
+    numbers may have it: it says the same."""
+    buckets, by = spec.batching.buckets, getattr(spec.batching, "by", None)
+    if buckets is None or (isinstance(by, str) and by == BUCKET and not isinstance(buckets[0], tuple)):
+        return
+    if spec.info_column == BUCKET or any(column.name == BUCKET for column in view.schema.columns):
+        raise UsageError(f"there is a column {BUCKET!r}, which mdsx.Buckets adds", hint="rename it by columns=")
 
 
 def batches_together(batch_bytes: int, workers: int = 0) -> int:

@@ -301,13 +301,14 @@ def followed(
     """Return `phase` after `before`, with all that it leaves open. Raise UsageError if it does not fit."""
     place = f"the phase from {at:,} on"
     batching = before.batching if phase.batching is None else phase.batching
-    if at and batching.grouped != isinstance(at, Tokens):
-        what, hint = ("tokens", f"mdsx.Tokens({int(at)})") if batching.grouped else ("samples", f"{int(at)}")
+    if at and batching.counts_tokens != isinstance(at, Tokens):
+        what, hint = ("tokens", f"mdsx.Tokens({int(at)})") if batching.counts_tokens else ("samples", f"{int(at)}")
         raise UsageError(
             f"the thresholds of this run count {what}", place=place, found=repr(at), hint=f"write {hint} for them"
         )
-    if at and batching.grouped != before.batching.grouped:
-        raise UsageError("a run has batches of samples, or groups by length, in all its phases", place=place)
+    if at and (batching.grouped, batching.counts_tokens) != (before.batching.grouped, before.batching.counts_tokens):
+        message = "a run has batches of samples, groups by length, or batches of one shape, in all its phases"
+        raise UsageError(message, place=place)
     weights = before.weights
     if phase.proportions is not None:
         if not isinstance(dataset, Mixture):

@@ -95,6 +95,9 @@ class RunSpec:
 
         Raise UsageError for arguments that do not fit each other.
         """
+        if self.batching.step_samples is not None:
+            self._rows_of(self.batch_size if self.global_batch_size is None else self.global_batch_size)
+            return None if self.micro_batch is None else integer(self.micro_batch, "micro_batch", 1, MAX_BATCH)
         if self.global_batch_size is None and self.micro_batch is None:
             return self._rows_of(self.batch_size)
         if self.batch_size is not None or self.global_batch_size is None:
@@ -121,7 +124,7 @@ class RunSpec:
 
     def cut(self, rank: int, ranks: int) -> Cut:
         """Return a rank's part of the steps."""
-        size = self.global_batch_size
+        size = self.global_batch_size or self.batching.step_samples
         if size is None:
             size = (self.rows or 1) * ranks
         node = None if self.batching is SAMPLES else self.ranks.node  # only groups are dealt by nodes
@@ -194,7 +197,8 @@ def checked_batching(batching: object) -> Batching:
     if batching is None:
         return SAMPLES
     if isinstance(batching, type) or not isinstance(batching, Batching):
-        raise UsageError("batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", found=shown(batching))
+        message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
+        raise UsageError(message, found=shown(batching))
     return batching
 
 

@@ -84,7 +84,7 @@ def _items(reading: Reading, steps: Steps, task: Task, step: int, rank: int) -> 
     rows = [] if groups is None else np.repeat(np.arange(len(groups.edges) - 1), np.diff(groups.edges)).tolist()
     for number, (shard, (_, _, component, sample, _)) in enumerate(zip(shards.tolist(), fields.tolist(), strict=True)):
         name, file = reading.names[component], reading.view.file(shard)
-        if groups is None:
+        if groups is None or groups.bucket is not None:
             yield TracedItem(step, rank, None, name, sample, file, 0, None)
         else:
             first, values = int(groups.firsts[number]), int(groups.sizes[number])

@@ -4,7 +4,8 @@ format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Orde
 `needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
 over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
 samples of a window are handed out together, and which groups of a step a rank has, `dealing` how a node's ranks divide
-rows by cost; `groups` computes a whole epoch of them (vectors: groups-v1.json, groups-concat-v1.json).
+rows by cost, `bucketing` makes batches of one shape; `groups` computes a whole epoch of all of them (vectors:
+groups-v1.json, groups-concat-v1.json, buckets-v1.json).
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from mdsx.order.advice import (
     room_ahead,
     shared_lanes,
     small_cache,
+)
+from mdsx.order.bucketing import (
+    NO_BUCKET,
+    Bucketing,
+    Size,
+    bucket_values,
+    checked_batch_sizes,
+    checked_sizes,
+    rank_edges,
 )
 from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
@@ -68,9 +78,11 @@ __all__ = [
     "MAX_WINDOW",
     "MAX_WORLD_SIZE",
     "NEVER",
+    "NO_BUCKET",
     "ORDER_VERSION",
     "AllSamples",
     "Balance",
+    "Bucketing",
     "Busiest",
     "BusiestRank",
     "Chosen",
@@ -94,6 +106,7 @@ __all__ = [
     "Position",
     "ShardUses",
     "Shuffle",
+    "Size",
     "Subset",
     "Tick",
     "Weight",
@@ -104,10 +117,13 @@ __all__ = [
     "better_lanes",
     "block_bytes",
     "bounds_of",
+    "bucket_values",
     "busiest",
     "by_value",
     "check_whole_runs",
+    "checked_batch_sizes",
     "checked_node",
+    "checked_sizes",
     "chosen_of",
     "dealt_costs",
     "default_window",
@@ -126,6 +142,7 @@ __all__ = [
     "mix64",
     "mixed",
     "own_lanes",
+    "rank_edges",
     "room_ahead",
     "same_samples",
     "sample_seeds",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,17 @@ class Grouping:
     def splits(self) -> bool:
         """Return whether a sample may be in several groups."""
         return self.kind == "concat" or self.oversize == "split"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return this as a state has it."""
+        return {
+            "kind": self.kind,
+            "capacity": self.capacity,
+            "positions": self.window,
+            "oversize": self.oversize,
+            "max_samples": self.max_samples,
+        }
 
     def first_oversize(self, lengths: NDArray[np.int64]) -> int | None:
         """Return the first of `lengths` that is an error, or None."""

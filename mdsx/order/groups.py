@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError, shown
+from mdsx.order.bucketing import NO_BUCKET, Bucketing, bucket_groups, bucket_values, rank_edges
 from mdsx.order.course import MAX_WORLD_SIZE, Course, DatasetCourse, MixtureCourse
 from mdsx.order.dealing import Balance, Dealing, Over
 from mdsx.order.grouping import (
@@ -35,14 +36,15 @@ MAX_LENGTH = 2**32 - 1
 @dataclass(frozen=True, slots=True)
 class GroupSequence:
     """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position. A row of
-    kind "concat" may have items of several lanes: lane by lane, and in each ascending by position.
+    kind "concat" may have items of several lanes: lane by lane, and in each ascending by position. The items of kind
+    "buckets" are in the order in which ranks divide them.
 
     Attributes:
-        lanes: int64 [G], the lane of each group.
+        lanes: int64 [G], the lane of each group; of kind "buckets", its bucket.
         edges: int64 [G + 1].
         positions: int64 [items], the position of each item's sample, counted over all epochs.
         firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is cut.
-        sizes: int64 [items], how many values the group has of it.
+        sizes: int64 [items], how many values the group has of it; 1 of kind "buckets".
     """
 
     lanes: NDArray[np.int64]
@@ -72,7 +74,7 @@ class GroupSequence:
 
 
 def group_positions(
-    rule: Grouping,
+    rule: Grouping | Bucketing,
     course: Course,
     positions: NDArray[np.int64],
     lengths: NDArray[np.int64],
@@ -82,23 +84,28 @@ def group_positions(
     window: int,
     shuffle: bool,
 ) -> GroupSequence:
-    """Return the groups of a window of `course`: of all its positions, ascending, and the lengths of their samples."""
-    found = group_window(
-        rule,
-        lengths,
-        course.lanes_of(positions),
-        seed=seed,
-        epoch=epoch,
-        window=window,
-        shuffle=shuffle,
-        lane_count=course.lanes,
-    )
+    """Return the groups of a window of `course`: of all its positions, ascending, and the lengths of their samples; of
+    kind "buckets", their buckets."""
+    lanes = course.lanes_of(positions)
+    if isinstance(rule, Bucketing):
+        found = bucket_groups(rule, lengths, lanes, course.lanes)
+    else:
+        found = group_window(
+            rule,
+            lengths,
+            lanes,
+            seed=seed,
+            epoch=epoch,
+            window=window,
+            shuffle=shuffle,
+            lane_count=course.lanes,
+        )
     return GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
 
 
 class Groups(Sequence[GroupSequence]):
-    """The groups of one epoch, window by window: packed or concatenated rows, or length-bounded batches. It does no
-    I/O; format-spec.md specifies it.
+    """The groups of one epoch, window by window: packed or concatenated rows, length-bounded batches, or batches of one
+    shape. It does no I/O; format-spec.md specifies it.
 
         groups = mdsx.Groups(mdsx.Order(counts, seed=7, epoch=3), lengths, capacity=4096)
         first_window = groups[0]
@@ -112,20 +119,24 @@ class Groups(Sequence[GroupSequence]):
     Args:
         order: The order of a dataset, or of a mixture.
         lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. Those of a
-            mixture's datasets follow one another.
-        capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included.
+            mixture's datasets follow one another. Of kind "buckets", the height and the width of each sample, [N, 2],
+            or the number of its bucket, [N].
+        capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included. It
+            is not for kind "buckets".
         kind: "pack" for rows of whole samples, "concat" for rows of exactly `capacity` values, cut from successive
-            samples, "max_tokens" for length-bounded batches.
+            samples, "max_tokens" for length-bounded batches, "buckets" for batches of one shape.
         window: How many positions of each lane are grouped together. The default follows from the mean length, of kind
-            "concat" also from the number of lanes; the state of a run has its number.
+            "concat" also from the number of lanes, of kind "buckets" only from that; the state of a run has its number.
         oversize: What to do with a sample that is longer than `capacity`: "error" (the default), "truncate" or, of kind
             "pack", "split". It is not for kind "concat".
         max_samples: The most samples in a batch of kind "max_tokens".
         balance: Deal the rows of each node to its ranks by cost: `(linear, quadratic)`, two integers. An item of n
             values costs `linear * n + quadratic * n * n`, a row the sum. For attention beside layers of width d, it is
-            `(12 * d, 1)`. It is not for kind "max_tokens".
+            `(12 * d, 1)`. It is for kinds "pack" and "concat".
         ranks_per_node: How many successive ranks are a node, if there is a `balance`; it divides the world size.
         balance_over: "node", or "job": rows are dealt to all ranks, whatever their nodes.
+        sizes: Of kind "buckets", the height and the width of each bucket, or its number, as in `mdsx.Buckets`.
+        global_batch_size: Of kind "buckets", the samples of a batch over all ranks: one number, or one for each bucket.
         epoch: The run's epoch. The default is the order's, or 0 of a mixture.
         epoch_samples: The positions in each of the run's epochs. The default is all samples.
 
@@ -138,14 +149,16 @@ class Groups(Sequence[GroupSequence]):
         order: Order | MixtureOrder,
         lengths: ArrayLike,
         *,
-        capacity: int,
-        kind: Kind = "pack",
+        capacity: int | None = None,
+        kind: Kind | Literal["buckets"] = "pack",
         window: int | None = None,
         oversize: Oversize | None = None,
         max_samples: int | None = None,
         balance: tuple[int, int] | None = None,
         ranks_per_node: int | None = None,
         balance_over: Over = "node",
+        sizes: Sequence[tuple[int, int]] | Sequence[int] | None = None,
+        global_batch_size: int | Sequence[int] | None = None,
         epoch: int | None = None,
         epoch_samples: int | None = None,
     ) -> None:
@@ -155,13 +168,25 @@ class Groups(Sequence[GroupSequence]):
             )
         counts = np.concatenate(order.counts) if isinstance(order, MixtureOrder) else order.counts
         self._firsts = np.cumsum(counts) - counts
-        self._lengths = _checked(lengths, int(counts.sum()))
-        if window is None:
-            mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
-            capacity = integer(capacity, "capacity", 1, MAX_CAPACITY)
-            window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
-        self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
-        self.balance = Balance.of(balance, balance_over, self.grouping.capacity)
+        self.grouping: Grouping | Bucketing
+        self._lengths: NDArray[np.integer[Any]]
+        self.balance: Balance | None = None
+        of_lengths = {"capacity": capacity, "oversize": oversize, "max_samples": max_samples, "balance": balance}
+        of_buckets = {"sizes": sizes, "global_batch_size": global_batch_size}
+        for name, value in (of_lengths if kind == "buckets" else of_buckets).items():
+            if value is not None:
+                raise UsageError(f"{name} is not for kind {kind!r}", found=shown(value))
+        if kind == "buckets":
+            self.grouping = Bucketing.of(sizes, global_batch_size, window, order.lanes)
+            self._lengths = self.grouping.buckets_of(bucket_values(lengths, self.grouping, int(counts.sum())))
+        else:
+            self._lengths = _checked(lengths, int(counts.sum()))
+            capacity = integer(_given(capacity), "capacity", 1, MAX_CAPACITY)
+            if window is None:
+                mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
+                window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
+            self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
+            self.balance = Balance.of(balance, balance_over, capacity)
         if self.balance is not None and kind == "max_tokens":
             raise UsageError("balance deals rows, of kind 'pack' or 'concat'", found="kind 'max_tokens'")
         if self.balance is not None and balance_over == "node" and ranks_per_node is None:
@@ -203,8 +228,11 @@ class Groups(Sequence[GroupSequence]):
         shards, samples = self._course.locate(positions)
         samples += self._firsts[shards]
         lengths = self._lengths[samples].astype(np.int64)
-        bad = self.grouping.first_oversize(lengths)
-        if bad is not None:
+        if isinstance(self.grouping, Bucketing):
+            if (lengths == NO_BUCKET).any():
+                place = f"lengths[{samples[int(np.argmax(lengths == NO_BUCKET))]}]"
+                raise UsageError("a sample belongs to no bucket", place=place)
+        elif (bad := self.grouping.first_oversize(lengths)) is not None:
             raise UsageError(
                 "a sample is longer than a group",
                 place=f"lengths[{samples[bad]}]",
@@ -222,10 +250,11 @@ class Groups(Sequence[GroupSequence]):
             shuffle=self._shuffle,
         )
 
-    def steps(self, size: int, *, window: int = 0, taken: int = 0) -> Iterator[GroupSequence]:
+    def steps(self, size: int = 1, *, window: int = 0, taken: int = 0) -> Iterator[GroupSequence]:
         """Yield the groups of each step, `size` over all ranks, from a place of the epoch on: after `taken` groups of
-        `window`. The last step may have fewer."""
-        size = integer(size, "size", 1, MAX_SAMPLES)
+        `window`. The last step may have fewer. Of kind "buckets", a step is one group."""
+        most = 1 if isinstance(self.grouping, Bucketing) else MAX_SAMPLES
+        size = integer(size, "size", 1, most)
         left: GroupSequence | None = None
         for number in range(integer(window, "window", 0, len(self)), len(self)):
             found = self[number]
@@ -240,16 +269,32 @@ class Groups(Sequence[GroupSequence]):
             yield left
 
     def share(self, step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
-        """Return the groups of a step that `rank` has, in its order. Raise UsageError for a number of ranks that
-        `ranks_per_node` does not divide, if there is a balance."""
+        """Return the groups of a step that `rank` has, in its order; of kind "buckets", the step's group with only its
+        samples. Raise UsageError for a number of ranks that `ranks_per_node` does not divide, if there is a balance."""
         world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
         rank = integer(rank, "rank", 0, world_size - 1)
+        if isinstance(self.grouping, Bucketing):
+            return _part(step, rank, world_size)
         n = len(step)
         order = step_order(step.lanes[None], self.lanes)
         if self.balance is not None:
             dealing = Dealing(self.balance, self.balance.node(self._ranks_per_node, world_size))
             order = dealing.reorder(order, step.sizes, step.edges, rank, world_size)
         return step.take(order[0, rank * n // world_size : (rank + 1) * n // world_size])
+
+
+def _given(capacity: int | None) -> int:
+    if capacity is None:
+        raise UsageError("capacity is not given", hint="give the most values of a row, or kind='buckets'")
+    return capacity
+
+
+def _part(step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
+    """Return the group of a step with only the samples that a rank has."""
+    (first,), (stop,) = rank_edges(step.edges, rank, world_size)
+    mine = slice(int(first), int(stop))
+    edges = np.array([0, stop - first])
+    return GroupSequence(step.lanes, edges, step.positions[mine], step.firsts[mine], step.sizes[mine])
 
 
 def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:

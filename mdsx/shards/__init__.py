@@ -7,7 +7,8 @@ from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
-from mdsx.shards.length_file import LengthFile, put_length_file
+from mdsx.shards.image_sides import Sides, image_column, stored_sides
+from mdsx.shards.length_file import LengthFile, put_length_file, writing_command
 from mdsx.shards.lengths import Lengths, lengths_of, name_of_stored
 from mdsx.shards.needs import Announcer, SideNeeds
 from mdsx.shards.objects import coalesce, gap_in, inspect_shard, retried, stream_shard
@@ -32,6 +33,7 @@ __all__ = [
     "Selection",
     "Shards",
     "SideNeeds",
+    "Sides",
     "StoredValues",
     "View",
     "Warmed",
@@ -43,6 +45,7 @@ __all__ = [
     "download_shard",
     "format_of",
     "gap_in",
+    "image_column",
     "index_keys",
     "inspect_shard",
     "joined",
@@ -57,9 +60,11 @@ __all__ = [
     "snapshots",
     "split",
     "stored_lengths",
+    "stored_sides",
     "stored_sum",
     "stream_shard",
     "warm",
     "with_side_object",
     "write_length_file",
+    "writing_command",
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsx.base.process import REQUESTS, Counter, Share, count, in_flight
 from mdsx.base.warn import warn
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, TruncatedError
-from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, filenames
+from mdsx.format import SIDES, STORED_LENGTH, LengthIdentity, LengthTrailer, filenames
 from mdsx.shards.objects import retried
 from mdsx.storage import Storage, discard, file_of
 
@@ -56,7 +56,7 @@ class LengthFile:
     ) -> LengthFile | None:
         """Return the file that is next to the index in `folder`, in one request; None if there is none, or it does not
         fit, with a warning if it `warns`."""
-        key = filenames.within(folder, filenames.lengths(identity.column))
+        key = filenames.within(folder, identity.key)
         file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
 
         def read() -> tuple[LengthTrailer, str]:
@@ -73,7 +73,7 @@ class LengthFile:
             return None  # what is missing
         except (FormatError, TruncatedError) as error:
             if warns:
-                _warn(storage, identity.column, error)
+                _warn(storage, identity, error)
             return None
 
     def read(self, shards: Sequence[int]) -> Iterator[list[ShardLengths]]:
@@ -97,7 +97,7 @@ class LengthFile:
         if error is not None:  # it may be damage in transfer
             found, error = self._get(shards)
         if error is not None:
-            _warn(self._storage, self._identity.column, error)
+            _warn(self._storage, self._identity, error)
         return found
 
     def _get(self, shards: Sequence[int]) -> tuple[list[ShardLengths], MdsxError | None]:
@@ -130,7 +130,7 @@ def put_length_file(
 
     With `etag`, replace the file that has it. Raise ChangedError if there is another one now, or none.
     """
-    key, trailer = filenames.lengths(identity.column), LengthTrailer.of(identity, parts)
+    key, trailer = identity.key, LengthTrailer.of(identity, parts)
     data = b"".join((*(part.data for part in parts), trailer.text()))
     discard(storage, key)
     if etag is None:
@@ -140,6 +140,12 @@ def put_length_file(
     return trailer
 
 
-def _warn(storage: Storage, column: str, error: MdsxError) -> None:
-    command = shlex.join(["mdsx", "lengths", storage.url, "--column", column])
-    warn(f"{error}; the lengths are read from the samples' rows instead; write them again: {command}")
+def writing_command(storage: Storage, identity: LengthIdentity) -> str:
+    """Return the command that writes the file."""
+    command = "sizes" if identity.rule in SIDES else "lengths"
+    return shlex.join(["mdsx", command, storage.url, "--column", identity.column])
+
+
+def _warn(storage: Storage, identity: LengthIdentity, error: MdsxError) -> None:
+    instead = "" if identity.rule in SIDES else "; the lengths are read from the samples' rows instead"
+    warn(f"{error}{instead}; write them again: {writing_command(storage, identity)}")

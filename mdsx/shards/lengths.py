@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -17,24 +18,27 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.base.process import Owner, find_local_ranks
-from mdsx.errors import UsageError, shown
+from mdsx.errors import MissingError, UsageError, shown
 from mdsx.format import (
     MAX_LENGTH,
+    SIDES,
     Column,
     EstimatesLengths,
     LengthIdentity,
+    LengthRule,
     Schema,
     constant_length,
-    filenames,
 )
 from mdsx.order import by_value
 from mdsx.shards.excerpt import DatasetSlice
-from mdsx.shards.length_file import LengthFile
+from mdsx.shards.formats import read_index
+from mdsx.shards.length_file import LengthFile, writing_command
 from mdsx.shards.length_table import LengthTable
 from mdsx.shards.needs import Join
 from mdsx.shards.row_lengths import column_of, read_lengths, width_of
 from mdsx.shards.shards import Shards
 from mdsx.shards.view import View
+from mdsx.storage import file_of
 
 
 class Lengths(Protocol):
@@ -61,8 +65,9 @@ class Lengths(Protocol):
         """
 
 
-def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any]) -> Lengths:
+def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any], *, rule: LengthRule | None = None) -> Lengths:
     """Return the lengths of a view's samples: by the column `length`, by the longest of several, or given as an array.
+    `rule`: "height" or "width" of a column of encoded images, as they were written to a file.
 
     An array has an integer for each sample of the dataset, as stored; those of several datasets one after the other.
     Raise UsageError for a column without lengths, and for another array.
@@ -71,7 +76,7 @@ def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any]) -> Leng
         return _LongestLengths([lengths_of(view, name) for name in length])
     if not isinstance(length, str):
         return _GivenLengths(view, length)
-    parts = [None if excerpt is None else _part(excerpt, length) for excerpt in view.components]
+    parts = [None if excerpt is None else _part(excerpt, length, rule) for excerpt in view.components]
     return _JoinedLengths(parts, view.firsts)
 
 
@@ -190,7 +195,7 @@ class _JoinedLengths:
         return found
 
 
-def _part(excerpt: DatasetSlice, name: str) -> _Part:
+def _part(excerpt: DatasetSlice, name: str, given: LengthRule | None) -> _Part:
     stored = [
         excerpt.datasets[home].schema.columns[number]
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
@@ -201,14 +206,14 @@ def _part(excerpt: DatasetSlice, name: str) -> _Part:
             for column, own, change in zip(excerpt.schema.columns, stored, excerpt.changes, strict=True)
         )
     )
-    place, rule = column_of(named, name, url=excerpt.shards.storage.url)
+    place, rule = column_of(named, name, url=excerpt.shards.storage.url, rule=given)
     number, home = excerpt.columns[place], excerpt.homes[place]
     shards = excerpt.datasets[home]
     identity = LengthIdentity(shards.index.fingerprint, stored[place].name, rule)
     change = excerpt.changes[place]
-    items = None if change is None or change.bytes_of is None else change.source
+    items = None if change is None or change.bytes_of is None or given is not None else change.source
     constant = constant_length(items or stored[place].type)
-    if constant is not None:
+    if constant is not None and given is None:
         return _ConstantLengths(identity, shards.index.samples, constant)
     lengths: _Part = _StoredLengths(shards, number, identity)
     if items is not None:
@@ -293,12 +298,16 @@ class _StoredLengths:
     @property
     def mean(self) -> Fraction | None:
         index = self._shards.index
-        return index.mean_length(self._column) if isinstance(index, EstimatesLengths) else None
+        if self._identity.rule in SIDES or not isinstance(index, EstimatesLengths):
+            return None
+        return index.mean_length(self._column)
 
     @property
     def total(self) -> int | None:
         index = self._shards.index
-        return index.total_length(self._column) if isinstance(index, EstimatesLengths) else None
+        if self._identity.rule in SIDES or not isinstance(index, EstimatesLengths):
+            return None
+        return index.total_length(self._column)
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         table = self._state.table
@@ -321,6 +330,9 @@ class _StoredLengths:
             for found in file.read(missing):
                 table.put(found)
             missing = [shard for shard in missing if not table.known[shard]]
+        if self._identity.rule in SIDES:
+            self._load_sides(missing)
+            return
         # Each process of the node begins elsewhere, and finds in the table what the others have read.
         rank, count = find_local_ranks(os.environ)
         middle = (rank or 0) * len(missing) // max(count, 1)
@@ -328,6 +340,21 @@ class _StoredLengths:
         while waiting := table.missing(waiting):
             width = width_of(self._shards.index, self._column, waiting)
             table.put(read_lengths(self._shards, self._column, waiting[:width]))
+
+    def _load_sides(self, missing: list[int]) -> None:
+        """Fill in the sides of images from the file of the dataset as it is now, if it only grew. Raise MissingError if
+        there is none: they are in no row."""
+        table, shards = self._state.table, self._shards
+        if missing and (file := self._state.later_file) is not None:
+            for found in file.read(missing):
+                table.put(found)
+            missing = [shard for shard in missing if not table.known[shard]]
+        if missing:
+            raise MissingError(
+                "the sizes of the images are not stored, or their file is damaged or not that of this dataset",
+                file=file_of(shards.beside, self._identity.key),
+                hint=f"write them once: {writing_command(shards.storage, self._identity)}",
+            )
 
 
 class _Process:
@@ -339,15 +366,27 @@ class _Process:
 
     @cached_property
     def file(self) -> LengthFile | None:
-        warns = not self._shards.is_snapshot  # the file is that of the dataset as it is now
+        # The file is that of the dataset as it is now; where sides of images are missing, that is an error.
+        warns = not self._shards.is_snapshot and self._identity.rule not in SIDES
         return LengthFile.open(self._shards.beside, self._identity, self._counts, warns=warns)
+
+    @cached_property
+    def later_file(self) -> LengthFile | None:
+        """The file of the dataset as it is now, if that begins with all our shards: parts were appended."""
+        whole = read_index(self._shards.beside)
+        if len(whole.counts) < len(self._counts) or not np.array_equal(
+            whole.raw_hashes[: len(self._counts)], self._shards.index.raw_hashes
+        ):
+            return None
+        identity = replace(self._identity, fingerprint=whole.fingerprint)
+        return LengthFile.open(self._shards.beside, identity, whole.counts, warns=False)
 
     @cached_property
     def table(self) -> LengthTable:
         shards, identity, counts = self._shards, self._identity, self._counts
         if shards.cache is not None:
             return LengthTable.in_cache(identity, shards.index, shards.cache, shards.storage.url)
-        path = shards.beside.path(filenames.lengths(identity.column))
+        path = shards.beside.path(identity.key)
         if shards.mapped_in_place and path is not None and self.file is not None:
             return LengthTable.in_place(identity, counts, path, self.file.trailer)
         return LengthTable.in_memory(identity, counts)

@@ -20,6 +20,7 @@ from mdsx.format import (
     StoredIndex,
     constant_length,
     length_rule,
+    length_rules,
 )
 from mdsx.shards.length_file import ShardLengths, put_length_file
 from mdsx.shards.shards import Shards
@@ -31,11 +32,23 @@ _AT_ONCE = 64  # shards
 _BYTES_AT_ONCE = 2**28
 
 
-def column_of(schema: Schema, name: str, *, url: str) -> tuple[int, LengthRule]:
-    """Return the number and the rule of a column that gives lengths. Raise UsageError for another one."""
+def column_of(schema: Schema, name: str, *, url: str, rule: LengthRule | None = None) -> tuple[int, LengthRule]:
+    """Return the number and the rule of a column that gives lengths: by `rule`, if that is given. Raise UsageError for
+    another one."""
     for number, column in enumerate(schema.columns):
-        if column.name == name and (rule := length_rule(column.type)):
+        if column.name == name and rule is not None and rule in length_rules(column.type):
             return number, rule
+        if column.name == name and rule is None and (own := length_rule(column.type)):
+            return number, own
+    if rule is not None:
+        images = [column.name for column in schema.columns if rule in length_rules(column.type)]
+        raise UsageError(
+            f"there is no such column of encoded images, which have a {rule}",
+            file=url,
+            place=f"column {str(name)[:80]!r}",
+            expected=", ".join(images) or "a column of type jpeg, png, webp or bytes; the dataset has none",
+            hint='sizes that are stored as numbers are of two columns: by=("height", "width")',
+        )
     type = next((column.type for column in schema.columns if column.name == name), None)
     message = "there is no such column" if type is None else f"a column of type '{type}' gives no lengths"
     good = ", ".join(column.name for column in schema.columns if length_rule(column.type))

@@ -2,6 +2,7 @@
 
 from mdsx.stream.accounts import Consumed, Ledger
 from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, Resumed
+from mdsx.stream.buckets import Buckets
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
@@ -48,6 +49,7 @@ __all__ = [
     "Batcher",
     "Batches",
     "Batching",
+    "Buckets",
     "Consumed",
     "Cursor",
     "Cut",

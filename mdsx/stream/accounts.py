@@ -54,7 +54,8 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The accounts of a run: `amounts`, int64 [2 * components + 6], and ranges of ticks that are not counted yet."""
+    """The accounts of a run: `amounts`, int64 [2 * components + 6], and ranges of ticks that are not counted yet.
+    `grouped`: samples are grouped by lengths, so that values are counted too."""
 
     amounts: NDArray[np.int64]
     ticks: tuple[tuple[str, Tick, Tick], ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mdsx.base.process import Counters
-from mdsx.order import Course, Phases, Tick
+from mdsx.order import Course, Phases, Size, Tick
 from mdsx.shards import View
 from mdsx.stream.packing import Packing
 from mdsx.stream.run import Run
@@ -57,6 +57,21 @@ class Batching(Protocol):
         ...
 
     @property
+    def counts_tokens(self) -> bool:
+        """Return whether the thresholds of a plan count values, such as tokens; else they count samples."""
+        ...
+
+    @property
+    def step_samples(self) -> int | None:
+        """Return the most samples of a step over all ranks, if the batching says it and not the loader."""
+        ...
+
+    @property
+    def buckets(self) -> tuple[Size, ...] | None:
+        """Return what the samples of each bucket get as "bucket"; None without buckets."""
+        ...
+
+    @property
     def groups(self) -> Mapping[str, Any] | None:
         """Return what the groups depend on, as JSON; None without groups."""
         ...
@@ -104,6 +119,11 @@ class Batcher(Protocol):
         ...
 
     @property
+    def counts_tokens(self) -> bool:
+        """Return whether the progress of a run counts values, such as tokens; else it counts samples."""
+        ...
+
+    @property
     def fields(self) -> Mapping[str, Any]:
         """Return what the steps depend on, beside the order and the cut: as JSON, equal on all ranks."""
         ...
@@ -118,7 +138,8 @@ class Batcher(Protocol):
         ...
 
     def progress(self, course: Course, cursor: Cursor) -> int:
-        """Return what the thresholds of a plan count: ticks, or in groups the values planned before the window."""
+        """Return what the thresholds of a plan count: ticks, or in groups the values planned before the window; in
+        buckets, its samples."""
         ...
 
     def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:

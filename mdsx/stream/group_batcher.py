@@ -8,11 +8,11 @@ from typing import Any
 
 from mdsx.base.process import Counters
 from mdsx.errors import StateError, UsageError, shown
-from mdsx.order import Balance, Course, Grouping, Position, Tick
+from mdsx.order import Balance, Bucketing, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
 from mdsx.stream.batching import Batcher, Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
-from mdsx.stream.groups import GroupSteps, places_of
+from mdsx.stream.groups import GroupSteps, handed_out, places_of
 from mdsx.stream.planning import START, Origin, Planner
 from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
@@ -26,7 +26,8 @@ class GroupBatcher:
 
     `window_given`: whether the user gave the rule's window; else a state may have another one. `epoch_steps`: the
     number of steps of an epoch, which then continues where the one before it stopped. `balance`: how the rows of a node
-    are dealt to its ranks. `origin`: where the grid of windows begins; `stages`: of the run's plan.
+    are dealt to its ranks. `drop_short`: whether batches of buckets that are not whole are dropped. `origin`: where the
+    grid of windows begins; `stages`: of the run's plan.
     """
 
     grouped = True
@@ -35,13 +36,14 @@ class GroupBatcher:
         self,
         view: View,
         lengths: Lengths,
-        rule: Grouping,
+        rule: Grouping | Bucketing,
         epoch_steps: int | None,
         *,
         window_given: bool,
         seed: int,
         shuffle: bool,
         balance: Balance | None = None,
+        drop_short: bool = False,
         origin: Origin = START,
         stages: Stages = ONE,
     ) -> None:
@@ -51,7 +53,7 @@ class GroupBatcher:
             raise UsageError("epoch_steps must be an integer of at least 1", found=shown(epoch_steps))
         self.rule, self.epoch_steps = rule, epoch_steps
         self._view, self._lengths, self._window_given = view, lengths, window_given
-        self._seed, self._shuffle, self._balance = seed, shuffle, balance
+        self._seed, self._shuffle, self._balance, self._drop_short = seed, shuffle, balance, drop_short
         self._origin, self._stages = origin, stages
         self._made: tuple[Course, Cut, GroupSteps] | None = None
 
@@ -59,23 +61,27 @@ class GroupBatcher:
         return {**self.__dict__, "_made": None}
 
     @property
+    def counts_tokens(self) -> bool:
+        return not isinstance(self.rule, Bucketing)
+
+    @property
     def fields(self) -> Mapping[str, Any]:
         dealt = {} if self._balance is None else {"balance": list(astuple(self._balance))}
-        return {**self._identity.fields, "epoch_steps": self.epoch_steps, **dealt}
+        dropped = {"drop_short": True} if self._drop_short else {}
+        return {**self._identity.fields, "epoch_steps": self.epoch_steps, **dealt, **dropped}
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> GroupSteps:
         """Return how the epochs of `course` are cut: the same object as long as nothing changes."""
         made = self._made
         if made is None or made[0] is not course or made[1] != cut:
-            mean = self._lengths.mean
-            few = float(self.rule.capacity / mean) if mean else _FEW
             steps = GroupSteps(
                 self._planner(course),
                 course,
                 cut,
                 epoch_steps=self.epoch_steps,
-                group_samples=few,
+                group_samples=self._group_samples,
                 balance=self._balance,
+                drop_short=self._drop_short,
             )
             if made is not None and made[0] is course:
                 steps.counted = made[2].counted
@@ -103,8 +109,10 @@ class GroupBatcher:
 
     def outlook(self, course: Course) -> Outlook:
         block, values = self._planner(course).block(0, 0)
-        places = places_of(block, None if self.rule.kind == "max_tokens" else self.rule.capacity)
-        return Outlook(int((block.firsts == 0).sum()), len(block), values, values / max(places, 1))
+        groups = handed_out(block, self.rule, drop_short=self._drop_short)
+        taken = block.before(groups)
+        filled = int(taken.sizes.sum()) / max(places_of(taken, self.rule), 1)
+        return Outlook(int((block.firsts == 0).sum()), groups, values, filled)
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> GroupBatcher:
         return self._with(stages=stages, origin=self._origin if begun is None else Origin(*begun[:3]))
@@ -175,13 +183,13 @@ class GroupBatcher:
 
     def _with_window(self, found: Any) -> GroupBatcher:
         """Return this with the window of a state: the default may be another one since, of a later version or index."""
-        rule = with_window(self.rule, found)
+        rule: Grouping | Bucketing = with_window(self.rule, found)
         return self if rule == self.rule else self._with(rule=rule, window_given=False)
 
     def _with(
         self,
         *,
-        rule: Grouping | None = None,
+        rule: Grouping | Bucketing | None = None,
         window_given: bool | None = None,
         origin: Origin | None = None,
         stages: Stages | None = None,
@@ -200,9 +208,18 @@ class GroupBatcher:
             seed=self._seed,
             shuffle=self._shuffle,
             balance=self._balance,
+            drop_short=self._drop_short,
             origin=origin,
             stages=stages,
         )
+
+    @property
+    def _group_samples(self) -> float:
+        """Return about how many samples a group has."""
+        if isinstance(self.rule, Bucketing):
+            return self.rule.group_samples
+        mean = self._lengths.mean
+        return float(self.rule.capacity / mean) if mean else _FEW
 
     @property
     def _identity(self) -> GroupIdentity:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mdsx.errors import StateError, shown
-from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, MAX_WINDOW, Grouping
+from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, MAX_WINDOW, Bucketing, Grouping
 from mdsx.stream.planning import EpochWindows
 from mdsx.stream.state import number_of
 from mdsx.stream.steps import Cursor
 
+Rule = TypeVar("Rule", bound=Grouping | Bucketing)
 _NUMBERS = ("window", "taken")
 _STEPS = ("epoch", "step")
 _LATER = ("planned", "origin")  # states of earlier versions lack them
+_OF_KINDS = ("capacity", "oversize", "max_samples", "sizes", "batch_sizes")  # not all kinds have them
 
 
 class GroupPlace(NamedTuple):
@@ -34,7 +36,7 @@ class GroupPlace(NamedTuple):
 class GroupIdentity:
     """What the groups of an order depend on, beside epoch and window."""
 
-    rule: Grouping
+    rule: Grouping | Bucketing
     lengths: Mapping[str, Any]
     epoch_steps: int | None
 
@@ -59,7 +61,7 @@ class GroupIdentity:
         if not isinstance(found, Mapping):
             raise StateError("the state's groups are not an object", place="groups", found=shown(found))
         fields = self.fields
-        known = {"version", *_NUMBERS, *_STEPS, *_LATER, *fields}
+        known = {"version", *_NUMBERS, *_STEPS, *_LATER, *_OF_KINDS, *fields}
         if unknown := [name for name in found if name not in known]:
             raise StateError("the state has an unknown field", place=f"groups.{unknown[0]}")
         if found.get("version") != GROUPS_VERSION:
@@ -100,20 +102,14 @@ class GroupIdentity:
                     "the epoch has fewer steps", place="groups.step", found=step, expected=f"below {self.epoch_steps}"
                 )
         planned = number_of(found, "planned", "groups.") if "planned" in found else 0
+        if (found.get("kind") == Bucketing.kind) != isinstance(self.rule, Bucketing):
+            planned = 0  # it counts samples in the one, values in the other
         return GroupPlace(window, taken, step or 0, epoch, planned, origin_of(found))
 
     @property
     def fields(self) -> dict[str, Any]:
         """Return this as JSON has it, without `epoch_steps`."""
-        rule = self.rule
-        return {
-            "kind": rule.kind,
-            "capacity": rule.capacity,
-            "positions": rule.window,
-            "oversize": rule.oversize,
-            "max_samples": rule.max_samples,
-            "lengths": dict(self.lengths),
-        }
+        return {**self.rule.fields, "lengths": dict(self.lengths)}
 
 
 def same_lengths(found: Any, expected: Any) -> bool:
@@ -123,9 +119,10 @@ def same_lengths(found: Any, expected: Any) -> bool:
         return True
     if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
         return False
-    if "longest" in found and "longest" in expected:
-        one, other = found["longest"], expected["longest"]
-        return isinstance(one, list | tuple) and len(one) == len(other) and all(map(same_lengths, one, other))
+    for name in ("longest", "pair"):  # of several columns
+        if name in found and name in expected:
+            one, other = found[name], expected[name]
+            return isinstance(one, list | tuple) and len(one) == len(other) and all(map(same_lengths, one, other))
     if not all("each" in lengths or "fingerprint" in lengths for lengths in (found, expected)):
         return False
     each = [lengths.get("each", [lengths]) for lengths in (found, expected)]
@@ -151,7 +148,7 @@ def origin_of(found: Mapping[str, Any]) -> tuple[int, int]:
     return origin[0], origin[1]
 
 
-def with_window(rule: Grouping, found: Any) -> Grouping:
+def with_window(rule: Rule, found: Any) -> Rule:
     """Return the rule with the window of a state: the default may be another one since, of a later version or index."""
     window = found.get("positions") if isinstance(found, Mapping) else None
     return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule

@@ -1,8 +1,8 @@
-"""How epochs are cut into steps of groups: packed rows, or length-bounded batches.
+"""How epochs are cut into steps of groups: packed rows, length-bounded batches, or batches of one shape.
 
-A step takes the next groups of the epoch's sequence: `rows` for each rank. A thread plans ahead; a plan needs lengths
-only. The cursor names a window and the groups taken from it, so a run can continue with another number of rows or
-ranks.
+A step takes the next groups of the epoch's sequence: `rows` for each rank, or one that all ranks divide. A thread plans
+ahead; a plan needs lengths only. The cursor names a window and the groups taken from it, so a run can continue with
+another number of rows or ranks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 
 from mdsx.base.process import Counters
 from mdsx.base.work import iterate_ahead
-from mdsx.order import Balance, Busiest, BusiestRank, Course, Dealing, Tick
+from mdsx.errors import UsageError
+from mdsx.order import Balance, Bucketing, Busiest, BusiestRank, Course, Dealing, Grouping, Tick
 from mdsx.stream.accounts import AMOUNTS, DROPPED, ROWS, SKIPPED, STEPS
 from mdsx.stream.batching import Cut
-from mdsx.stream.planning import Block, Planner, amounts_of, cut_steps, further, in_parts
+from mdsx.stream.planning import Block, Planner, amounts_of, cut_groups, cut_steps, further, in_parts
 from mdsx.stream.samples import is_in
 from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task, check_epoch, no_batch
 
 _BLOCKS_AHEAD = 3  # with the one being planned and the one being read
+_LARGE_BLOCKS_AHEAD = 1  # the same, of buckets: 50 MB each by default
 _IN_PLANNING = "mdsx: while the groups of the next batch were planned, from the lengths of samples"
 _NOTHING = RankGroups.alone(0)
 
@@ -32,8 +34,9 @@ _NOTHING = RankGroups.alone(0)
 class GroupSteps:
     """Cuts epochs of groups into steps of `cut.size` groups over all ranks.
 
-    `epoch_steps`: the number of steps of an epoch, which then continues where the one before it stopped. Only the
-    process that plans has the planner: a copy for another process cannot cut steps.
+    `epoch_steps`: the number of steps of an epoch, which then continues where the one before it stopped. `drop_short`:
+    whether batches of buckets that are not whole are dropped. Only the process that plans has the planner: a copy for
+    another process cannot cut steps.
     """
 
     def __init__(
@@ -45,12 +48,16 @@ class GroupSteps:
         epoch_steps: int | None,
         group_samples: float,
         balance: Balance | None = None,
+        drop_short: bool = False,
     ) -> None:
         self.cut, self.world_size, self.epoch_steps = cut, cut.world_size, epoch_steps
         self.batch_samples = cut.micro
         self._lanes, self._samples, self._cut_at = course.lanes, course.epoch_samples, course.cut
         self.period = planner.rule.window * course.lanes
-        self.step_samples = max(round(cut.size * group_samples), 1)
+        self._divides = isinstance(planner.rule, Bucketing)  # all ranks divide one group
+        self._size = 1 if self._divides else cut.size
+        self._drop_short = drop_short
+        self.step_samples = max(round(self._size * group_samples), 1)
         self._splits = planner.rule.splits
         self._planner: Planner | None = planner
         self.node = 1 if balance is None else balance.node(cut.ranks_per_node, cut.world_size)
@@ -74,41 +81,51 @@ class GroupSteps:
     def count(self, cursor: Cursor) -> int:
         if self.cut.until is not None or (self.cut.skip and self.epoch_steps is None):
             raise TypeError("the number of batches of an epoch is not known: the plan has other steps in it")
+        if self._divides and self.cut.micro is not None:
+            raise TypeError(
+                "the number of batches of an epoch is not known: steps of different buckets have different numbers of "
+                "micro-batches; loader.plan() counts them"
+            )
         if self.epoch_steps is not None:
             end = (cursor.step // self.epoch_steps + 1) * self.epoch_steps
             left, at = end - cursor.step, cursor.step
             for start, stop in self.cut.skip:  # in order; they may overlap
                 left -= max(min(stop, end) - max(start, at), 0)
                 at = max(at, stop)
-            return left * self.cut.parts(self.cut.size) - cursor.part
+            return left * self._parts_of(self._size) - cursor.part
         groups = self.counted.get(cursor.epoch)
         if groups is None:
             raise TypeError(
                 "the number of batches of an epoch is not known: it depends on the lengths of all its samples; call "
                 "loader.plan(), which counts them, or give the loader epoch_steps="
             )
-        first = self.planner.windows(cursor.epoch).first
-        return self._batches_of(int(groups[cursor.window - first :].sum()) - cursor.taken) - cursor.part
+        groups = groups[cursor.window - self.planner.windows(cursor.epoch).first :]
+        taken = min(cursor.taken, int(groups[0])) if len(groups) else 0
+        return self._batches_of(int(groups.sum()) - taken) - cursor.part
 
     def last_size(self, cursor: Cursor) -> int:
         return 0
 
     def plan(self, epoch: int) -> PlannedEpoch:
-        samples = values = places = 0
+        samples = values = places = steps = 0
         counts, rule, busiest = [], self.planner.rule, self._busiest(self.cut.micro)
         every = self.planner.windows(epoch)
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
+            block = block.before(handed_out(block, rule, drop_short=self._drop_short))
             counts.append(len(block))
             samples += int((block.firsts == 0).sum())
             values += int(block.sizes.sum())
-            places += places_of(block, None if rule.kind == "max_tokens" else rule.capacity)
+            places += places_of(block, rule)
+            if self._divides:
+                steps += sum(map(self.cut.parts, np.diff(block.edges).tolist()))
             if busiest is not None:
                 busiest.add(block.lanes, block.sizes, block.edges)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
         found = (busiest and busiest.found()) or (None, None)
-        return PlannedEpoch(epoch, self._batches_of(groups), groups, samples, values, values / max(places, 1), *found)
+        steps = steps if self._divides else self._batches_of(groups)
+        return PlannedEpoch(epoch, steps, groups, samples, values, values / max(places, 1), *found)
 
     def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
         found = self._busiest(micro_batch)
@@ -137,7 +154,8 @@ class GroupSteps:
         planner, counters = self.planner, self.counters  # the thread must not hold the loader
         endless, skips, part, at = self.epoch_steps is not None, self.cut.skip, cursor.part, cursor
 
-        blocks = iterate_ahead(planner.blocks(cursor, endless=endless), _BLOCKS_AHEAD, counters)
+        ahead = _LARGE_BLOCKS_AHEAD if self._divides else _BLOCKS_AHEAD
+        blocks = iterate_ahead(planner.blocks(cursor, endless=endless), ahead, counters)
         steps = self._in_fixed_epochs(cursor, blocks) if endless else self._to_the_end(cursor, blocks)
         try:
             for task in steps:
@@ -166,19 +184,22 @@ class GroupSteps:
     def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of an epoch with a fixed number of them."""
         fixed, left, at = self.epoch_steps or 1, None, cursor
-        epoch = cursor.step // fixed
+        epoch, any_step = cursor.step // fixed, bool(cursor.window or cursor.taken)
         for found in _planned(blocks):
             if found is None:
+                if self._drop_short and not any_step:
+                    raise _no_whole_batch()
+                any_step = False
                 continue
             block = left.followed_by(found) if left else found
             for task in self._cut_steps(epoch, block, at):
                 yield task
-                at = task.after
+                at, any_step = task.after, any_step or not task.skip
                 if at.step // fixed > epoch:
                     return
             if self._is_over(at, cursor):
                 return
-            left = block.after(len(block) - len(block) % self.cut.size)
+            left = block.after(len(block) - len(block) % self._size)
         if left:  # the grid ends here
             yield from self._cut_steps(epoch, left, at, len(left))
 
@@ -193,13 +214,15 @@ class GroupSteps:
                     break
                 block = left.followed_by(found) if left else found
                 for task in self._cut_steps(epoch, block, at):
-                    if held is not None:
+                    if held is not None and task.skip:  # its groups are dropped
+                        task = held._replace(after=task.after, amounts=_amounts(held) + _amounts(task))
+                    elif held is not None:
                         yield held
                     held, at = task, task.after
                 if held is not None and self._is_over(at, cursor):
                     yield held
                     return
-                left = block.after(len(block) - len(block) % self.cut.size)
+                left = block.after(len(block) - len(block) % self._size)
         except Exception:
             if held is not None:
                 yield held
@@ -215,6 +238,8 @@ class GroupSteps:
             return
         end = left.stretches[-1].after if left else at
         after = Cursor(epoch + 1, step=at.step, planned=end.planned)
+        if self._divides and not (cursor.window or cursor.taken) and (held is None or held.skip):
+            raise _no_whole_batch()
         if held is not None:
             amounts = _amounts(held) + self._dropped(left) if left else held.amounts
             yield held._replace(after=after, amounts=amounts)
@@ -236,6 +261,9 @@ class GroupSteps:
 
         They are made one by one: Python's garbage collector takes long for thousands of objects that live on.
         """
+        if self._divides:
+            yield from self._cut_groups(epoch, block, cursor)
+            return
         size = size or self.cut.size
         stage, stretches = self.planner.stages.at(cursor.planned), block.stretches
         ends = list(accumulate(stretch.groups for stretch in stretches))
@@ -253,8 +281,27 @@ class GroupSteps:
             done = last.start if left else last.stop
             yield Task(epoch, first.start, last.stop, done, after, groups, amounts=amount, planned=after.planned)
 
-    def _with_totals(self, amounts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """Return the amounts of steps of `size` groups, as accounts have them."""
+    def _cut_groups(self, epoch: int, block: Block, cursor: Cursor) -> Iterator[Task]:
+        """Yield the groups of a window as steps, and then a task for those that are dropped, if there are any."""
+        (stretch,) = block.stretches
+        if stretch.stage != self.planner.stages.at(cursor.planned):
+            return
+        count, start = handed_out(block, self.planner.rule, drop_short=self._drop_short), stretch.start
+        amounts = self._with_totals(amounts_of(block, 1, self.planner.components), np.diff(block.edges))
+        planned = cut_groups(block.before(count), self.cut.rank, self.world_size)
+        for number, (groups, amount) in enumerate(zip(planned, amounts[:count], strict=True), 1):
+            left, step = stretch.groups - number, cursor.step + number
+            after = further(stretch.cursor, number, step) if left else further(stretch.after, 0, step)
+            done = start if left else stretch.stop
+            yield Task(epoch, start, stretch.stop, done, after, groups, amounts=amount, planned=after.planned)
+        if count < len(block):
+            after, dropped = further(stretch.after, 0, cursor.step + count), amounts[count:].sum(axis=0)
+            yield Task(
+                epoch, start, start, start, after, _NOTHING, skip=True, amounts=_moved(dropped, DROPPED, steps=0)
+            )
+
+    def _with_totals(self, amounts: NDArray[np.int64], size: int | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the amounts of steps of `size` rows, as accounts have them."""
         totals = np.zeros((len(amounts), AMOUNTS), np.int64)
         totals[:, STEPS], totals[:, ROWS] = 1, size
         return np.concatenate((amounts, totals), axis=1)
@@ -283,9 +330,13 @@ class GroupSteps:
 
     def _batches_of(self, groups: int) -> int:
         """Return how many batches of each rank `groups` groups make."""
-        steps, rest = divmod(groups, self.cut.size)
-        last = self.cut.parts(rest) if rest and not self.cut.drop_last else 0
-        return steps * self.cut.parts(self.cut.size) + last
+        steps, rest = divmod(groups, self._size)
+        last = self._parts_of(rest) if rest and not self.cut.drop_last else 0
+        return steps * self._parts_of(self._size) + last
+
+    def _parts_of(self, groups: int) -> int:
+        """Return how many batches each rank has of a step."""
+        return 1 if self._divides else self.cut.parts(groups)
 
 
 def failed_in_planning(error: BaseException) -> bool:
@@ -300,6 +351,11 @@ def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
     except Exception as error:
         error.add_note(_IN_PLANNING)
         raise
+
+
+def _no_whole_batch() -> UsageError:
+    hint = 'give smaller global batch sizes, or tails="keep"'
+    return UsageError("an epoch has no whole batch of any bucket", hint=hint)
 
 
 def _moved(amounts: NDArray[np.int64], to: int, *, steps: int = 1) -> NDArray[np.int64]:
@@ -323,9 +379,18 @@ def _amounts(task: Task) -> NDArray[np.int64]:
     return task.amounts
 
 
-def places_of(block: Block, row: int | None) -> int:
-    """Return the places in batches of these groups: rows of `row` places, or None: as long as the longest sample."""
-    if row is not None or not block:
-        return len(block) * (row or 0)
+def handed_out(block: Block, rule: Grouping | Bucketing, *, drop_short: bool) -> int:
+    """Return how many of a window's groups are not dropped: the first ones."""
+    short = drop_short and isinstance(rule, Bucketing) and rule.short(block.lanes, block.edges).sum()
+    return len(block) - int(short)
+
+
+def places_of(block: Block, rule: Grouping | Bucketing) -> int:
+    """Return the places in batches of these groups: those of their rows, as many as there would be if each sample were
+    as long as the longest, or if each batch of a bucket were whole."""
+    if isinstance(rule, Bucketing):
+        return rule.places(block.lanes)
+    if rule.kind != "max_tokens" or not block:
+        return len(block) * rule.capacity
     longest = np.maximum.reduceat(block.sizes, block.edges[:-1])
     return int((longest * np.diff(block.edges)).sum())

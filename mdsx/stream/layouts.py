@@ -51,9 +51,7 @@ def group_batcher(
     balance: Balance | None = None,
 ) -> GroupBatcher:
     """Return how `batching` groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
-    if course.run is not None:
-        hint = "leave out run= of the mixture, or batching= of the loader"
-        raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
+    check_no_runs(course)
     lengths: Lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
     if batching.extras.added:
         lengths = AddedLengths(lengths, batching.extras.added)
@@ -61,6 +59,13 @@ def group_batcher(
     return GroupBatcher(
         view, lengths, rule, epoch_steps, window_given=given, seed=seed, shuffle=shuffle, balance=balance
     )
+
+
+def check_no_runs(course: Course) -> None:
+    """Raise UsageError for a mixture in runs."""
+    if course.run is not None:
+        hint = "leave out run= of the mixture, or batching= of the loader"
+        raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
 
 
 def group_run(before: Run, epoch_steps: int | None) -> Run:

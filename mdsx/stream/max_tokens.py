@@ -127,6 +127,18 @@ class MaxTokens:
     def grouped(self) -> bool:
         return True
 
+    @property
+    def counts_tokens(self) -> bool:
+        return True
+
+    @property
+    def step_samples(self) -> None:
+        return None
+
+    @property
+    def buckets(self) -> None:
+        return None
+
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
         return Packing(view.schema, self, stored=view.packed_schema, info=info, transformed=transformed)
 

@@ -207,6 +207,18 @@ class Pack:
     def grouped(self) -> bool:
         return True
 
+    @property
+    def counts_tokens(self) -> bool:
+        return True
+
+    @property
+    def step_samples(self) -> None:
+        return None
+
+    @property
+    def buckets(self) -> None:
+        return None
+
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
         layout = copy(self)
         set_field(layout, "_rows", rows)

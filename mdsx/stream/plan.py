@@ -51,7 +51,7 @@ class Phase:
     Args:
         proportions: The proportion of each component of the mixture: a list in its order, or a mapping from names. What
             a mapping does not name is not read.
-        batching: `mdsx.Pack` or `mdsx.MaxTokens`; in a run of samples, `mdsx.Pad`.
+        batching: `mdsx.Pack` or `mdsx.MaxTokens`; in a run of samples, `mdsx.Pad`; in one of buckets, `mdsx.Buckets`.
         global_batch_size: Samples or rows of a step over all ranks.
         micro_batch: Samples or rows of a micro-batch, as in StreamingDataLoader.
 
@@ -72,7 +72,8 @@ class Phase:
         if self.proportions is not None and not isinstance(self.proportions, Sequence | Mapping):
             raise UsageError("proportions are a list or a mapping from names", found=shown(self.proportions))
         if self.batching is not None and (isinstance(self.batching, type) or not isinstance(self.batching, Batching)):
-            raise UsageError("batching must be an mdsx.Pack, mdsx.MaxTokens or mdsx.Pad", found=shown(self.batching))
+            message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
+            raise UsageError(message, found=shown(self.batching))
 
     def after(self, before: Phase) -> Phase:
         """Return the same with what it leaves open as in the phase before it."""
@@ -93,8 +94,9 @@ class Plan:
 
     A phase begins at a threshold. In groups (`Pack`, `MaxTokens`), thresholds count planned values over all ranks, such
     as tokens: a phase begins at the end of the window in which the count reaches its threshold. In batches of samples,
-    thresholds count samples, and a phase begins with the next step. A phase with other groups begins a new grid of
-    windows; the step before it may have fewer rows. docs/pretraining.md explains it.
+    thresholds count samples, and a phase begins with the next step; in those of one shape (`Buckets`), at the end of
+    the window. A phase with other groups begins a new grid of windows; the step before it may have fewer rows.
+    docs/pretraining.md explains it.
 
     Args:
         phases: From thresholds to phases; the first is 0. In groups, the others are `mdsx.Tokens`.
@@ -144,15 +146,16 @@ class Plan:
                         "12T": {"proportions": {"web": 0.5, "code": 0.2, "math": 0.3}}}}
 
         Thresholds are text: in a plan of groups, tokens as `mdsx.Tokens` takes them. A batching has the `kind` "pack",
-        "concat", "max_tokens" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens` or `mdsx.Pad`.
+        "concat", "max_tokens", "buckets" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens`, `mdsx.Buckets`
+        or `mdsx.Pad`.
 
         Raises:
             UsageError: The file cannot be read, or is not such a description.
         """
         given = described(source, tuple(field.name for field in fields(Phase) if field.name != "_"))
         phases = {at: Phase(**own) for at, own in given["phases"].items()}
-        grouped = any(phase.batching is not None and phase.batching.grouped for phase in phases.values())
-        number = {at: int(at) if at.isdecimal() and not grouped else Tokens(at) for at in phases}
+        tokens = any(phase.batching is not None and phase.batching.counts_tokens for phase in phases.values())
+        number = {at: int(at) if at.isdecimal() and not tokens else Tokens(at) for at in phases}
         return cls(**{**given, "phases": {number[at]: phase for at, phase in phases.items()}})
 
     @property

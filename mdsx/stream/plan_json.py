@@ -11,12 +11,19 @@ from typing import Any
 
 from mdsx.errors import UsageError, shown
 from mdsx.stream.batching import Batching
+from mdsx.stream.buckets import Buckets
 from mdsx.stream.max_tokens import MaxTokens
 from mdsx.stream.pack import Pack
 from mdsx.stream.pad import Pad
 
 _PLAN = ("phases", "proportions_of", "max_epochs", "skip")
-_KINDS: dict[str, type[Any]] = {"pack": Pack, "concat": Pack, "max_tokens": MaxTokens, "pad": Pad}
+_KINDS: dict[str, type[Any]] = {
+    "pack": Pack,
+    "concat": Pack,
+    "max_tokens": MaxTokens,
+    "buckets": Buckets,
+    "pad": Pad,
+}
 
 
 def described(source: str | os.PathLike[str] | Mapping[str, Any], of_phase: tuple[str, ...]) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def _phase(found: Any, names: tuple[str, ...], place: str, file: str) -> dict[st
         return given
     kind = batching.get("kind") if isinstance(batching, Mapping) else None
     if kind not in _KINDS:
-        expected = '{"kind": "pack", "concat", "max_tokens" or "pad", "capacity": ..., "length": ...}'
+        expected = '{"kind": "pack", "concat", "max_tokens", "buckets" or "pad", ...}'
         raise UsageError("a batching has a kind", file=file, place=place, found=shown(batching), expected=expected)
     options = {name: value for name, value in batching.items() if name != "kind"}
     if kind == "concat":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mdsx.base.cached import cached_property
 from mdsx.errors import SampleError, StateError
 from mdsx.order import (
+    Bucketing,
     Course,
     Dealing,
     Grouping,
@@ -24,6 +25,7 @@ from mdsx.order import (
     Windows,
     group_positions,
     items_of,
+    rank_edges,
     step_order,
     windows,
 )
@@ -81,7 +83,7 @@ class Components(NamedTuple):
 class Block:
     """Successive groups of a run, and the windows that they are of."""
 
-    lanes: NDArray[np.int64]  # of the groups
+    lanes: NDArray[np.int64]  # of the groups; of buckets, their buckets
     edges: NDArray[np.int64]  # where the items of each group begin, and where those of the last one end
     items: NDArray[np.int64]  # [6, items], see RankGroups
     stretches: tuple[Stretch, ...]
@@ -108,6 +110,13 @@ class Block:
             np.concatenate((self.items, later.items), axis=1),
             self.stretches + later.stretches,
         )
+
+    def before(self, count: int) -> Block:
+        """Return the first `count` groups of a window."""
+        if count == len(self):
+            return self
+        stretches = tuple(stretch._replace(groups=count) for stretch in self.stretches)
+        return Block(self.lanes[:count], self.edges[: count + 1], self.items[:, : self.edges[count]], stretches)
 
     def after(self, count: int) -> Block:
         """Return the groups without the first `count`."""
@@ -140,7 +149,7 @@ class Planner:
         view: View,
         course: Course,
         lengths: Lengths,
-        rule: Grouping,
+        rule: Grouping | Bucketing,
         *,
         seed: int,
         shuffle: bool,
@@ -224,8 +233,7 @@ class Planner:
 
     def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         lengths = self._lengths.of(shards, samples)
-        bad = self.rule.first_oversize(lengths)
-        if bad is not None:
+        if not isinstance(self.rule, Bucketing) and (bad := self.rule.first_oversize(lengths)) is not None:
             pieces = self.rule.kind == "pack" and "longest" not in self._lengths.identity  # of several columns
             split = ', or oversize="split" to cut it into pieces' if pieces else ""
             added = ", with the tokens that are added" if "added" in self._lengths.identity else ""
@@ -267,6 +275,17 @@ def cut_steps(
     of_step = edges[np.arange(count)[:, None] * rows + np.arange(rows + 1)] - bounds[:-1, None]
     own_items = (items[:, start:stop] for start, stop in pairwise(bounds.tolist()))
     yield from map(RankGroups, of_step, own_items, samples, values)
+
+
+def cut_groups(block: Block, rank: int, world_size: int) -> Iterator[RankGroups]:
+    """Yield the samples that `rank` has of each group, which is a step of one bucket."""
+    begins, stops = rank_edges(block.edges, rank, world_size)
+    edges, chosen = items_of(np.stack((begins, stops), axis=1).ravel(), np.arange(0, 2 * len(block), 2))
+    items = block.items[:, chosen]
+    sizes = np.diff(block.edges).tolist()
+    parts = pairwise(edges.tolist())
+    for (start, stop), size, bucket in zip(parts, sizes, block.lanes.tolist(), strict=True):
+        yield RankGroups(np.arange(stop - start + 1), items[:, start:stop], size, size, bucket)
 
 
 def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.int64]:

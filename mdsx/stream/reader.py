@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class Batch(NamedTuple):
     groups: Sequence[RankGroups] = ()  # of these samples, for each task; empty for batches of samples
     info: str | None = None  # one more column: where each sample is from (see sample_info.py)
     seeds: NDArray[np.uint64] | None = None  # of each sample, for a transform that takes a generator
+    bucket: Any = None  # in batches of one shape: what samples and batch get as "bucket"
 
 
 class _Runtime:

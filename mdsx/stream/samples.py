@@ -14,7 +14,7 @@ import numpy as np
 
 from mdsx.base.process import Counters
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Position, Tick
+from mdsx.order import Course, Position, Size, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Batcher, Cut, Resumed
 from mdsx.stream.packing import Packing
@@ -29,6 +29,9 @@ class Samples:
 
     window: int | None = None
     one_group: bool = False
+    counts_tokens: bool = False
+    step_samples: int | None = None
+    buckets: tuple[Size, ...] | None = None
     fields: Mapping[str, Any] = {}
 
     @property

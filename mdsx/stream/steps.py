@@ -40,7 +40,7 @@ TICK, SHARD, SAMPLE, LENGTH, FIRST, SIZE = range(6)
 
 
 class RankGroups(NamedTuple):
-    """The groups of one rank in one step: each a row of `Pack`, or all samples of `MaxTokens`.
+    """The groups of one rank in one step: each a row of `Pack`, all samples of `MaxTokens`, or one of `Buckets`.
 
     The rank's samples are in the order of its groups. A split sample is there once for each of its pieces.
     """
@@ -54,6 +54,8 @@ class RankGroups(NamedTuple):
     """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
+    bucket: int | None = None
+    """In batches of one shape: the number of the step's bucket. Each sample is then a group by itself."""
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
@@ -130,12 +132,14 @@ class PlannedEpoch(NamedTuple):
     steps: int
     """Batches of each rank."""
     groups: int
-    """Packed rows, or length-bounded batches."""
+    """Packed rows, length-bounded batches, or batches of one shape."""
     samples: int
     values: int
-    """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
+    """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off. With
+    `mdsx.Buckets`, the samples."""
     fill: float
-    """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
+    """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding. With
+    `mdsx.Buckets`, the samples over those that whole batches would have."""
     busiest: Busiest | None = None
     """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
     unbalanced: Busiest | None = None

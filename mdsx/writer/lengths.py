@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,16 +12,20 @@ from numpy.typing import NDArray
 
 from mdsx.base.progress import Progress
 from mdsx.base.warn import warn
-from mdsx.errors import ChangedError, CorruptError, MissingError
-from mdsx.format import Index, LengthIdentity, LengthRule, filenames, length_rule, parse_index
+from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
+from mdsx.format import SIDES, Index, LengthIdentity, LengthRule, StoredIndex, filenames, length_rules, parse_index
 from mdsx.shards import (
     LengthFile,
+    Sides,
+    image_column,
     put_length_file,
     read_index,
     snapshots,
     stored_lengths,
+    stored_sides,
     stored_sum,
     write_length_file,
+    writing_command,
 )
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 
@@ -83,17 +86,29 @@ def write_lengths(
         MissingError: There is no finished dataset.
         CorruptError: A shard is damaged.
     """
-    storage = open_storage(url, storage_options, write=index is None)
-    target = storage if index is None else open_beside(url, index, storage_options, write=True)
+    storage, target, found, show = opened(url, index, storage_options, watch)
+    trailer = write_length_file(storage, found, column, target=target, watch=show)
+    file = file_of(target, filenames.lengths(column))
+    return WrittenLengths(file, column, trailer.identity.rule, trailer.samples, trailer.sum)
+
+
+def opened(
+    url: str | os.PathLike[str],
+    index: str | os.PathLike[str] | None,
+    options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+) -> tuple[Storage, Storage, StoredIndex, Callable[[int, int], None]]:
+    """Return where a dataset is, where its index is and files go, the index, and what to call with how many shards and
+    samples were read."""
+    storage = open_storage(url, options, write=index is None)
+    target = storage if index is None else open_beside(url, index, options, write=True)
     found = read_index(target)
     sizes = np.concatenate((np.zeros(1, np.int64), np.cumsum(found.sizes)))
 
     def show(done: int, samples: int) -> None:
         watch(Progress(samples, int(sizes[done]), int(sizes[-1]), done, len(sizes) - 1))
 
-    trailer = write_length_file(storage, found, column, target=target, watch=show)
-    file = file_of(target, filenames.lengths(column))
-    return WrittenLengths(file, column, trailer.identity.rule, trailer.samples, trailer.sum)
+    return storage, target, found, show
 
 
 def join_lengths(
@@ -102,19 +117,26 @@ def join_lengths(
     """Write the lengths of a merged dataset by each column by which all parts, the folders `names`, have theirs.
 
     `keys`: the files of all parts."""
-    for column in whole.schema.columns:
-        rule, key = length_rule(column.type), filenames.lengths(column.name)
-        if rule is None or not names or any(filenames.within(name, key) not in keys for name in names):
+    for column, rule in _every_rule(whole):
+        key = LengthIdentity("", column, rule).key
+        if not names or any(filenames.within(name, key) not in keys for name in names):
             continue
         parts = list[NDArray[np.uint32]]()
         for name, index in zip(names, indexes, strict=True):
-            identity = LengthIdentity(index.fingerprint, column.name, rule)
+            identity = LengthIdentity(index.fingerprint, column, rule)
             file = LengthFile.open(storage, identity, index.counts, folder=name)
             if file is None:
                 break
             parts += [lengths for found in file.read(range(len(index.counts))) for _, lengths in found]
         if len(parts) == len(whole.counts):  # what is damaged is missing
-            put_length_file(storage, LengthIdentity(whole.fingerprint, column.name, rule), parts)
+            put_length_file(storage, LengthIdentity(whole.fingerprint, column, rule), parts)
+
+
+def _every_rule(index: Index) -> Iterator[tuple[str, LengthRule]]:
+    """Yield each column by which there may be a file of lengths, with each rule that it has."""
+    for column in index.schema.columns:
+        for rule in length_rules(column.type):
+            yield column.name, rule
 
 
 def sums_of_both(storage: Storage, before: Index, added: Index, whole: Index) -> dict[str, int]:
@@ -134,25 +156,46 @@ def sums_of_both(storage: Storage, before: Index, added: Index, whole: Index) ->
 def extend_lengths(storage: Storage, whole: Index, part: str, added: Index) -> None:
     """Write the lengths of a dataset with the index `whole` by each column by which it had them before an append.
 
-    `added`: the index of the folder `part`, whose lengths are taken from there. What no file has is read from the rows.
-    A file is replaced only if it is still the one that was read: several appends may be at work. One that fits neither
-    the dataset nor one of its last snapshots is left, with a warning.
+    `added`: the index of the folder `part`, whose lengths are taken from there. What no file has is read from the rows;
+    heights and widths from the headers of the images, if Pillow is there. A file is replaced only if it is still the
+    one that was read: several appends may be at work. One that fits neither the dataset nor one of its last snapshots
+    is left, with a warning.
     """
     keys = {entry.key for entry in storage.list(filenames.LENGTHS_FOLDER)}
-    for column in whole.schema.columns:
-        rule, key = length_rule(column.type), filenames.lengths(column.name)
-        if rule is None or key not in keys:
+    read = _MissingLengths(storage, whole)
+    for column, rule in _every_rule(whole):
+        if LengthIdentity("", column, rule).key not in keys:
             continue
         for attempt in range(_TRIES):
             try:
-                _extend(storage, whole, part, added, column.name, rule)
+                _extend(storage, whole, part, added, column, rule, read)
                 break
             except ChangedError:
                 if attempt == _TRIES - 1:
                     raise
 
 
-def _extend(storage: Storage, whole: Index, part: str, added: Index, column: str, rule: LengthRule) -> None:
+class _MissingLengths:
+    """The lengths of shards of a dataset with the index `whole` that no file has."""
+
+    def __init__(self, storage: Storage, whole: Index) -> None:
+        self._storage, self._whole = storage, whole
+        self._sides = dict[tuple[str, int], Sides]()  # an image has two
+
+    def of(self, column: str, rule: LengthRule, shards: Sequence[int]) -> list[NDArray[np.uint32]]:
+        """Return those of each of `shards`. Raise UsageError for heights and widths without Pillow."""
+        if rule not in SIDES:
+            return stored_lengths(self._storage, self._whole, column, shards)
+        number = image_column(self._whole, column, url=self._storage.url)
+        new = [shard for shard in shards if (column, shard) not in self._sides]
+        for shard, sides in zip(new, stored_sides(self._storage, self._whole, number, new), strict=True):
+            self._sides[column, shard] = sides
+        return [self._sides[column, shard][SIDES.index(rule)] for shard in shards]
+
+
+def _extend(
+    storage: Storage, whole: Index, part: str, added: Index, column: str, rule: LengthRule, read: _MissingLengths
+) -> None:
     """Do what `extend_lengths` does for a column. Raise ChangedError if another append wrote the file meanwhile."""
 
     def opened(index: Index, folder: str = "") -> LengthFile | None:
@@ -164,12 +207,8 @@ def _extend(storage: Storage, whole: Index, part: str, added: Index, column: str
     old = next((file for index in _last_snapshots(storage, whole) if (file := opened(index)) is not None), None)
     if old is None:
         if read_index(storage).fingerprint == whole.fingerprint:  # else a later append writes the file, or has
-            command = shlex.join(["mdsx", "lengths", storage.url, "--column", column])
-            warn(
-                f"{file_of(storage, filenames.lengths(column))}: the lengths are damaged, or those of an earlier state "
-                f"of the dataset, and are not used; write them again: {command}",
-                seen_by="process",
-            )
+            why = "the lengths are damaged, or those of an earlier state of the dataset, and are not used"
+            _warn_of(storage, LengthIdentity(whole.fingerprint, column, rule), why)
         return
     firsts = {filenames.within(part, added.name(shard)): shard for shard in range(len(added.counts))}
     known, of_part = _read(old), _read(opened(added, part))
@@ -177,9 +216,19 @@ def _extend(storage: Storage, whole: Index, part: str, added: Index, column: str
         if (found := of_part.get(firsts.get(whole.name(shard), -1))) is not None:
             known[shard] = found
     missing = [shard for shard in range(len(whole.counts)) if shard not in known]
-    known |= zip(missing, stored_lengths(storage, whole, column, missing), strict=True)
+    identity = LengthIdentity(whole.fingerprint, column, rule)
+    try:
+        known |= zip(missing, read.of(column, rule, missing), strict=True)
+    except UsageError as error:  # Pillow is missing; the samples are appended all the same
+        _warn_of(storage, identity, f"the sizes of the appended images are not there: {error}")
+        return
     parts = [known[shard] for shard in range(len(whole.counts))]
-    put_length_file(storage, LengthIdentity(whole.fingerprint, column, rule), parts, etag=old.etag)
+    put_length_file(storage, identity, parts, etag=old.etag)
+
+
+def _warn_of(storage: Storage, identity: LengthIdentity, why: str) -> None:
+    command = writing_command(storage, identity)
+    warn(f"{file_of(storage, identity.key)}: {why}; write them again: {command}", seen_by="process")
 
 
 def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:

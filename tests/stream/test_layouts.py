@@ -90,7 +90,7 @@ def test_groups_without_some_samples_keep_their_rows() -> None:
     found = groups.kept(np.array([1, 3]))
     assert found.items.tolist() == [[1, 3], [6, 8], [11, 13], [16, 18], [21, 23], [26, 28]]
     assert found.edges.tolist() == [0, 1, 1, 2]
-    assert found[2:] == (9, 40)
+    assert (found.step_samples, found.step_values) == (9, 40)
     assert groups.kept(np.zeros(0, np.int64)).edges.tolist() == [0, 0, 0, 0]
 
 

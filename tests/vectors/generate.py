@@ -18,6 +18,7 @@ from tests.vectors import (
     bad_frames,
     bad_indexes,
     bad_shards,
+    buckets,
     changes,
     concat,
     datasets,
@@ -147,6 +148,7 @@ def main() -> None:
     (HERE / "changes-v1.json").write_text(changes.text(), encoding="utf-8")
     (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
     (HERE / "concat-v1.json").write_text(concat.text(), encoding="utf-8")
+    (HERE / "buckets-v1.json").write_text(buckets.text(), encoding="utf-8")
     (HERE / "plans-v1.json").write_text(plans.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 

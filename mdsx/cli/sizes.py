@@ -1,0 +1,46 @@
+"""`mdsx sizes`: store the sizes of a dataset's images."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsx.base.progress import Progress
+from mdsx.cli.command import command
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
+
+
+@command("mdsx sizes s3://bucket/pictures --column image")
+def sizes(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    column: Annotated[
+        str | None,
+        typer.Option("--column", metavar="NAME", help="Encoded images. Default: the only column of jpeg, png or webp."),
+    ] = None,
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Store the height and the width of all images next to the index, for jobs that batch images of one shape
+    (mdsx.Buckets).
+
+    Shards are read once. Only the headers of images are looked at, by Pillow (pip install 'mdsx[images]'). Run it
+    again after the dataset was repaired or indexed again; `mdsx append` extends the files.
+    """
+    from mdsx.writer import write_sizes
+
+    with Bar("reading sizes") as bar:
+
+        def show(progress: Progress) -> None:
+            bar.expect(progress.of_size)
+            bar.reach(progress.size, f"{progress.samples:,} samples")
+
+        options = storage_options(storage_option)
+        found = write_sizes(url, column, index=index, storage_options=options, watch=show)
+    if as_json:
+        fields = {"files": found.files, "column": found.column, "samples": found.samples, "missing": found.missing}
+        print_json(fields)
+        return
+    without = f", {found.missing:,} of them without a size" if found.missing else ""
+    say(f"{found.files[0]} and {found.files[1]}: {found.samples:,} sizes of column {found.column!r}{without}")

@@ -1,0 +1,114 @@
+"""The heights and widths of encoded images, from their headers: no pixel is decoded.
+
+Rules:
+- An image counts as it is shown: one that its EXIF orientation turns by a quarter has height and width swapped.
+- A value whose header cannot be read has height and width 0, as null has: what it is, and whether that matters, shows
+  when a run reads it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.base.process import REQUESTS, Share
+from mdsx.errors import UsageError
+from mdsx.format import STORED_LENGTH, ProjectsColumns, StoredIndex, has_sides, values_of_selection
+from mdsx.shards.side_objects import SideObjects
+from mdsx.shards.stored import StoredShards
+from mdsx.storage import Storage
+
+_WIDTH, _HEIGHT, _ORIENTATION = 0x0100, 0x0101, 0x0112  # tags of EXIF and TIFF
+_QUARTERS = (5, 6, 7, 8)  # its values that turn by a quarter
+_AT_ONCE = 8  # shards
+_BYTES_AT_ONCE = 2**28
+
+Sides = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+"""Heights and widths."""
+
+
+def image_column(index: StoredIndex, name: str | None, *, url: str) -> int:
+    """Return the number of a column of encoded images; of the only one, if no name is given. Raise UsageError."""
+    columns = index.schema.columns
+    good = [column.name for column in columns if has_sides(column.type) and (name or column.type.base != "bytes")]
+    if name is None and len(good) == 1:
+        (name,) = good
+    if name in good:
+        return next(number for number, column in enumerate(columns) if column.name == name)
+    message = "there is no column of images" if name is None else "the values of this column are no encoded images"
+    if name is None and good:
+        message = "there are several columns of images"
+    place = None if name is None else f"column {str(name)[:80]!r}"
+    hint = "name the column" if name is None else None
+    expected = ", ".join(good) or "a column of type jpeg, png, webp or bytes"
+    raise UsageError(message, file=url, place=place, expected=expected, hint=hint)
+
+
+def stored_sides(
+    storage: Storage,
+    index: StoredIndex,
+    column: int,
+    numbers: Sequence[int],
+    *,
+    beside: Storage | None = None,
+    watch: Callable[[int, int], object] = lambda shards, samples: None,
+) -> list[Sides]:
+    """Return the heights and widths of the images of a column in each of the shards `numbers`. `beside`: where the
+    index is, if not in `storage`. `watch`: called with how many shards and samples were read. Raise CorruptError for a
+    damaged shard, and UsageError without Pillow."""
+    size_of = header_reader()
+    projected, place = (index.project([column]), 0) if isinstance(index, ProjectsColumns) else (index, column)
+    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
+    shards, pool = StoredShards(storage, projected, side_objects.index), Share(REQUESTS)
+    most = max(int(projected.raw_sizes.max(initial=0)), 1)
+    width = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // most))
+    found, samples = list[Sides](), 0
+    for start in range(0, len(numbers), width):
+        for each in pool.map(partial(_of_shard, shards, place, index.counts, size_of), numbers[start : start + width]):
+            found.append(each)
+            samples += len(each[0])
+        watch(len(found), samples)
+    return found
+
+
+def _of_shard(
+    shards: StoredShards, column: int, counts: NDArray[np.int64], size_of: SizeOf, shard: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    selection = shards.select(shard, np.arange(int(counts[shard])))
+    sizes = [(0, 0) if value is None else size_of(value) for value in values_of_selection(selection, column)]
+    heights, widths = np.array(sizes, STORED_LENGTH).reshape(-1, 2).T
+    return np.ascontiguousarray(heights), np.ascontiguousarray(widths)
+
+
+SizeOf = Callable[[Any], tuple[int, int]]
+
+
+def header_reader() -> SizeOf:
+    """Return a function from an encoded image to its height and width, (0, 0) if they cannot be read. Raise UsageError
+    without Pillow."""
+    try:
+        import PIL.Image
+    except ModuleNotFoundError:
+        hint = "pip install 'mdsx[images]'"
+        raise UsageError("the headers of images are read by Pillow, which is not installed", hint=hint) from None
+    base = PIL.Image.Image
+
+    def size_of(data: Any) -> tuple[int, int]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of sizes that are large: nothing is decoded
+                image = PIL.Image.open(BytesIO(data))
+                tags = getattr(image, "tag_v2", None)  # of TIFF, whose size Pillow may have turned already
+                width, height = image.size if tags is None else (tags[_WIDTH], tags[_HEIGHT])
+                turned = base.getexif(image).get(_ORIENTATION) in _QUARTERS  # that of PNG decodes the image
+        except Exception:  # a header that is damaged raises nearly anything
+            return 0, 0
+        return (width, height) if turned else (height, width)
+
+    return size_of

@@ -1,0 +1,71 @@
+"""Write the heights and widths of a dataset's images, for batches of one shape."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mdsx.base.progress import Progress
+from mdsx.format import SIDES, LengthIdentity
+from mdsx.shards import image_column, put_length_file, stored_sides
+from mdsx.storage import StorageOptions, file_of
+from mdsx.writer.lengths import opened
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSizes:
+    """The sizes of images that `write_sizes` has written.
+
+    Attributes:
+        files: Where the heights and the widths are.
+        column: The column of the images.
+        samples: How many there are.
+        missing: How many of them have no size: null, and values that are no readable images.
+    """
+
+    files: tuple[str, str]
+    column: str
+    samples: int
+    missing: int
+
+
+def write_sizes(
+    url: str | os.PathLike[str],
+    column: str | None = None,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> WrittenSizes:
+    """Write the height and the width of each encoded image of a finished dataset, for `mdsx.Buckets(by=column)`.
+
+        mdsx.write_sizes("s3://bucket/pictures", "image")
+
+    All shards are read once; Pillow reads the headers, and no pixel is decoded. An image counts as it is shown: one
+    that its EXIF orientation turns by a quarter has height and width swapped. Two files,
+    `_lengths/<column>=height.u32` and `_lengths/<column>=width.u32`, go next to the index, in place of earlier ones.
+    Nothing else is changed. `mdsx.append` extends them.
+
+    Args:
+        url: A dataset of any format.
+        column: A column of encoded images: of type jpeg, png, webp or bytes. None: the only one of jpeg, png or webp.
+        index: The folder with the dataset's index, if it is not `url`; the files go there.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` while shards are read; its sizes count shards' bytes.
+
+    Raises:
+        UsageError: There is no such column, Pillow is not installed, or nothing can be written there.
+        MissingError: There is no finished dataset.
+        CorruptError: A shard is damaged.
+    """
+    storage, target, found, show = opened(url, index, storage_options, watch)
+    number = image_column(found, column, url=storage.url)
+    name, shards = found.schema.columns[number].name, range(len(found.counts))
+    sides = stored_sides(storage, found, number, shards, beside=target, watch=show)
+    identities = [LengthIdentity(found.fingerprint, name, side) for side in SIDES]
+    for place, identity in enumerate(identities):
+        put_length_file(target, identity, [each[place] for each in sides])
+    missing = sum(int((heights == 0).sum()) for heights, _ in sides)
+    height, width = (file_of(target, identity.key) for identity in identities)
+    return WrittenSizes((height, width), name, sum(len(heights) for heights, _ in sides), missing)

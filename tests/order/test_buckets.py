@@ -1,0 +1,231 @@
+"""Batches of one shape: which bucket a sample is in, and which samples are handed out together."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mdsx.errors import UsageError
+from mdsx.order import GROUPS_VERSION, Bucketing, Groups, GroupSequence, MixtureOrder, Order
+from mdsx.order.bucketing import bucket_groups
+from tests.order import reference, reference_buckets, reference_groups
+from tests.order.reference_buckets import BucketGroup, Size
+from tests.order.strategies import uint64
+from tests.vectors import buckets
+
+FILE = Path(__file__).parents[1] / "vectors" / "buckets-v1.json"
+VECTORS: dict[str, Any] = json.loads(FILE.read_text())
+
+
+def listed(groups: GroupSequence) -> list[BucketGroup]:
+    """Return the groups as the reference has them."""
+    positions, edges = groups.positions.tolist(), pairwise(groups.edges.tolist())
+    return [(bucket, positions[first:last]) for bucket, (first, last) in zip(groups.lanes.tolist(), edges, strict=True)]
+
+
+def sizes_of(given: list[Any]) -> list[Any]:
+    return [tuple(size) if isinstance(size, list) else size for size in given]
+
+
+def buckets_of(sizes: list[Any], samples: list[Any]) -> list[int | None]:
+    rule = Bucketing.of(sizes, 1, None, 1)
+    found = rule.buckets_of(np.array(samples, np.int64).reshape((-1, 2) if rule.of_pairs else -1))
+    return [None if bucket < 0 else bucket for bucket in found.tolist()]
+
+
+# --- the vectors
+
+
+@pytest.mark.parametrize("number", range(len(VECTORS["bucket"])))
+def test_buckets_of_samples_follow_the_vectors(number: int) -> None:
+    vector = VECTORS["bucket"][number]
+    assert buckets_of(sizes_of(vector["sizes"]), vector["samples"]) == vector["value"]
+
+
+@pytest.mark.parametrize("number", range(len(VECTORS["epochs"])))
+def test_epochs_of_buckets_follow_the_vectors(number: int) -> None:
+    vector = dict(VECTORS["epochs"][number])
+    counts, seed, expected = vector.pop("counts"), int(vector.pop("seed")), vector.pop("value")
+    options = {name: vector.pop(name) for name in ("lanes", "shuffle_block")}
+    order: Order | MixtureOrder
+    if "weights" in vector:
+        order = MixtureOrder(counts, vector.pop("weights"), seed, **options)
+    else:
+        order = Order(counts, seed=seed, shuffle=vector.pop("shuffle"), **options)
+    sizes, batch_sizes = sizes_of(vector.pop("sizes")), vector.pop("batch_sizes")
+    groups = Groups(order, vector.pop("samples"), kind="buckets", sizes=sizes, global_batch_size=batch_sizes, **vector)
+    found = []
+    for window in groups:
+        whole = [len(positions) == batch_sizes[bucket] for bucket, positions in listed(window)]
+        split = whole.index(False) if False in whole else len(whole)
+        assert not any(whole[split:])
+        found.append([listed(window)[:split], listed(window)[split:]])
+    assert json.loads(json.dumps(found)) == expected
+
+
+@pytest.mark.parametrize("vector", VECTORS["default_window"], ids=lambda vector: f"{vector['lanes']} lanes")
+def test_the_default_window_of_buckets_follows_the_vectors(vector: dict[str, int]) -> None:
+    assert Bucketing.of([1], 1, None, vector["lanes"]).window == vector["value"]
+
+
+def test_vectors_of_buckets_follow_the_specification() -> None:
+    assert VECTORS["groups_version"] == GROUPS_VERSION
+    assert buckets.text() == FILE.read_text()
+
+
+# --- the specification
+
+sides = st.one_of(st.integers(1, 9), st.integers(1, 4096), st.integers(1, 2**32 - 1))
+
+
+def ratio(size: tuple[int, int]) -> Fraction:
+    return Fraction(*size)
+
+
+ratios = st.lists(st.tuples(sides, sides), min_size=1, max_size=12, unique_by=ratio)
+
+
+@given(ratios, st.lists(st.tuples(st.one_of(st.just(0), sides), sides), max_size=30))
+def test_a_sample_is_in_the_bucket_of_the_nearest_ratio(
+    sizes: list[tuple[int, int]], samples: list[tuple[int, int]]
+) -> None:
+    samples += sizes
+    samples += [(a[0] * b[0], a[1] * b[1]) for a, b in pairwise(sizes) if max(a[0] * b[0], a[1] * b[1]) < 2**32]
+    assert buckets_of(sizes, samples) == [reference_buckets.bucket_of(each, sizes) for each in samples]
+
+
+@given(st.integers(1, 2000), st.integers(1, 2000), st.integers(-1, 1), st.booleans())
+def test_a_sample_near_the_middle_is_decided_exactly(height: int, width: int, off: int, swapped: bool) -> None:
+    assume(height * width > 1)
+    sizes = [(height**2, 1), (1, width**2)][:: -1 if swapped else 1]  # the middle is height / width
+    sample = height * 10**6 + off, width * 10**6
+    assert buckets_of(sizes, [sample]) == [reference_buckets.bucket_of(sample, sizes)]
+
+
+@given(st.data(), st.lists(st.integers(0, 8), min_size=1, max_size=80))
+def test_groups_of_buckets_follow_the_specification(data: st.DataObject, samples: list[int]) -> None:
+    classes: list[Size] = data.draw(st.permutations(sorted(set(samples))))
+    batch_sizes = data.draw(st.lists(st.integers(1, 12), min_size=len(classes), max_size=len(classes)))
+    counts = [len(samples) - len(samples) // 3, len(samples) // 3]
+    shuffle, seed, block = data.draw(st.booleans()), data.draw(uint64), data.draw(st.integers(1, 60))
+    lanes, window = data.draw(st.integers(1, 6)) if shuffle else 1, data.draw(st.integers(1, 30))
+    n, epoch = len(samples), data.draw(st.integers(0, 3))
+    size = data.draw(st.one_of(st.just(n), st.integers(1, 3 * n)))
+    order = Order(counts, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes, shuffle_block=block)
+    options: dict[str, Any] = {"sizes": classes, "global_batch_size": batch_sizes, "epoch_samples": size}
+    groups = Groups(order, samples, kind="buckets", window=window, **options)
+
+    known = {}
+    for of_order in range(epoch * size // n, (epoch + 1) * size // n + 1):
+        for p, (shard, sample) in enumerate(reference.whole_order(counts, seed, of_order, lanes, block, shuffle)):
+            known[of_order * n + p] = classes.index(samples[shard * counts[0] + sample])
+    expected = reference_groups.epoch_windows(epoch * size, (epoch + 1) * size, n, window * lanes)
+    assert list(groups.windows) == [(each[0], each[-1] + 1) for each in expected]
+    sequence = list[BucketGroup]()
+    for number, positions in enumerate(expected):
+        whole, short = reference_buckets.window_groups(positions, known.__getitem__, batch_sizes)
+        placed = [reference_buckets.by_place(each, lambda p: p % n % lanes, lanes) for each in whole + short]
+        assert listed(groups[number]) == placed
+        sequence += placed
+
+    world = data.draw(st.integers(1, 9))
+    steps = list(groups.steps())
+    assert [listed(step) for step in steps] == [[group] for group in sequence]
+    for step, group in zip(steps, sequence, strict=True):
+        shares = [listed(groups.share(step, rank, world))[0][1] for rank in range(world)]
+        assert shares == [reference_buckets.share(group, rank, world) for rank in range(world)]
+
+
+@given(st.integers(2, 60), st.integers(1, 5), st.integers(1, 9), st.integers(1, 50), st.integers(0, 3))
+def test_buckets_of_a_mixture_follow_the_specification(
+    samples: int, lanes: int, window: int, epoch_samples: int, epoch: int
+) -> None:
+    components = [[samples - samples // 2], [samples // 2]]
+    classes = [7 * number % 4 for number in range(samples)]
+    order = MixtureOrder(components, [2, 1], seed=5, lanes=lanes, shuffle_block=20)
+    options: dict[str, Any] = {"sizes": range(4), "global_batch_size": 3, "epoch_samples": epoch_samples}
+    groups = Groups(order, classes, kind="buckets", window=window, epoch=epoch, **options)
+    start, stop = epoch * epoch_samples, (epoch + 1) * epoch_samples
+    read = reference.Mixture(components, [2, 1], 5, lanes, 20).positions(stop)
+    known = [classes[component * components[0][0] + sample] for component, _, sample in read]
+    for number, positions in enumerate(reference_groups.epoch_windows(start, stop, None, window * lanes)):
+        whole, short = reference_buckets.window_groups(positions, known.__getitem__, [3] * 4)
+        placed = [reference_buckets.by_place(each, lambda p: p % lanes, lanes) for each in whole + short]
+        assert listed(groups[number]) == placed
+
+
+def test_buckets_follow_the_worked_example() -> None:
+    sizes = [(512, 512), (576, 448), (448, 576)]
+    samples = [(600, 500), (480, 640), (512, 512), (300, 400), (640, 480)]
+    samples += [(500, 510), (90, 120), (768, 1024), (800, 900), (1000, 100)]
+    assert buckets_of(sizes, samples) == [1, 2, 0, 2, 1, 0, 2, 2, 0, 1]
+    rule = Bucketing.of(sizes, [3, 2, 2], 5, 2)
+    found = bucket_groups(rule, rule.buckets_of(np.array(samples)), np.arange(10) % 2, 2)
+    groups = [items.tolist() for items in np.split(found.items, found.edges[1:-1])]
+    assert list(zip(found.lanes.tolist(), groups, strict=True)) == [
+        (2, [3, 1]),
+        (1, [0, 4]),
+        (2, [6, 7]),
+        (0, [2, 5, 8]),
+        (1, [9]),
+    ]
+
+
+# --- promises
+
+
+def test_a_window_of_a_million_positions_is_grouped_at_once() -> None:
+    """Each sample is in one group, and no whole group has samples of two buckets."""
+    count, lanes = 2**20, 64
+    samples = np.stack((200 + np.arange(count) * 7919 % 1000, 200 + np.arange(count) * 104729 % 900), axis=1)
+    sizes = [(64 * (8 + k), 64 * (24 - k)) for k in range(16)]
+    options: dict[str, Any] = {"sizes": sizes, "global_batch_size": [256] * 8 + [512] * 8}
+    groups = Groups(Order([count], seed=1, lanes=lanes), samples, kind="buckets", **options)
+    assert len(groups) == 1
+    (found,) = groups
+    assert np.array_equal(np.sort(found.positions), np.arange(count))
+    assert (found.sizes == 1).all()
+    whole = np.diff(found.edges) == np.repeat([256, 512], 8)[found.lanes]
+    assert (~whole).sum() <= 16
+    assert not (np.diff(whole.astype(int)) > 0).any()  # short ones come last
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"sizes": [(512, 512), (576, 448), (512, 512)]}, "two buckets have the same size"),
+        ({"sizes": [(512, 512), (1024, 1024)]}, "same aspect ratio.*leave one of them out"),
+        ({"sizes": [3, 4, 3], "lengths": [3, 4, 3]}, "two buckets have the same size"),
+        ({"sizes": []}, "buckets have sizes"),
+        ({"sizes": None}, "buckets have sizes"),
+        ({"sizes": "ab"}, "buckets have sizes"),
+        ({"sizes": [(512, 512), 3]}, "sizes of one kind"),
+        ({"sizes": [(512, 512, 3)]}, "sizes of one kind"),
+        ({"sizes": [(512, 0)]}, "a width is out of range"),
+        ({"sizes": [(512.0, 7)]}, "a height must be an integer"),
+        ({"global_batch_size": 0}, "global_batch_size is out of range"),
+        ({"global_batch_size": [4, 0]}, "global_batch_size of bucket 1 is out of range"),
+        ({"global_batch_size": [4]}, "one number for all buckets, or one for each.*expected 2, found 1"),
+        ({"global_batch_size": None}, "global_batch_size must be an integer"),
+        ({"window": 0}, "window is out of range"),
+        ({"capacity": 9}, "capacity is not for kind 'buckets'"),
+        ({"oversize": "error"}, "oversize is not for kind 'buckets'"),
+        ({"balance": (1, 1)}, "balance is not for kind 'buckets'"),
+        ({"kind": "pack", "capacity": 9}, "sizes is not for kind 'pack'"),
+        ({"lengths": [1, 2, 3]}, r"a height and a width of each sample"),
+        ({"lengths": [(1, 2), (3, 4), (0, -1)]}, "cannot be a size.*found -1"),
+        ({"lengths": [(1, 2), (3, 4), (0, 1)]}, r"lengths\[2\]: a sample belongs to no bucket"),
+    ],
+)
+def test_a_bad_argument_of_buckets_is_refused(options: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"sizes": [(512, 512), (576, 448)], "global_batch_size": 4, "kind": "buckets", **options}
+    with pytest.raises(UsageError, match=says):
+        list(Groups(Order([3], shuffle=False), given.pop("lengths", [(1, 1), (2, 1), (1, 2)]), **given))
