@@ -20,6 +20,8 @@ _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
 _STORED = ("bytes", "jpeg", "png", "webp", "avif")
 _JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
+_ON_ITS_SIDE, _LEFT_TO_RIGHT, _UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
 
 
 @dataclass(frozen=True)
@@ -112,37 +114,38 @@ class Image:
             raise
         except Exception as error:  # what Pillow raises has no base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
-        return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if self.layout == "CHW" else pixels
+        return pixels.transpose(2, 0, 1) if self.layout == "CHW" else pixels
 
     def _pixels(self, data: memoryview, seed: int) -> Pixels:
-        if bytes(data[:3]) == _JPEG:
-            header = read_header(data)
-            box, factor = self._planned(header.width, header.height, header.orientation, seed)
-            if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
-                pixels = turbo.decode_jpeg(data, header, self.mode, factor)
-                if pixels is not None:
-                    return self._resized(_turned(pixels, header.orientation), box, factor)
+        header = read_header(data) if bytes(data[:3]) == _JPEG else None
+        if header is None:
+            picture = pictures.opened(data)
+            (width, height), orientation = picture.size, pictures.orientation_of(picture)
+            box, _ = self._planned(width, height, orientation, seed)
+            return self._shown(pictures.pixels_of(picture, self.mode), box, 1, orientation)
+        box, factor = self._planned(header.width, header.height, header.orientation, seed)
+        pixels = None
+        if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
+            pixels = turbo.decode_jpeg(data, header, self.mode, factor)
+        if pixels is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
                 raise CorruptError("a JPEG has two sizes", found=str(picture.size))
             pictures.shrink(picture, self.mode, factor)
-            return self._resized(_turned(pictures.pixels_of(picture, self.mode), header.orientation), box, factor)
-        picture = pictures.opened(data)
-        orientation = pictures.orientation_of(picture)
-        box, _ = self._planned(*picture.size, orientation, seed)
-        return self._resized(_turned(pictures.pixels_of(picture, self.mode), orientation), box, 1)
+            pixels = pictures.pixels_of(picture, self.mode)
+        return self._shown(pixels, box, factor, header.orientation)
 
     def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
-        """Return the box to resize, of a picture that is turned, and by how much it may be shrunk before."""
+        """Return the box to resize of a stored picture, None for all, and by how much it may be shrunk before."""
         if width * height > self.max_pixels:
             found = f"{width} x {height}"
             hint = "give the mdsx.Image a larger max_pixels="
             raise CorruptError("a picture is too large", found=found, expected=f"{self.max_pixels} pixels", hint=hint)
         if self.size is None:
             return None, 1
-        if orientation >= 5:
-            width, height = height, width
         high, wide = self._size
+        if orientation in _ON_ITS_SIDE:
+            width, height = height, width
         if self.resize == "exact":
             box: Box = (0, 0, width, height)
         elif self.resize == "random_crop":
@@ -151,19 +154,19 @@ class Image:
             box = covering_box(width, height, wide, high)
         left, top, right, bottom = box
         fits = [factor for factor in (8, 4, 2) if right - left >= factor * wide and bottom - top >= factor * high]
-        return box, max(fits, default=1)
+        return _as_stored(box, width, height, orientation), max(fits, default=1)
 
-    def _resized(self, pixels: Pixels, box: Box | None, factor: int) -> Pixels:
-        if box is None:
-            return pixels
-        high, wide = self._size
-        height, width = pixels.shape[:2]
-        left, top, right, bottom = (side / factor for side in box)
-        right, bottom = min(right, width), min(bottom, height)
-        if (left, top, right, bottom) == (0, 0, width, height) and (width, height) == (wide, high):
-            return pixels
-        resize = turbo.resize if self.backend == "turbo" else pictures.resize
-        return resize(pixels, (left, top, right, bottom), wide, high)
+    def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
+        """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
+        if box is not None:
+            wide, high = self._size if orientation in _ON_ITS_SIDE else self._size[::-1]
+            height, width = pixels.shape[:2]
+            left, top, right, bottom = (side / factor for side in box)
+            part = left, top, min(right, width), min(bottom, height)
+            if part != (0, 0, wide, high) or (width, height) != (wide, high):
+                library = turbo if self.backend == "turbo" and self.mode != "RGBA" else pictures
+                pixels = library.resize(pixels, part, wide, high)
+        return _turned(pixels, orientation)
 
 
 def _pair(given: object, name: str) -> tuple[float, float]:
@@ -176,8 +179,18 @@ def _pair(given: object, name: str) -> tuple[float, float]:
 
 def _turned(pixels: Pixels, orientation: int) -> Pixels:
     """Return a picture as EXIF says that it is to be seen."""
-    if orientation >= 5:
+    if orientation in _ON_ITS_SIDE:
         pixels = pixels.transpose(1, 0, 2)
-    if orientation in (2, 3, 6, 7):
+    if orientation in _LEFT_TO_RIGHT:
         pixels = pixels[:, ::-1]
-    return pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
+    return pixels[::-1] if orientation in _UPSIDE_DOWN else pixels
+
+
+def _as_stored(box: Box, width: int, height: int, orientation: int) -> Box:
+    """Return where a box of a picture of this size, as it is to be seen, is in the stored picture."""
+    left, top, right, bottom = box
+    if orientation in _LEFT_TO_RIGHT:
+        left, right = width - right, width - left
+    if orientation in _UPSIDE_DOWN:
+        top, bottom = height - bottom, height - top
+    return (top, left, bottom, right) if orientation in _ON_ITS_SIDE else (left, top, right, bottom)

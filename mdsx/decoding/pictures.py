@@ -70,9 +70,9 @@ def pixels_of(picture: Image.Image, mode: str) -> Pixels:
         picture = PIL.Image.fromarray(_high_bytes(picture))
     elif picture.mode not in ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB"):
         raise CorruptError("a picture has pixels of a kind that is not decoded", found=f"mode {picture.mode!r}")
+    if picture.mode == "P":
+        picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
     if picture.mode != mode:
-        if picture.mode == "P" and mode == "L":
-            picture = picture.convert("RGB")  # the colours that the palette has
         picture = picture.convert(mode)
     pixels = np.asarray(picture)
     return pixels[:, :, None] if pixels.ndim == 2 else pixels

@@ -48,7 +48,7 @@ def decoded(
     """
     found: NDArray[Any] | list[Any] = [None] * len(values)
     if kind.one_size:
-        found = np.empty((len(values), *(kind.shape or ())), kind.item_dtype)
+        found = np.empty(len(values), kind.field_dtype)
     drawn = [0] * len(values) if seeds is None else seeds.tolist()
     for number, (value, seed) in enumerate(zip(values, drawn, strict=True)):
         if value is None:
@@ -64,7 +64,7 @@ def decoded(
             given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             place = f"{place_of(number)}, column {name!r}"
             raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
-        found[number] = array
+        found[number] = array if kind.one_size else np.require(array, requirements=("C", "W"))
     return found
 
 
