@@ -130,7 +130,7 @@ class Image:
         if pixels is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
-                raise CorruptError("a JPEG has two sizes", found=str(picture.size))
+                raise CorruptError("the JPEG has two sizes", found=str(picture.size))
             pictures.shrink(picture, self.mode, factor)
             pixels = pictures.pixels_of(picture, self.mode)
         return self._shown(pixels, box, factor, header.orientation)

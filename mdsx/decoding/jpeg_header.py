@@ -47,7 +47,7 @@ def read_header(data: memoryview) -> JpegHeader:
             orientation = _orientation(segment[6:])
         at += 2 + max(data[at + 2] << 8 | data[at + 3], 2)
     if frame is None or not frame[0] or not frame[1]:
-        raise CorruptError("a JPEG without a size")
+        raise CorruptError("the JPEG has no size")
     return JpegHeader(*frame, orientation or 1)
 
 

@@ -30,7 +30,7 @@ def encoded(picture: Pixels | Image.Image, kind: str = "PNG", **options: Any) ->
     if isinstance(picture, np.ndarray):
         picture = Image.fromarray(picture[..., 0] if picture.shape[-1:] == (1,) else picture)
     output = BytesIO()
-    picture.save(output, kind, **options)
+    picture.save(output, kind, **({"compress_level": 1} if kind == "PNG" else {}), **options)
     return output.getvalue()
 
 
