@@ -48,6 +48,7 @@ CHAPTERS = {
         "IndexedTokenFiles",
     ),
     "Read": ("Dataset", "Cast", "zip", "Cache"),
+    "Decode": ("Image", "Audio", "Decoder"),
     "Train": (
         "torch.StreamingDataset",
         "torch.StreamingDataLoader",
