@@ -67,9 +67,8 @@ def run(given: argparse.Namespace) -> int:
 def decoders() -> Iterator[Decoder]:
     """Yield those that are installed."""
     yield Decoder("Pillow, whole", whole)
-    for backend in ("turbo", "pillow"):
-        name = f'`mdsx.Image(backend="{backend}")`'
-        yield Decoder(name, lambda data, size, own=backend: mdsx.Image(size=size, backend=own).decode(data), ours=True)
+    yield Decoder('`mdsx.Image(backend="turbo")`', _turbo, ours=True)
+    yield Decoder('`mdsx.Image(backend="pillow")`', _pillow, ours=True)
     for name, module, decode in (
         ("OpenCV, whole", "cv2", _opencv),
         ("torchvision, whole", "torchvision.io", _torchvision),
@@ -92,7 +91,8 @@ def photo(height: int, width: int, seed: int) -> Pixels:
             layer = Pillow.fromarray(coarse[..., channel].astype(np.float32))
             found[..., channel] += np.asarray(layer.resize((width, height), Pillow.Resampling.BICUBIC))
     found += random.normal(0, 4, (height, width, 1))
-    return np.clip(found, 0, 255).astype(np.uint8)
+    clipped: Pixels = np.clip(found, 0, 255).astype(np.uint8)
+    return clipped
 
 
 def jpeg(height: int, width: int, seed: int) -> bytes:
@@ -116,6 +116,14 @@ def _scaled(width: int, height: int, size: int) -> tuple[tuple[int, int], tuple[
     short = min(width, height)
     wide, high = size * width // short, size * height // short
     return (wide, high), (round((wide - size) / 2), round((high - size) / 2))
+
+
+def _turbo(data: bytes, size: int | None) -> Pixels:
+    return mdsx.Image(size=size, backend="turbo").decode(data)
+
+
+def _pillow(data: bytes, size: int | None) -> Pixels:
+    return mdsx.Image(size=size, backend="pillow").decode(data)
 
 
 def _opencv(data: bytes, size: int | None) -> Pixels:

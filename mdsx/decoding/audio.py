@@ -61,7 +61,7 @@ class Audio:
             raise UsageError("a column has no sound", found=stored, expected=" or ".join(_STORED))
         return "float32[*]" if self.mono else "float32[*,*]"
 
-    def decode(self, data: bytes | memoryview, seed: int = 0) -> Samples:
+    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.float32]:
         """Return the samples of a file. Raise CorruptError if it is damaged, of another kind, or too long."""
         try:
             return self._samples(data)

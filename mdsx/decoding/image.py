@@ -13,7 +13,6 @@ from mdsx.decoding.boxes import Box, covering_box, random_box
 from mdsx.decoding.jpeg_header import read_header
 from mdsx.errors import CorruptError, UsageError, shown
 
-Resize = Literal["shortest", "exact", "random_crop"]
 Pixels = NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
@@ -57,7 +56,7 @@ class Image:
 
     size: int | tuple[int, int] | None = None
     mode: Literal["RGB", "L", "RGBA"] = "RGB"
-    resize: Resize | None = None
+    resize: Literal["shortest", "exact", "random_crop"] | None = None
     layout: Literal["HWC", "CHW"] = "HWC"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -106,7 +105,7 @@ class Image:
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
-    def decode(self, data: bytes | memoryview, seed: int = 0) -> Pixels:
+    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.uint8]:
         """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large."""
         try:
             pixels = self._pixels(memoryview(data), seed)

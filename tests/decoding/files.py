@@ -22,7 +22,8 @@ def photo(height: int, width: int, channels: int = 3, seed: int = 0) -> Pixels:
     y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     waves = [np.sin(x / (17 + 5 * c + seed)) * np.cos(y / (13 + 3 * c)) for c in range(channels)]
     noise = np.random.default_rng(seed).integers(-4, 5, (height, width, channels), np.int8)
-    return (128 + 90 * np.stack(waves, -1) + noise).astype(np.uint8)
+    found: Pixels = (128 + 90 * np.stack(waves, -1) + noise).astype(np.uint8)
+    return found
 
 
 def encoded(picture: Pixels | Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -211,9 +211,9 @@ def test_groups_have_what_was_decoded(tmp_path: Path) -> None:
         assert batch["speech"].dtype == np.float32
         for row, images, segments in zip(batch["speech"], batch["image"], batch["segment_ids"], strict=True):
             for number, image in enumerate(images):
-                samples: NDArray[np.float32] = row[segments == number + 1]
-                own = dataset[len(samples) // 8 - 1]
-                np.testing.assert_array_equal(samples, own["speech"])
+                part: NDArray[np.float32] = row[segments == number + 1]
+                own = dataset[len(part) // 8 - 1]
+                np.testing.assert_array_equal(part, own["speech"])
                 assert image.shape == (8, 8, 3)
                 seen += 1
     assert seen >= 14

@@ -29,7 +29,7 @@ def subjects(scale: float) -> list[Subject]:
 
 def _decoding(workload: Workload, size: int | None) -> Subject:
     how: dict[str, Any] = {"decoded": True, "size": size}
-    counted = {"samples": workload.samples, "size": size}
+    counted: dict[str, Any] = {"samples": workload.samples, "size": size}
     files = call(write_files, samples=workload.samples)
     peers = ("litdata", "mosaicml", "webdataset")
     found: list[Contestant] = [
