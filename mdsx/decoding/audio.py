@@ -68,7 +68,8 @@ class Audio:
         except (CorruptError, MemoryError):
             raise
         except Exception as error:
-            raise CorruptError(f"the sound cannot be decoded: {error}") from error
+            message = getattr(error, "error_string", str(error))  # without the name of a Python object
+            raise CorruptError(f"the sound cannot be decoded: {message}") from error
 
     def _samples(self, data: bytes | memoryview) -> Samples:
         import soundfile

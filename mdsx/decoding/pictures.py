@@ -31,10 +31,14 @@ def check_installed() -> None:
 
 
 def opened(data: memoryview) -> Image.Image:
-    """Return a picture of which only the header was read."""
+    """Return a picture, and read only its header."""
     import PIL.Image
 
-    return PIL.Image.open(BytesIO(data), formats=_formats())
+    try:
+        return PIL.Image.open(BytesIO(data), formats=_formats())
+    except PIL.UnidentifiedImageError:
+        expected = ", ".join(_formats())
+        raise CorruptError("the bytes are no picture", found=f"{bytes(data[:8])!r}", expected=expected) from None
 
 
 @cache

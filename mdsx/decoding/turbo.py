@@ -1,6 +1,6 @@
 """JPEGs decoded by libjpeg-turbo (simplejpeg), and pictures resized by fast_image_resize (cykooz_resizer).
 
-Both release the GIL. They give the pixels that Pillow gives, or such that differ by 1 after resizing.
+Both release the GIL. Their pixels are Pillow's; after resizing, they may differ by 1.
 """
 
 from __future__ import annotations

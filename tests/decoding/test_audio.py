@@ -68,7 +68,7 @@ def test_a_file_with_too_many_samples_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"RIFF", b"fLaC" + bytes(50), b"text" * 100])
 def test_what_is_no_sound_is_corrupt(data: bytes) -> None:
-    with pytest.raises(mdsx.CorruptError, match="the sound cannot be decoded"):
+    with pytest.raises(mdsx.CorruptError, match=r"^the sound cannot be decoded: [^<]+$"):
         mdsx.Audio().decode(data)
 
 

@@ -128,7 +128,7 @@ def test_zipped_and_mixed_datasets_are_decoded(url: str) -> None:
 
 @dataclass(frozen=True)
 class Raw:
-    """A decoder of a user: so many bytes, with the seed's last one in place of the first."""
+    """A decoder of a user: the first bytes, with the seed's last one in place of the first."""
 
     size: int = 4
     type: str = "uint8[4]"

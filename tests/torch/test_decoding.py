@@ -232,3 +232,25 @@ def test_a_run_with_decode_loads_the_state_of_one_without(url: str, expected: Ba
     resumed = streamed(url)
     resumed.load_state_dict(loader.state_dict())
     assert by_id(list(resumed)) == by_id(expected[2:])
+
+
+class Meeting:
+    """A decoder whose first calls in two threads wait for each other."""
+
+    def __init__(self) -> None:
+        self._barrier, self._own = threading.Barrier(2), threading.local()
+
+    def gives(self, stored: str) -> str:
+        return "uint8[1]"
+
+    def decode(self, data: bytes | memoryview, seed: int) -> NDArray[np.uint8]:
+        if not hasattr(self._own, "met"):
+            self._own.met = True
+            self._barrier.wait(60)
+        return np.zeros(1, np.uint8)
+
+
+def test_each_thread_decodes_a_batch_of_its_own(url: str) -> None:
+    """While one is in the middle of a batch, the other is in the middle of the next one."""
+    loader = mdsx.Loader(url, BATCH, columns=["image"], decode={"image": Meeting()}, num_threads=2)
+    assert len(list(loader)) == N // BATCH
