@@ -12,6 +12,9 @@ from mdsx.datasets import Component as Component
 from mdsx.datasets import Dataset as Dataset
 from mdsx.datasets import Mixture as Mixture
 from mdsx.datasets import zip as zip
+from mdsx.decoding import Audio as Audio
+from mdsx.decoding import Decoder as Decoder
+from mdsx.decoding import Image as Image
 from mdsx.errors import ChangedError as ChangedError
 from mdsx.errors import CorruptError as CorruptError
 from mdsx.errors import ForbiddenError as ForbiddenError

@@ -35,6 +35,7 @@ PAGES = (
     "docs/arrow.md",
     "docs/training.md",
     "docs/batches.md",
+    "docs/images.md",
     "docs/cache.md",
     "docs/operations.md",
 )

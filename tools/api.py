@@ -48,6 +48,7 @@ CHAPTERS = {
         "IndexedTokenFiles",
     ),
     "Read": ("Dataset", "Cast", "zip", "Cache"),
+    "Decode": ("Image", "Audio", "Decoder"),
     "Train": (
         "torch.StreamingDataset",
         "torch.StreamingDataLoader",
@@ -115,7 +116,7 @@ def _name(name: str) -> Iterator[str]:
         yield _signature(thing.__name__, thing)
     elif issubclass(thing, Exception):
         yield f"A subclass of {', '.join(f'`{base.__name__}`' for base in thing.__bases__)}.\n"
-    elif not is_typeddict(thing):
+    elif not is_typeddict(thing) and not getattr(thing, "_is_protocol", False):
         made = thing.__init__ if isinstance(thing.__init__, FunctionType) else thing.__new__
         yield _signature(thing.__name__, made, bound=True)
     yield _text(thing)

@@ -90,18 +90,25 @@ def columns_of(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.array(values) if name in arrays else values for name, values in batch.items()}
 
 
-def pixels(image: bytes) -> Any:
-    """uint8 [height, width, 3]"""
-    return np.array(Image.open(io.BytesIO(image)).convert("RGB"))
+def pixels(image: bytes, size: int | None = None) -> Any:
+    """uint8 [height, width, 3], by Pillow. With `size`: [size, size, 3], as torchvision's Resize and CenterCrop."""
+    picture = Image.open(io.BytesIO(image)).convert("RGB")
+    if size is not None:
+        short = min(picture.size)
+        wide, high = (size * side // short for side in picture.size)
+        left, top = round((wide - size) / 2), round((high - size) / 2)
+        resized = picture.resize((wide, high), Image.Resampling.BILINEAR)
+        picture = resized.crop((left, top, left + size, top + size))
+    return np.array(picture)
 
 
-def decode(sample: dict[str, Any]) -> dict[str, Any]:
-    return {"image": torch.from_numpy(pixels(sample["image"])), "label": sample["label"]}
+def decode(sample: dict[str, Any], size: int | None = None) -> dict[str, Any]:
+    return {"image": torch.from_numpy(pixels(sample["image"], size)), "label": sample["label"]}
 
 
-def decoding(dataset: Any) -> Any:
+def decoding(dataset: Any, size: int | None = None) -> Any:
     class Decoding(dataset):  # type: ignore[misc]  # it ships no types
         def __getitem__(self, at: Any) -> Any:
-            return decode(super().__getitem__(at))
+            return decode(super().__getitem__(at), size)
 
     return Decoding

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from mdsx.base.mosaicml import DATASET, explain
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.foreign.arrow import pa, to_table
-from mdsx.order import Weight, chosen_of, select_between, select_chosen, select_fraction
+from mdsx.order import Weight, chosen_of, sample_seeds, select_between, select_chosen, select_fraction
 from mdsx.shards import (
     ColumnChoice,
     Columns,
     DatasetSlice,
+    Decode,
     DTypes,
     Fill,
     Selection,
@@ -68,6 +69,10 @@ class Dataset:
             `{"score": math.nan}`. With the name of a mask, `{"score": (0, "has_score")}`, there is one more column, a
             bool for each sample: False where there was a null. Such columns have one size, so batches have arrays. A
             mask is a column like any other, which can be chosen, filtered and split by.
+        decode: What decodes columns of encoded bytes: `{"image": mdsx.Image(size=224)}`, `{"speech": mdsx.Audio()}`, or
+            an `mdsx.Decoder` of your own. Samples then have its arrays, None for null, and slices and `take` arrays
+            [n, ...] if all have one size. Sample i always has the same random part of its picture: its seed is that of
+            an unshuffled run with the seed 0, in its first epoch. See docs/images.md.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
@@ -92,6 +97,7 @@ class Dataset:
         columns: ColumnChoice | None = None,
         dtypes: DTypes | None = None,
         fill: Fill | None = None,
+        decode: Decode | None = None,
         cache: CacheLike = None,
         mmap: bool = True,
         storage_options: StorageOptions | None = None,
@@ -102,7 +108,7 @@ class Dataset:
             url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
         )
         excerpt = _whole(shards)
-        self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill))
+        self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill, decode))
 
     def _show(self, excerpt: DatasetSlice) -> Dataset:
         self._excerpt = excerpt
@@ -390,7 +396,8 @@ class Dataset:
         samples = self._view.stored(shards, numbers - self._first[shards])
         places, groups = self._view.by_shard(shards, samples)
         found = [(shard, self._select(shard, group)) for shard, group in groups]
-        (columns,) = self._view.gather(found, places, [len(numbers)], join=join)
+        seeds = sample_seeds(0, np.zeros(len(numbers), np.int64), numbers) if self._view.decodes else None
+        (columns,) = self._view.gather(found, places, [len(numbers)], join=join, seeds=seeds)
         del found  # a selection is a lease
         for part in self._view.parts:
             if (cache := part.shards.cache) is not None:

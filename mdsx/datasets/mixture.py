@@ -21,7 +21,7 @@ from mdsx.datasets.listed import Listed, fingerprint_of, unique_names
 from mdsx.datasets.mixture_json import described
 from mdsx.errors import UsageError, shown
 from mdsx.order import LeftOut, Phases, Weight, bounds_of, check_whole_runs, exact_weight
-from mdsx.shards import ColumnChoice, DatasetSlice, DTypes, Fill, Shards, View
+from mdsx.shards import ColumnChoice, DatasetSlice, Decode, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions, sealed
 from mdsx.storage.cache import Cache, CacheLike
 
@@ -350,7 +350,9 @@ class Mixture:
         other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in self._members)
         return other
 
-    def _view(self, columns: ColumnChoice | None, dtypes: DTypes | None, fill: Fill | None) -> View:
+    def _view(
+        self, columns: ColumnChoice | None, dtypes: DTypes | None, fill: Fill | None, decode: Decode | None
+    ) -> View:
         excerpts = list[DatasetSlice | None]()
         for number in range(len(self._sizes)):
             member = self._at(number)
@@ -359,7 +361,7 @@ class Mixture:
                 continue
             member.excerpt.check_caches()
             excerpt = member.excerpt if columns is None else member.excerpt.choose(columns)
-            excerpts.append(excerpt.change(dtypes, fill))
+            excerpts.append(excerpt.change(dtypes, fill, decode))
         return View(excerpts, self.component_column)
 
     def _left_out(self) -> dict[int, LeftOut]:
@@ -692,9 +694,10 @@ def view_of(
     columns: ColumnChoice | None = None,
     dtypes: DTypes | None = None,
     fill: Fill | None = None,
+    decode: Decode | None = None,
 ) -> View:
     """Return what a run reads of a dataset, or of the components of a mixture, as one."""
     if isinstance(dataset, Mixture):
-        return dataset._view(columns, dtypes, fill)
+        return dataset._view(columns, dtypes, fill, decode)
     excerpt = batched_excerpt_of(dataset)
-    return View([(excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill)])
+    return View([(excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill, decode)])

@@ -34,6 +34,7 @@ _FOUND = (
     "phases",
     "begin",
     "ranks_per_node",
+    "decode",
 )
 """What follows from the data and the state; everything else is given."""
 _HINTS = {
@@ -41,6 +42,7 @@ _HINTS = {
     "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
     "begin": "load the same state on all ranks",
     "ranks_per_node": "give all ranks the same ranks_per_node=",
+    "decode": "give all ranks the same decode=",
     "positions": "the index was replaced while the job started: start it again, or give batching= a window",
 }
 _begun = Counter[str]()  # how many loaders of this process were made alike
@@ -79,17 +81,28 @@ def asked(reading: Reading) -> object:
     ]
 
 
+def decoders(reading: Reading) -> list[list[str]]:
+    """Return what decodes the columns of a run, as JSON; of decoders without a `repr` of their own, the class."""
+    return [
+        [name, *(repr(one) if type(one).__repr__ is not object.__repr__ else type(one).__qualname__ for one in each)]
+        for name, each in sorted(reading.view.decodes.items())
+    ]
+
+
 def digest(found: Mapping[str, Any]) -> str:
     """Return a hash of JSON values, 16 digits, equal on all ranks that agree."""
     hashed: str = xxhash.xxh3_64_hexdigest(_text(found).encode())
     return hashed
 
 
-def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: int, begin: object) -> None:
+def compare(
+    store: Store, source: object, agreed: Mapping[str, Any], *, loads: int, begin: object, decode: object = ()
+) -> None:
     """Raise UsageError if another rank found anything else for the nth loader that was made with the same arguments,
-    those in `agreed`, and of the same `source`; or if it begins elsewhere than at `begin` after as many `loads`."""
+    those in `agreed`, and of the same `source`; or if it begins elsewhere than at `begin` after as many `loads`, or has
+    other decoders than `decode`."""
     given = {name: value for name, value in agreed.items() if name not in _FOUND}
-    text = _text({name: value for name, value in agreed.items() if name in _FOUND} | {"begin": begin})
+    text = _text({name: value for name, value in agreed.items() if name in _FOUND} | {"begin": begin, "decode": decode})
     name = digest({"source": source, "loads": loads, **given})
     _begun[name] += 1
     try:
@@ -99,8 +112,9 @@ def compare(store: Store, source: object, agreed: Mapping[str, Any], *, loads: i
     here = json.loads(text)
     for place in _FOUND:
         if here.get(place) != other.get(place):
+            samples = "the ranks do not agree which samples come: they would lose and repeat some"
             raise UsageError(
-                "the ranks do not agree which samples come: they would lose and repeat some",
+                "the ranks decode differently" if place == "decode" else samples,
                 place=place,
                 found=shown(here.get(place)),
                 expected=f"{shown(other.get(place))}, as the first rank found",

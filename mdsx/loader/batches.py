@@ -16,7 +16,7 @@ from weakref import ref
 from mdsx.base.process import Owner
 from mdsx.datasets import Mixture, proportions_in, weights_of
 from mdsx.errors import StateError, UsageError, shown
-from mdsx.loader.agreement import agreed, asked, compare, compare_change, compare_versions, digest
+from mdsx.loader.agreement import agreed, asked, compare, compare_change, compare_versions, decoders, digest
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.components import ComponentCounts
 from mdsx.loader.passes import Pass
@@ -343,7 +343,8 @@ class BatchLoader:
             _log.info("rank %d of %d: order hash %s of %s", rank, ranks, hashed, found)
         if not self._compared and (store := reading.spec.ranks.store) is not None:
             compare_versions(store)
-            compare(store, asked(reading), found, loads=self._loads, begin=list(cursor))
+            begin, decode = list(cursor), decoders(reading)
+            compare(store, asked(reading), found, loads=self._loads, begin=begin, decode=decode)
         self._compared = True
 
     def _check_tail(self, steps: Steps) -> None:

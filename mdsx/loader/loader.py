@@ -20,7 +20,7 @@ from mdsx.loader.ranks import Mesh, Ranks
 from mdsx.loader.reading import Reading
 from mdsx.loader.spec import RunSpec, checked_batching, first_batching, opened
 from mdsx.order import Shuffle
-from mdsx.shards import ColumnChoice, DTypes, Fill
+from mdsx.shards import ColumnChoice, Decode, DTypes, Fill
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import CacheLike
 from mdsx.stream import Batching, Plan, Run
@@ -75,6 +75,9 @@ class Loader(BatchLoader):
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
         fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
+        decode: What decodes columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`, in the threads or
+            processes that prepare batches, before the transform. Null stays None. Arrays of one size are joined, those
+            of other columns, and of columns that may be null, are in lists. See docs/images.md.
         cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
             is an error to give both, and not the same.
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL.
@@ -141,6 +144,7 @@ class Loader(BatchLoader):
         columns: ColumnChoice | None = None,
         dtypes: DTypes | None = None,
         fill: Fill | None = None,
+        decode: Decode | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
         seed: int = 0,
@@ -191,6 +195,7 @@ class Loader(BatchLoader):
             columns=columns,
             dtypes=dtypes,
             fill=fill,
+            decode=decode,
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,

@@ -74,7 +74,7 @@ class Reading:
     @classmethod
     def of(cls, spec: RunSpec) -> Reading:
         """Open what `spec` reads. Raise UsageError for arguments that do not fit the dataset."""
-        view = view_of(spec.dataset, spec.columns, spec.dtypes, spec.fill)
+        view = view_of(spec.dataset, spec.columns, spec.dtypes, spec.fill, spec.decode)
         if isinstance(spec.seed, bool):
             raise UsageError("seed must be an integer", found=shown(spec.seed))
         plan = RunPlan.of(spec)
@@ -119,7 +119,7 @@ class Reading:
     ) -> Reading:
         """Return what is read in a phase of a run with `spec`."""
         spec, info = phase.spec(spec), None
-        if spec.random_transform is not None or spec.info_column is not None:
+        if spec.random_transform is not None or spec.info_column is not None or view.decodes:
             seeds = spec.random_transform is not None
             info = SampleInfo(view, course.epoch_samples, int(spec.seed), column=spec.info_column, seeds=seeds)
         if batcher is None:
@@ -297,7 +297,7 @@ class Reading:
         if after is before:
             return self
         spec = replace(spec, dataset=after)
-        view = view_of(after, spec.columns, spec.dtypes, spec.fill)
+        view = view_of(after, spec.columns, spec.dtypes, spec.fill, spec.decode)
         return Reading._begun(spec, view, self.plan.with_weights(lambda weights: renumbered(weights, before, after)))
 
     def check_removed(self, cursor: Cursor) -> None:
@@ -380,7 +380,7 @@ class Reading:
             return self
         kept = with_excerpt(dataset, replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
         spec = replace(self.spec, dataset=kept)
-        view = view_of(kept, spec.columns, spec.dtypes, spec.fill)
+        view = view_of(kept, spec.columns, spec.dtypes, spec.fill, spec.decode)
         return Reading._begun(spec, view, self.plan.of_first(len(kept)))
 
     def log_snapshot(self, whole: Reading) -> None:
@@ -470,15 +470,15 @@ class Reading:
         ticks = np.array([tick])
         shards, samples = self.course.locate(ticks)
         samples = self.view.stored(shards, samples)
+        added = NOTHING_ADDED if self.info is None else self.info.of(ticks, shards, samples)
         places, groups = self.view.by_shard(shards, samples)
         try:
             found = [(shard, self.view.select(shard, group)) for shard, group in groups]
-            (columns,) = self.view.gather(found, places, [1])
+            (columns,) = self.view.gather(found, places, [1], seeds=added.seeds)
         except CorruptError:
             if self.spec.on_error == "skip":  # its own batch handles it
                 return
             raise
-        added = NOTHING_ADDED if self.info is None else self.info.of(ticks, shards, samples)
         positions = ticks % self.course.epoch_samples
         batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
         check_empty(self.view.schema, batch, self.maker.transform, self.spec.collate_fn)

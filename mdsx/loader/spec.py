@@ -26,7 +26,7 @@ from mdsx.order import (
     Weight,
     integer,
 )
-from mdsx.shards import ColumnChoice, DTypes, Fill, Shards, View
+from mdsx.shards import ColumnChoice, Decode, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import SAMPLES, Batching, Cut, Plan, checked_share
@@ -45,6 +45,7 @@ class RunSpec:
     columns: ColumnChoice | None
     dtypes: DTypes | None
     fill: Fill | None
+    decode: Decode | None
     seed: int
     shuffle: bool | Shuffle
     epoch_samples: int | None

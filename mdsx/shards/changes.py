@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.decoding import Decoder
 from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import (
     BOOL,
@@ -27,6 +28,7 @@ from mdsx.format import (
     parse_type,
     value_decoder,
 )
+from mdsx.shards.decoded import decoded, type_given
 from mdsx.shards.gather import StoredValues
 
 Number = bool | int | float
@@ -34,6 +36,8 @@ DTypes = Mapping[str, Any]
 """Column -> the type that its numbers have when they are read: "int64", torch.int64, np.int64, ..."""
 Fill = Mapping[str, Number | tuple[Number, str]]
 """Column -> the number in place of null; with the name of a mask, bool, which is one more column: False for null."""
+Decode = Mapping[str, Decoder]
+"""Column -> what decodes its values."""
 
 _MASK = ColumnType(BOOL.name)
 
@@ -60,7 +64,8 @@ class Cast:
 class Change:
     """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls.
 
-    `bytes_of`: the stored type, if the values are bytes that are taken for items of `source`.
+    `bytes_of`: the stored type, if the values are bytes that are taken for items of `source`. `decoder` makes arrays of
+    the type `target` of values.
     """
 
     source: ColumnType
@@ -68,6 +73,7 @@ class Change:
     fill: Number | None = None
     is_mask: bool = False
     bytes_of: ColumnType | None = None
+    decoder: Decoder | None = None
 
     @property
     def changes_nothing(self) -> bool:
@@ -76,14 +82,19 @@ class Change:
 
     @property
     def casts_only(self) -> bool:
-        """Return whether it changes no null."""
-        return self.fill is None and not self.is_mask
+        """Return whether it only makes numbers another type."""
+        return self.fill is None and not self.is_mask and self.decoder is None
 
-    def apply(self, values: Any, name: str, place_of: Callable[[int], str]) -> Any:
+    def apply(
+        self, values: Any, name: str, place_of: Callable[[int], str], seeds: NDArray[np.uint64] | None = None
+    ) -> Any:
         """Return values of the column `name`, in storage form, as they are read. `place_of(i)` names value i.
 
-        Raise UsageError that names the first value that does not fit.
+        `seeds`: those of the samples, for a decoder; 0 for all without them. Raise UsageError that names the first
+        value that does not fit, and CorruptError that names the first one that cannot be decoded.
         """
+        if self.decoder is not None:
+            return decoded(self.decoder, self.target, values, name, place_of, seeds)
         if self.is_mask:
             return cast(_there(values), BOOL.name, self.target.base)
         if self.changes_nothing:
@@ -105,7 +116,9 @@ class Change:
             changed[number] = found[begin : begin + item.size].reshape(item.shape)[()]
         return changed
 
-    def apply_joined(self, values: JoinedValues, name: str, place_of: Callable[[int], str]) -> Any:
+    def apply_joined(
+        self, values: JoinedValues, name: str, place_of: Callable[[int], str], seeds: NDArray[np.uint64] | None = None
+    ) -> Any:
         """Return values as they are read: as an array if they have one size then, else joined."""
         if self.is_mask:
             return self.apply(values, name, place_of)
@@ -118,7 +131,7 @@ class Change:
             None if null else decode(data[start:stop])
             for (start, stop), null in zip(pairwise(edges), nulls.tolist(), strict=True)
         ]
-        changed = self.apply(items, name, place_of)
+        changed = self.apply(items, name, place_of, seeds)
         if isinstance(changed, np.ndarray):
             return changed
         dimensions = dimensions_encoder(self.target)
@@ -165,15 +178,19 @@ def _there(values: Any) -> NDArray[np.uint8]:
 
 
 def changes_of(
-    schema: Schema, changes: Iterable[Change | None], dtypes: DTypes | None, fill: Fill | None
+    schema: Schema,
+    changes: Iterable[Change | None],
+    dtypes: DTypes | None,
+    fill: Fill | None,
+    decode: Decode | None = None,
 ) -> tuple[tuple[Change | None, ...], dict[str, int]]:
-    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes` and `fill`; and by the
-    name of each mask in `fill`, the number of its column.
+    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes`, `fill` and `decode`;
+    and by the name of each mask in `fill`, the number of its column.
 
     Raises:
         UsageError: There is no such column, or it cannot be read so.
     """
-    given: dict[str, Mapping[str, Any]] = {"dtypes": dtypes or {}, "fill": fill or {}}
+    given: dict[str, Mapping[str, Any]] = {"dtypes": dtypes or {}, "fill": fill or {}, "decode": decode or {}}
     names = [column.name for column in schema.columns]
     for argument, mapping in given.items():
         if not isinstance(mapping, Mapping):
@@ -192,6 +209,8 @@ def changes_of(
                 if mask in masks:
                     raise taken(mask)
                 masks[mask] = number
+        if column.name in given["decode"]:
+            change = with_decoder(change, column.name, given["decode"][column.name])
         if change.fill is not None:
             given_item(change.target.base, change.fill, "fill", column.name)
         found.append(None if change == Change(change.source, change.source) else change)
@@ -278,3 +297,21 @@ def _with_fill(change: Change, name: str, given: object) -> tuple[Change, str | 
     if isinstance(value, np.generic):
         value = value.item()
     return replace(change, target=replace(change.target, nullable=False), fill=value), mask
+
+
+def with_decoder(change: Change, name: str, decoder: object) -> Change:
+    """Return the change of a column that `decoder` decodes. Raise UsageError if it cannot be."""
+    if change != Change(change.source, change.source) and change.bytes_of is None:
+        hint = "decode the stored column; a transform may change what it gives"
+        raise UsageError("a column is decoded, or it changes otherwise", place=f"decode, column {name!r}", hint=hint)
+    if change.bytes_of is not None or change.source.kind != "bytes" or change.source.is_list:
+        raise UsageError(
+            "only columns of encoded bytes are decoded",
+            place=f"decode, column {name!r}",
+            found=str(change.source),
+            expected="bytes, jpeg, png or the like",
+        )
+    if isinstance(decoder, type) or not isinstance(decoder, Decoder):
+        expected = "an mdsx.Image, an mdsx.Audio, or an object with the methods of mdsx.Decoder"
+        raise UsageError("decode has something else", place=f"column {name!r}", found=shown(decoder), expected=expected)
+    return replace(change, target=type_given(decoder, change.source, name), decoder=decoder)

@@ -11,7 +11,7 @@ from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Column, Decoder, Schema
 from mdsx.order import AllSamples, Subset
-from mdsx.shards.changes import Cast, Change, DTypes, Fill, cast_changes, changes_of, mask_of, taken
+from mdsx.shards.changes import Cast, Change, Decode, DTypes, Fill, cast_changes, changes_of, mask_of, taken
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
@@ -69,11 +69,12 @@ class DatasetSlice:
         )
         return chosen._with(cast_changes(chosen.stored_schema, chosen.changes, casts)) if casts else chosen
 
-    def change(self, dtypes: DTypes | None, fill: Fill | None) -> DatasetSlice:
-        """Return the same, with columns read as `dtypes` and `fill` say. Raise UsageError for those that cannot be."""
-        if not dtypes and not fill:
+    def change(self, dtypes: DTypes | None, fill: Fill | None, decode: Decode | None = None) -> DatasetSlice:
+        """Return the same, with columns read as `dtypes`, `fill` and `decode` say. Raise UsageError for those that
+        cannot be."""
+        if not dtypes and not fill and not decode:
             return self
-        changes, masks = changes_of(self.stored_schema, self.changes, dtypes, fill)
+        changes, masks = changes_of(self.stored_schema, self.changes, dtypes, fill, decode)
         changed = self._with(changes)
         for name, number in masks.items():
             changed = changed._masked(name, number)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
+from mdsx.decoding import Decoder
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import INT64, Column, JoinedValues, Schema, Selection
 from mdsx.order import by_value
@@ -24,6 +25,8 @@ from mdsx.shards.gather import Columns, StoredValues, gather, present
 from mdsx.shards.needs import Announcer, CacheAnnouncer, Folder, Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, ShardNames, Verdict
+
+_DECODED = 12  # times the bytes of an encoded picture: about what its pixels take
 
 
 class Part(NamedTuple):
@@ -52,8 +55,16 @@ class _Columns(NamedTuple):
     reads: tuple[_Read, ...]
     everywhere: bool
 
-    def changed(self, batch: Columns, place_of: Callable[[int], str], *, stored: bool = False) -> Columns:
-        """Return a batch of the columns as they are read; with `stored`, StoredValues that need only a cast stay."""
+    def changed(
+        self,
+        batch: Columns,
+        place_of: Callable[[int], str],
+        *,
+        stored: bool = False,
+        seeds: NDArray[np.uint64] | None = None,
+    ) -> Columns:
+        """Return a batch of the columns as they are read; with `stored`, StoredValues that need only a cast stay.
+        `seeds`: of its samples, for decoders."""
         found = Columns()
         for name, own, change in self.reads:
             values = batch[own]
@@ -61,9 +72,9 @@ class _Columns(NamedTuple):
                 if isinstance(values, StoredValues) and not change.is_mask:
                     values = values.decode()
                 if isinstance(values, JoinedValues):
-                    values = change.apply_joined(values, name, place_of)
+                    values = change.apply_joined(values, name, place_of, seeds)
                 else:
-                    values = change.apply(values, name, place_of)
+                    values = change.apply(values, name, place_of, seeds)
             found[name] = values
         return found
 
@@ -111,9 +122,21 @@ class View:
 
     @property
     def sample_bytes(self) -> int:
-        """Uncompressed bytes of a sample, on average."""
+        """Bytes of a sample, on average: uncompressed, and with what decoders make of it, as far as that is known."""
         samples = sum(excerpt.shards.index.samples for excerpt in self.excerpts)
-        return int(self.raw_sizes.sum()) // max(samples, 1)
+        stored = int(self.raw_sizes.sum()) // max(samples, 1)
+        given = [column.type for column in self.schema.columns if column.name in self.decodes]
+        return stored + sum(_DECODED * stored if kind.stars else kind.nbytes for kind in given)
+
+    @cached_property
+    def decodes(self) -> dict[str, list[Decoder]]:
+        """By the name of each column that is decoded, its decoder in each of the excerpts."""
+        found: dict[str, list[Decoder]] = {}
+        for excerpt in self.excerpts:
+            for column, change in zip(excerpt.schema.columns, excerpt.changes, strict=True):
+                if change is not None and change.decoder is not None:
+                    found.setdefault(column.name, []).append(change.decoder)
+        return found
 
     @cached_property
     def mean_sizes(self) -> NDArray[np.float64]:
@@ -289,15 +312,16 @@ class View:
         views: bool = False,
         join: bool = False,
         stored: bool = False,
+        seeds: NDArray[np.uint64] | None = None,
     ) -> Iterator[Columns]:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
         `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues. `stored`:
-        as StoredValues, with the types of `packed_schema`.
+        as StoredValues, with the types of `packed_schema`. `seeds`: of the samples of the result, for decoders.
         """
         parts = [self.part(shard) for shard, _ in found]
-        batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored)
+        batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored, seeds=seeds)
         if self.component_column is None:
             yield from batches
             return
@@ -318,6 +342,7 @@ class View:
         views: bool,
         join: bool,
         stored: bool,
+        seeds: NDArray[np.uint64] | None,
     ) -> Iterator[Columns]:
         if len(self._columns) == 1:
             (columns,) = self._columns
@@ -325,12 +350,17 @@ class View:
             raw = gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
             if not any(read.change for read in columns.reads):
                 return raw
-            stops = np.cumsum(sizes) - sizes
+            edges = np.cumsum([0, *sizes]).tolist()
             return (
-                columns.changed(batch, partial(self._named, found, places, start), stored=stored)
-                for batch, start in zip(raw, stops.tolist(), strict=True)
+                columns.changed(
+                    batch,
+                    partial(self._named, found, places, low),
+                    stored=stored,
+                    seeds=_part_of(seeds, slice(low, high)),
+                )
+                for batch, (low, high) in zip(raw, pairwise(edges), strict=True)
             )
-        return self._from_groups(found, parts, places, sizes, views=views, join=join, stored=stored)
+        return self._from_groups(found, parts, places, sizes, views=views, join=join, stored=stored, seeds=seeds)
 
     def _from_groups(
         self,
@@ -342,6 +372,7 @@ class View:
         views: bool,
         join: bool,
         stored: bool,
+        seeds: NDArray[np.uint64] | None,
     ) -> Iterator[Columns]:
         groups = np.split(places, np.cumsum([len(each.take) for _, each in found])[:-1])
         edges = np.cumsum([0, *sizes])
@@ -369,7 +400,8 @@ class View:
             whole = Columns()
             for columns, raw, cut in zip(self._columns, batches, wheres, strict=True):
                 at = cut[number]
-                batch = columns.changed(next(raw), partial(self._named_at, found, places, at), stored=stored)
+                place_of = partial(self._named_at, found, places, at)
+                batch = columns.changed(next(raw), place_of, stored=stored, seeds=_part_of(seeds, at))
                 if columns.everywhere:
                     whole.update(batch)
                 else:
@@ -459,6 +491,10 @@ def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_
             )
             found.append(_Columns(schema, stored, reads, everywhere=len(set(alike)) == 1))
     return tuple(found)
+
+
+def _part_of(seeds: NDArray[np.uint64] | None, here: slice | NDArray[np.int64]) -> NDArray[np.uint64] | None:
+    return None if seeds is None else seeds[here]
 
 
 def _change(excerpt: DatasetSlice, number: int) -> Change | None:

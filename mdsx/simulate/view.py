@@ -202,6 +202,7 @@ class SimulatedView(View):
         views: bool = False,
         join: bool = False,
         stored: bool = False,
+        seeds: NDArray[np.uint64] | None = None,
     ) -> Iterator[Columns]:
         for _ in sizes:
             yield {}

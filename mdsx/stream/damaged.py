@@ -45,9 +45,10 @@ def sound_columns(
     *,
     views: bool,
     stored: bool = False,
+    seeds: NDArray[np.uint64] | None = None,
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
     """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
-    place."""
+    place. `seeds`: of each sample, for decoders."""
     found: dict[int, list[tuple[int, Selection]]] = {place: [] for place in range(len(samples))}
     wrong: dict[int, CorruptError] = {}
     read, numbers, places = view.expand(shards, samples)
@@ -61,20 +62,31 @@ def sound_columns(
     for place in wrong:
         del found[place]
     try:
-        columns = _gather(view, found, views=views, stored=stored)
+        columns = _gather(view, found, seeds, views=views, stored=stored)
     except CorruptError:  # in a value
         for place, sources in list(found.items()):
             try:
-                _gather(view, {place: sources}, views=True)  # decoded, which checks more than `stored` does
+                _gather(view, {place: sources}, seeds, views=True)  # decoded, which checks more than `stored` does
             except CorruptError as error:
                 wrong[place] = error
                 del found[place]
-        columns = _gather(view, found, views=views, stored=stored)
+        columns = _gather(view, found, seeds, views=views, stored=stored)
     return columns, np.array(sorted(found), np.int64), wrong
 
 
-def _gather(view: View, found: dict[int, list[tuple[int, Selection]]], *, views: bool, stored: bool = False) -> Columns:
-    sources = [(number, source) for number, place in enumerate(sorted(found)) for source in found[place]]
+def _gather(
+    view: View,
+    found: dict[int, list[tuple[int, Selection]]],
+    seeds: NDArray[np.uint64] | None,
+    *,
+    views: bool,
+    stored: bool = False,
+) -> Columns:
+    places = sorted(found)
+    sources = [(number, source) for number, place in enumerate(places) for source in found[place]]
     numbers = np.array([number for number, _ in sources], np.int64)
-    (columns,) = view.gather([source for _, source in sources], numbers, [len(found)], views=views, stored=stored)
+    own = None if seeds is None else seeds[places]
+    (columns,) = view.gather(
+        [source for _, source in sources], numbers, [len(found)], views=views, stored=stored, seeds=own
+    )
     return columns

@@ -142,7 +142,7 @@ class RankReader:
             groups = [[each for of_task in groups for each in of_task]]
         edges = pairwise(accumulate(sizes, initial=0))
         try:
-            gathered = self.view.gather(found, places, sizes, views=self._views, stored=self._stored)
+            gathered = self.view.gather(found, places, sizes, views=self._views, stored=self._stored, seeds=added.seeds)
             for columns, (low, high), steps in zip(gathered, edges, groups, strict=True):
                 yield Batch(
                     columns,
@@ -209,7 +209,13 @@ class RankReader:
         positions = ticks - self._epoch_start(task.start)
         try:
             columns, kept, wrong = sound_columns(
-                self.view, shards, samples, self._select_each, views=self._views, stored=self._stored
+                self.view,
+                shards,
+                samples,
+                self._select_each,
+                views=self._views,
+                stored=self._stored,
+                seeds=added.seeds,
             )
         finally:
             self._let_go(runtime, task.done, np.unique(self.view.expand(shards, samples)[0]).tolist())

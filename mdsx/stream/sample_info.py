@@ -29,16 +29,20 @@ class Added(NamedTuple):
     column: str | None
     fields: NDArray[np.int64] | None  # [n, 5]; a seed is the int64 with its bits
     seeds: NDArray[np.uint64] | None
+    to_transform: bool  # whether it gets the seeds, not only decoders
 
     def to(self, columns: Columns, places: slice | NDArray[np.int64]) -> dict[str, Any]:
         """Add the column of the samples at `places` to `columns`; return the fields `info` and `seeds` of their
         Batch."""
         if self.column is not None and self.fields is not None:
             columns[self.column] = self.fields[places]
-        return {"info": self.column, "seeds": None if self.seeds is None else self.seeds[places]}
+        return {
+            "info": self.column,
+            "seeds": self.seeds[places] if self.seeds is not None and self.to_transform else None,
+        }
 
 
-NOTHING_ADDED = Added(None, None, None)
+NOTHING_ADDED = Added(None, None, None, False)
 
 
 class SampleInfo:
@@ -55,10 +59,10 @@ class SampleInfo:
         epochs, positions = np.divmod(ticks, self._epoch_samples)
         seeds = sample_seeds(self._seed, epochs, positions)
         if self.column is None:
-            return Added(None, None, seeds)
+            return Added(None, None, seeds, self._with_seeds)
         datasets = np.searchsorted(self._view.firsts, shards, side="right") - 1
         fields = (epochs, positions, datasets, self._stored_firsts[shards] + samples, seeds.view(np.int64))
-        return Added(self.column, np.stack(fields, axis=1), seeds if self._with_seeds else None)
+        return Added(self.column, np.stack(fields, axis=1), seeds, self._with_seeds)
 
     @cached_property
     def _stored_firsts(self) -> NDArray[np.int64]:

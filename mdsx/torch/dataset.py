@@ -18,7 +18,7 @@ from mdsx.datasets import Dataset, Mixture, Sample
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.loader import BatchMaker, Mesh, Ranks, Reading, RunSpec, opened, transformed
 from mdsx.order import Shuffle, Weight
-from mdsx.shards import ColumnChoice, DTypes, Fill
+from mdsx.shards import ColumnChoice, Decode, DTypes, Fill
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import CacheLike
 from mdsx.stream import NOTHING, Cursor, Iteration, RankReader, Run, SampleSteps, Task, WorkerShare
@@ -49,6 +49,9 @@ class StreamingDataset(IterableDataset[Any]):
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
         fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
+        decode: What decodes columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`, in the threads or
+            processes that prepare batches, before the transform. Null stays None. Arrays of one size are joined, those
+            of other columns, and of columns that may be null, are in lists. See docs/images.md.
         cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
             is an error to give both, and not the same.
         storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
@@ -94,6 +97,7 @@ class StreamingDataset(IterableDataset[Any]):
         columns: ColumnChoice | None = None,
         dtypes: DTypes | None = None,
         fill: Fill | None = None,
+        decode: Decode | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
         seed: int = 0,
@@ -115,6 +119,7 @@ class StreamingDataset(IterableDataset[Any]):
                 columns=columns,
                 dtypes=dtypes,
                 fill=fill,
+                decode=decode,
                 seed=seed,
                 shuffle=shuffle,
                 epoch_samples=epoch_samples,

@@ -19,6 +19,7 @@ import torch.distributed
 
 import mdsx
 from tests.conftest import Often
+from tests.decoding.files import jpeg, photo
 from tests.fork_server import call_all
 from tools.fault_proxy import Proxy, status, trickle
 
@@ -218,6 +219,19 @@ def resumes(url: str, port: int, rank: int, layout: mdsx.Pack | None) -> str:
         torch.distributed.destroy_process_group()
 
 
+def decodes(url: str, port: int, rank: int, decode: mdsx.Decoder) -> str:
+    """Be a rank of a job that decodes."""
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    try:
+        next(iter(mdsx.Loader(url, 2, decode={"image": decode})))
+        return "agreed"
+    except mdsx.UsageError as error:
+        return str(error)
+    finally:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -275,3 +289,19 @@ def test_a_refused_file_of_lengths_is_asked_for_once(s3_url: str, proxy: Proxy, 
         loader = mdsx.Loader(mdsx.Dataset(url, cache=tmp_path / name), 4, seed=7, batching=pack, drop_last=False)
         assert len([*loader]) == loader.plan(0).steps
         assert rule.hits == 1
+
+
+@pytest.mark.parametrize("backend", ["turbo", "pillow"])
+def test_ranks_that_decode_otherwise_get_an_error(tmp_path: Path, backend: Any) -> None:
+    url, port = str(tmp_path / "data"), free_port()
+    with mdsx.Writer(url, {"image": "jpeg"}) as out:
+        for number in range(8):
+            out.write({"image": jpeg(photo(40, 60, seed=number))})
+    given = [mdsx.Image(backend="turbo"), mdsx.Image(backend=backend)]
+    found = call_all(decodes, [(url, port, rank, given[rank]) for rank in range(2)])
+    if backend == "turbo":
+        assert found == ["agreed", "agreed"]
+    else:
+        assert "agreed" in found
+        assert "decode: the ranks decode differently" in "".join(found)
+        assert "give all ranks the same decode=" in "".join(found)

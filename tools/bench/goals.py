@@ -38,7 +38,10 @@ _ROWS: list[tuple[str, str, str, str, str | tuple[str, ...], str | None]] = [
     ("loader-text-32", "text, batch 32, columns, steady, by LitData's", _ONE, ">= 3", _LITDATA, None),
     ("loader-text-32", "text, batch 32, a dict per sample, steady, by LitData's", "mdsx, dicts*", ">= 1.5", _LITDATA, None),
     ("loader-images-32", "images as bytes, by gathering them with memcpy", _ONE, ">= 0.75", _MEMCPY, None),
-    ("decode-images", "JPEGs decoded, by the decoder alone on all cores", "mdsx, 0 workers, threads", ">= 0.95", "decoder", None),
+    *((subject, f"JPEGs decoded{words}, by the decoder alone on all cores", "mdsx, threads", ">= 0.95", "decoder", None)
+      for subject, words in (("decode-images", ""), ("decode-images-224", " to 224 x 224"))),
+    ("decode-images", "JPEGs decoded, by PyTorch's DataLoader with Pillow", "mdsx, threads", ">= 1.15", "PyTorch DataLoader*", None),
+    ("decode-images-224", "JPEGs decoded to 224 x 224, by PyTorch's DataLoader with Pillow", "mdsx, threads", ">= 2", "PyTorch DataLoader*", None),
     ("ranks-tokens", "2 ranks on 2 cores by one rank", "mdsx, 2 ranks", ">= 1.8", "mdsx, 1 rank", None),
     ("packed-rows", "packed rows by fixed ones", "mdsx, packed", ">= 0.4", "mdsx, fixed rows", None),
     ("packed-rows", "packed rows by the best peer that packs", "mdsx, packed", ">= 20", "peer", None),

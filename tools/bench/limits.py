@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -79,15 +79,3 @@ def write(workload: str, samples: int) -> Figures:
 
     _, took = timed(run)
     return {"samples/s": samples / took}
-
-
-def decoder(samples: int) -> Figures:
-    """JPEGs from memory to pixels, in a process for each core, and nothing else."""
-    cores = len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(cores) as pool:
-        return {"samples/s": sum(pool.map(_decode, [min(samples, 256)] * cores))}
-
-
-def _decode(samples: int) -> float:
-    images = [workloads.jpeg(number) for number in range(samples)]
-    return float(rate_of_calls(lambda call: workloads.pixels(images[call % samples]), 1)["samples/s"])

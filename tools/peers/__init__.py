@@ -58,6 +58,7 @@ class Reading:
     cache: str | None = None
     tokens_loader: bool = False
     decoded: bool = False  # JPEGs are decoded to pixels
+    size: int | None = None  # of these, if they are resized
     views: bool = False  # encoded bytes are not copied
     dicts: bool = False  # samples are dicts, instead of columns
     shuffle: bool = True

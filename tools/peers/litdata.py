@@ -91,7 +91,7 @@ class LitData(Peer):
         if reading.cache:
             downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
             how |= {"cache_dir": reading.cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
-        kind = decoding(litdata.StreamingDataset) if reading.decoded else litdata.StreamingDataset
+        kind = decoding(litdata.StreamingDataset, reading.size) if reading.decoded else litdata.StreamingDataset
         parts = [kind(source, drop_last=False, **how) for source in reading.sources]
         if not reading.weights:
             return parts[0]

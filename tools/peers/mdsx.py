@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ from tools.account import Id
 from tools.conformance.matrix import CAPACITY, PART, WINDOW
 from tools.conformance.task import Task, checked, row_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
-from tools.workloads import PIXELS, decode, pixels
 
-loaders, torch = Lazy("mdsx.torch"), Lazy("torch")
+loaders = Lazy("mdsx.torch")
 
 _SAMPLE_BYTES = 100  # of the matrix's samples, about
 _AT_ONCE = 1000
@@ -85,16 +82,14 @@ class Mdsx(Peer):
     def loader(self, reading: Reading) -> Any:
         transform: Any = _identity if reading.dicts else None
         collate: Any = list if reading.dicts else None
-        if reading.decoded and reading.workers:
-            transform = decode
-        elif reading.decoded:
-            collate = _decode_in_threads()
+        pictures = {"image": mdsx.Image(size=reading.size)} if reading.decoded else None
         source: Any = reading.source
         if reading.weights:
             source = mdsx.Mixture(list(zip(reading.sources, reading.weights, strict=True)))
         if reading.leg and reading.leg.part:
             source = mdsx.Dataset(source, cache=reading.cache).select(*PART)
         how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
+        how["decode"] = pictures
         dataset = loaders.StreamingDataset(source, seed=reading.seed, shuffle=reading.shuffle, **how)
         leg = reading.leg
         how = {"num_workers": reading.workers, "num_threads": reading.threads, "collate_fn": collate}
@@ -113,22 +108,6 @@ def _writer(directory: Path, kind: str, layout: Layout) -> Any:
 
 def _identity(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
-
-
-def _decode_in_threads() -> Callable[[list[Any]], dict[str, Any]]:
-    """A `collate_fn` that decodes JPEGs straight into the batch; Pillow releases Python's lock meanwhile."""
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-
-    def collate(batch: list[Any]) -> dict[str, Any]:
-        images = torch.empty((len(batch), *PIXELS), dtype=torch.uint8)
-
-        def place(number: int) -> None:
-            images[number] = torch.from_numpy(pixels(batch[number]["image"]))
-
-        list(pool.map(place, range(len(batch))))
-        return {"image": images, "label": torch.tensor([sample["label"] for sample in batch])}
-
-    return collate
 
 
 PEER = Mdsx()

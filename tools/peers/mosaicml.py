@@ -92,7 +92,7 @@ class MosaicML(Peer):
             pairs = zip(reading.sources, reading.weights, strict=True)
             which = {"streams": [streaming.Stream(local=source, proportion=weight) for source, weight in pairs]}
             which["epoch_size"] = sum(data.samples for data in reading.leg.data)
-        kind = decoding(streaming.StreamingDataset) if reading.decoded else streaming.StreamingDataset
+        kind = decoding(streaming.StreamingDataset, reading.size) if reading.decoded else streaming.StreamingDataset
         return kind(shuffle=True, shuffle_seed=reading.seed, batch_size=reading.batch_size, **which)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:

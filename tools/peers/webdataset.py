@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import numpy as np
 from tools.account import Id
 from tools.conformance.matrix import Cell
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
-from tools.workloads import columns_of
+from tools.workloads import columns_of, decode
 
 boto3, config, webdataset = Lazy("boto3"), Lazy("botocore.config"), Lazy("webdataset")
+torch_data = Lazy("torch.utils.data")
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
     "you have already read. [...] WebDataset can't really do this for you.\" (its author, webdataset issue 271)"
@@ -73,9 +75,13 @@ class WebDataset(Peer):
         return dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed), webdataset.map(_decode))
 
     def loader(self, reading: Reading) -> Any:
-        batches = webdataset.batched(reading.batch_size, collation_fn=columns_of, partial=True)
+        collate: Any = torch_data.default_collate if reading.decoded else columns_of
+        batches = webdataset.batched(reading.batch_size, collation_fn=collate, partial=True)
         how = {"num_workers": reading.workers, "persistent_workers": reading.leg is not None and reading.workers > 0}
-        return webdataset.WebLoader(self._dataset(reading).compose(batches), batch_size=None, **how)
+        dataset = self._dataset(reading)
+        if reading.decoded:
+            dataset = dataset.compose(webdataset.map(partial(decode, size=reading.size)))
+        return webdataset.WebLoader(dataset.compose(batches), batch_size=None, **how)
 
 
 def _encode(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The shuffled loader: its rate, on 1 and 2 ranks; its first epochs, its memory, its idle CPU; decoded JPEGs."""
+"""The shuffled loader: its rate, on 1 and 2 ranks; its first epochs, its memory, its idle CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def subjects(scale: float) -> list[Subject]:
         _loader(sizes["tokens"], 512),
         _ranks(sizes["tokens"]),
         *(_epochs(sizes[name]) for name in ("tokens", "text")),
-        _decoding(sizes["images"]),
         _memory(sizes["tokens"]),
         _idle(sizes["text"]),
     ]
@@ -161,18 +160,6 @@ def _epochs(workload: Workload) -> Subject:
         more=("first epoch x",),
         note="From creating the dataset on, after all imports. `first epoch x`: its seconds, by the median of the last "
         "three epochs.",
-    )
-
-
-def _decoding(workload: Workload) -> Subject:
-    threads = reads("mdsx", read, "0 workers, threads", workload, decoded=True)
-    loaders = ("mdsx", "litdata", "mosaicml")
-    processes = [reads(loader, read, "2 workers", workload, workers=2, decoded=True) for loader in loaders]
-    return Subject(
-        name="decode-images",
-        title="images: JPEGs decoded in the shuffled loader, batch 32",
-        unit="images/s",
-        contestants=(threads, *processes, alone("limit", "decoder", limits.decoder, samples=workload.samples)),
     )
 
 

@@ -1,0 +1,98 @@
+"""Audio: how sound is decoded and resampled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UsageError, shown
+
+Samples = NDArray[np.float32]
+
+_STORED = ("bytes", "wav", "flac", "mp3", "ogg")
+
+
+@dataclass(frozen=True)
+class Audio:
+    """Decodes a column of encoded sound to arrays of float32: [samples] if `mono`, else [channels, samples].
+
+        mdsx.Loader(url, 16, decode={"speech": mdsx.Audio(rate=16000)})
+
+    It reads WAV, FLAC, MP3, Ogg (Vorbis and Opus), AIFF and the other kinds of libsndfile, with the package soundfile.
+    Samples of integers are scaled to -1 up to 1. The package soxr resamples, at its quality "HQ": n samples become
+    n * rate / (their own rate), rounded. Both packages are in `mdsx[audio]`.
+
+    Args:
+        rate: Samples a second. None: those of each file.
+        mono: Whether all channels become one, their mean.
+        max_samples: The most samples that a file may have in all its channels, before and after resampling; one with
+            more is damaged.
+
+    Raises:
+        UsageError: An argument is invalid, or a package is not installed.
+    """
+
+    rate: int | None = None
+    mono: bool = True
+    max_samples: int = 2**27
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "max_samples"):
+            given = getattr(self, name)
+            if not (type(given) is int and given >= 1) and not (name == "rate" and given is None):
+                raise UsageError(f"{name} of an mdsx.Audio is a number of at least 1", found=shown(given))
+        if not isinstance(self.mono, bool):
+            raise UsageError("mono of an mdsx.Audio is True or False", found=shown(self.mono))
+        try:
+            import soundfile  # noqa: F401
+            import soxr  # noqa: F401
+        except (ModuleNotFoundError, OSError) as error:  # soundfile lacks its library
+            hint = "pip install 'mdsx[audio]'"
+            raise UsageError("mdsx.Audio needs soundfile and soxr", found=str(error), hint=hint) from None
+
+    def gives(self, stored: str) -> str:
+        """Return the type of the arrays; see `mdsx.Decoder`."""
+        if stored not in _STORED:
+            raise UsageError("a column has no sound", found=stored, expected=" or ".join(_STORED))
+        return "float32[*]" if self.mono else "float32[*,*]"
+
+    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.float32]:
+        """Return the samples of a file. Raise CorruptError if it is damaged, of another kind, or too long."""
+        try:
+            return self._samples(data)
+        except (CorruptError, MemoryError):
+            raise
+        except Exception as error:
+            message = getattr(error, "error_string", str(error))  # without the name of a Python object
+            raise CorruptError(f"the sound cannot be decoded: {message}") from error
+
+    def _samples(self, data: bytes | memoryview) -> Samples:
+        import soundfile
+        import soxr
+
+        with soundfile.SoundFile(BytesIO(data)) as file:
+            own, channels, announced = file.samplerate, file.channels, file.frames
+            longer = max((self.rate or own) / own, 1.0)
+            most = math.floor(self.max_samples / longer) // channels
+            if announced > most:
+                raise self._too_long(announced, channels)
+            found: Any = file.read(dtype="float32", always_2d=True)
+        if self.mono and channels > 1:
+            found = found.mean(axis=1, keepdims=True, dtype=np.float32)
+        if self.rate is not None and self.rate != own:
+            found = soxr.resample(found, own, self.rate, quality="HQ")
+        samples: Samples = np.ascontiguousarray(found.T, np.float32)
+        return samples[0] if self.mono else samples
+
+    def _too_long(self, frames: int, channels: int) -> CorruptError:
+        return CorruptError(
+            "a file has too much sound",
+            found=f"{frames} samples of {channels} channels",
+            expected=f"{self.max_samples} samples in all",
+            hint="give the mdsx.Audio a larger max_samples=",
+        )

@@ -1,0 +1,195 @@
+"""Image: how pictures are decoded, cropped and resized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.decoding import pictures, turbo
+from mdsx.decoding.boxes import Box, covering_box, random_box
+from mdsx.decoding.jpeg_header import read_header
+from mdsx.errors import CorruptError, UsageError, shown
+
+Pixels = NDArray[np.uint8]
+
+_CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
+_STORED = ("bytes", "jpeg", "png", "webp", "avif")
+_JPEG = b"\xff\xd8\xff"
+_LARGEST = 2**15  # pixels of a side
+_ON_ITS_SIDE, _LEFT_TO_RIGHT, _UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """Decodes a column of encoded pictures to arrays of uint8, [H, W, C] or [C, H, W].
+
+        mdsx.torch.StreamingDataset(url, decode={"image": mdsx.Image(size=224, resize="random_crop")})
+
+    It reads JPEG, PNG, WebP, AVIF, GIF and TIFF (their first picture), BMP and PPM, and turns them as their EXIF data
+    says. JPEGs are decoded at 1/2, 1/4 or 1/8 of their size where that is still as large as `size`. Pixels of 16 bits
+    become their higher byte, CMYK becomes RGB, and without "RGBA" the alpha channel is dropped. docs/images.md has
+    what backends cost and how their pixels differ.
+
+    Args:
+        size: The height and the width of all arrays: a pair, or one number for both. None: as stored.
+        mode: "RGB", "L" (grey, one channel) or "RGBA".
+        resize: What becomes of a picture with another shape. "shortest", the default with `size`: it is resized, with
+            its proportions, so that it just covers the size, and the middle is taken, as torchvision's Resize(size) and
+            CenterCrop(size). "exact": it is resized to the size, and loses its proportions. "random_crop": a random
+            part is resized to the size, as RandomResizedCrop; the sample's own seed decides, so it is the same part
+            after a resume, and for any ranks, workers and batch size.
+        layout: "HWC" or "CHW".
+        scale: With "random_crop", the least and the largest area of the part, as shares of the picture's.
+        ratio: With "random_crop", its least and its largest width by its height.
+        backend: "turbo" needs the packages simplejpeg and cykooz-resizer, of `mdsx[images]`; it decodes JPEGs and
+            resizes all pictures about twice as fast as "pillow", which needs only Pillow.
+        max_pixels: The most pixels that a picture may have by its header; one with more is damaged. Pillow has a limit
+            of its own beyond 89 million.
+
+    Raises:
+        UsageError: An argument is invalid, or a package is not installed.
+    """
+
+    size: int | tuple[int, int] | None = None
+    mode: Literal["RGB", "L", "RGBA"] = "RGB"
+    resize: Literal["shortest", "exact", "random_crop"] | None = None
+    layout: Literal["HWC", "CHW"] = "HWC"
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    backend: Literal["turbo", "pillow"] = "turbo"
+    max_pixels: int = 2**26
+
+    def __post_init__(self) -> None:
+        choices = {
+            "mode": tuple(_CHANNELS),
+            "resize": (None, "shortest", "exact", "random_crop"),
+            "layout": ("HWC", "CHW"),
+            "backend": ("turbo", "pillow"),
+        }
+        for name, expected in choices.items():
+            if (given := getattr(self, name)) not in expected:
+                raise UsageError(
+                    f"{name} of an mdsx.Image", found=shown(given), expected=" or ".join(map(repr, expected))
+                )
+        if self.size is None and self.resize is not None:
+            raise UsageError("resize needs a size", found=shown(self.resize), hint="give size=(height, width)")
+        sides = (1, 1) if self.size is None else self._size
+        if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _LARGEST for side in sides):
+            expected_sides = f"a number from 1 to {_LARGEST}, or two: the height and the width"
+            raise UsageError("size of an mdsx.Image", found=shown(self.size), expected=expected_sides)
+        for name, most in (("scale", 1.0), ("ratio", float(_LARGEST))):
+            low, high = _pair(getattr(self, name), name)
+            if not 0 < low <= high <= most:
+                expected_pair = f"the least and the largest, above 0 and up to {most:g}"
+                raise UsageError(f"{name} of an mdsx.Image", found=shown((low, high)), expected=expected_pair)
+            object.__setattr__(self, name, (low, high))
+        if type(self.max_pixels) is not int or self.max_pixels < 1:
+            raise UsageError("max_pixels is a number of at least 1", found=shown(self.max_pixels))
+        pictures.check_installed()
+        if self.backend == "turbo":
+            turbo.check_installed()
+
+    @property
+    def _size(self) -> tuple[int, ...]:
+        return tuple(self.size) if isinstance(self.size, tuple | list) else (self.size or 0, self.size or 0)
+
+    def gives(self, stored: str) -> str:
+        """Return the type of the arrays; see `mdsx.Decoder`."""
+        if stored not in _STORED:
+            raise UsageError("a column has no pictures", found=stored, expected=" or ".join(_STORED))
+        high, wide = ("*", "*") if self.size is None else self._size
+        channels = _CHANNELS[self.mode]
+        return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
+
+    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.uint8]:
+        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large."""
+        try:
+            pixels = self._pixels(memoryview(data), seed)
+        except (CorruptError, MemoryError):
+            raise
+        except Exception as error:  # what Pillow raises has no base class
+            raise CorruptError(f"the picture cannot be decoded: {error}") from error
+        return pixels.transpose(2, 0, 1) if self.layout == "CHW" else pixels
+
+    def _pixels(self, data: memoryview, seed: int) -> Pixels:
+        header = read_header(data) if bytes(data[:3]) == _JPEG else None
+        if header is None:
+            picture = pictures.opened(data)
+            (width, height), orientation = picture.size, pictures.orientation_of(picture)
+            box, _ = self._planned(width, height, orientation, seed)
+            return self._shown(pictures.pixels_of(picture, self.mode), box, 1, orientation)
+        box, factor = self._planned(header.width, header.height, header.orientation, seed)
+        pixels = None
+        if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
+            pixels = turbo.decode_jpeg(data, header, self.mode, factor)
+        if pixels is None:
+            picture = pictures.opened(data)
+            if picture.size != (header.width, header.height):
+                raise CorruptError("the JPEG has two sizes", found=str(picture.size))
+            pictures.shrink(picture, self.mode, factor)
+            pixels = pictures.pixels_of(picture, self.mode)
+        return self._shown(pixels, box, factor, header.orientation)
+
+    def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
+        """Return the box to resize of a stored picture, None for all, and by how much it may be shrunk before."""
+        if width * height > self.max_pixels:
+            found = f"{width} x {height}"
+            hint = "give the mdsx.Image a larger max_pixels="
+            raise CorruptError("a picture is too large", found=found, expected=f"{self.max_pixels} pixels", hint=hint)
+        if self.size is None:
+            return None, 1
+        high, wide = self._size
+        if orientation in _ON_ITS_SIDE:
+            width, height = height, width
+        if self.resize == "exact":
+            box: Box = (0, 0, width, height)
+        elif self.resize == "random_crop":
+            box = random_box(width, height, self.scale, self.ratio, seed)
+        else:
+            box = covering_box(width, height, wide, high)
+        left, top, right, bottom = box
+        fits = [factor for factor in (8, 4, 2) if right - left >= factor * wide and bottom - top >= factor * high]
+        return _as_stored(box, width, height, orientation), max(fits, default=1)
+
+    def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
+        """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
+        if box is not None:
+            wide, high = self._size if orientation in _ON_ITS_SIDE else self._size[::-1]
+            height, width = pixels.shape[:2]
+            left, top, right, bottom = (side / factor for side in box)
+            part = left, top, min(right, width), min(bottom, height)
+            if part != (0, 0, wide, high) or (width, height) != (wide, high):
+                library = turbo if self.backend == "turbo" and self.mode != "RGBA" else pictures
+                pixels = library.resize(pixels, part, wide, high)
+        return _turned(pixels, orientation)
+
+
+def _pair(given: object, name: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, given)  # type: ignore[call-overload]  # checked by trying
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} of an mdsx.Image is two numbers", found=shown(given)) from None
+    return low, high
+
+
+def _turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Return a picture as EXIF says that it is to be seen."""
+    if orientation in _ON_ITS_SIDE:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in _LEFT_TO_RIGHT:
+        pixels = pixels[:, ::-1]
+    return pixels[::-1] if orientation in _UPSIDE_DOWN else pixels
+
+
+def _as_stored(box: Box, width: int, height: int, orientation: int) -> Box:
+    """Return where a box of a picture of this size, as it is to be seen, is in the stored picture."""
+    left, top, right, bottom = box
+    if orientation in _LEFT_TO_RIGHT:
+        left, right = width - right, width - left
+    if orientation in _UPSIDE_DOWN:
+        top, bottom = height - bottom, height - top
+    return (top, left, bottom, right) if orientation in _ON_ITS_SIDE else (left, top, right, bottom)

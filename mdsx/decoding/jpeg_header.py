@@ -1,0 +1,67 @@
+"""What the header of a JPEG says, without decoding it: its size, its components, and how it is turned."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from mdsx.errors import CorruptError
+
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+"""Markers of a frame's header: SOF0 to SOF15, without DHT, JPG and DAC."""
+_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment: TEM, RST0 to RST7, SOI
+_EXIF, _SCAN, _END = 0xE1, 0xDA, 0xD9
+_ORIENTATION, _SHORT = 0x0112, 3
+
+
+class JpegHeader(NamedTuple):
+    """Sizes are in pixels, as stored. `orientation` is that of EXIF, 1 to 8."""
+
+    width: int
+    height: int
+    components: int
+    bits: int
+    orientation: int
+
+
+def read_header(data: memoryview) -> JpegHeader:
+    """Return what a JPEG's header says. Raise CorruptError if it has none."""
+    frame: tuple[int, int, int, int] | None = None
+    orientation: int | None = None
+    at = 2
+    while at + 4 <= len(data):
+        if data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):  # stray bytes, which libjpeg skips too, or padding
+            at += 1
+            continue
+        marker = data[at + 1]
+        if marker in _ALONE:
+            at += 2
+            continue
+        if marker in (_SCAN, _END):
+            break
+        segment = data[at + 4 : at + 2 + (data[at + 2] << 8 | data[at + 3])]
+        if marker in _FRAMES and frame is None and len(segment) >= 6:
+            bits, height, width, components = struct.unpack_from(">BHHB", segment)
+            frame = width, height, components, bits
+        elif marker == _EXIF and orientation is None and bytes(segment[:6]) == b"Exif\0\0":
+            orientation = _orientation(segment[6:])
+        at += 2 + max(data[at + 2] << 8 | data[at + 3], 2)
+    if frame is None or not frame[0] or not frame[1]:
+        raise CorruptError("the JPEG has no size")
+    return JpegHeader(*frame, orientation or 1)
+
+
+def _orientation(tiff: memoryview) -> int:
+    """Return the orientation in EXIF's data; 1 if there is none that makes sense."""
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(bytes(tiff[:4]))
+    if order is None or len(tiff) < 8:
+        return 1
+    (first,) = struct.unpack_from(order + "I", tiff, 4)
+    if first + 2 > len(tiff):
+        return 1
+    (entries,) = struct.unpack_from(order + "H", tiff, first)
+    for place in range(first + 2, min(first + 2 + 12 * entries, len(tiff) - 11), 12):
+        tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, place)
+        if tag == _ORIENTATION and kind == _SHORT:
+            return value if 1 <= value <= 8 else 1
+    return 1

@@ -1,0 +1,79 @@
+"""JPEGs decoded by libjpeg-turbo (simplejpeg), and pictures resized by fast_image_resize (cykooz_resizer).
+
+Both release the GIL. Their pixels are Pillow's; after resizing, they may differ by 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.decoding.boxes import Box
+from mdsx.decoding.jpeg_header import JpegHeader
+from mdsx.errors import UsageError
+
+Pixels = NDArray[np.uint8]
+
+_COLOURS = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGBA"}
+
+
+def check_installed() -> None:
+    """Raise UsageError without the packages."""
+    try:
+        import cykooz_resizer  # noqa: F401
+        import simplejpeg  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "mdsx.Image decodes with simplejpeg and cykooz-resizer",
+            found=str(error),
+            hint="pip install 'mdsx[images]', or give backend='pillow'",
+        ) from None
+
+
+def decode_jpeg(data: memoryview, header: JpegHeader, mode: str, factor: int) -> Pixels | None:
+    """Return a JPEG as uint8 [H, W, C], its sides divided by `factor` (1, 2, 4 or 8) and rounded up, and not turned.
+
+    Return None if it is damaged, or odd: then Pillow decides.
+    """
+    import simplejpeg
+
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data,
+            _COLOURS[mode],
+            min_height=-(-header.height // factor),
+            min_width=-(-header.width // factor),
+        )
+    except ValueError:
+        return None
+    return pixels
+
+
+def resize(pixels: Pixels, box: Box, wide: int, high: int) -> Pixels:
+    """Return a box of `pixels`, uint8 [H, W, C], as uint8 [high, wide, C]: with a triangle filter, which covers more
+    pixels where it shrinks, as Pillow's BILINEAR."""
+    import cykooz_resizer as fast
+
+    kinds = {1: fast.PixelType.U8, 3: fast.PixelType.U8x3, 4: fast.PixelType.U8x4}
+    height, width, channels = pixels.shape
+    left, top, right, bottom = box
+    low, rows = _reached(top, bottom, high, height)
+    start, columns = _reached(left, right, wide, width)
+    part = pixels[low:rows, start:columns]
+    kind: Any = kinds[channels]
+    options = fast.ResizeOptions(
+        resize_alg=fast.ResizeAlg.convolution(fast.FilterType.bilinear),
+        crop_box=fast.CropBox(left - start, top - low, right - left, bottom - top),
+    )
+    target = fast.ImageData(wide, high, kind)
+    fast.Resizer().resize(fast.ImageData(part.shape[1], part.shape[0], kind, part.tobytes()), target, options)
+    return np.frombuffer(target.get_buffer(), np.uint8).reshape(high, wide, channels)
+
+
+def _reached(low: float, high: float, size: int, most: int) -> tuple[int, int]:
+    """Return the edges of the pixels that the filter reaches: the others need not be copied."""
+    support = math.ceil(max((high - low) / size, 1)) + 1
+    return max(math.floor(low) - support, 0), min(math.ceil(high) + support, most)

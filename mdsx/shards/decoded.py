@@ -1,0 +1,84 @@
+"""The values of a column through its decoder: an array [n, ...] if the results have one size, else a list of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.decoding import Decoder
+from mdsx.errors import CorruptError, FormatError, UsageError, shown
+from mdsx.format import ColumnType, parse_type
+
+
+def type_given(decoder: Decoder, stored: ColumnType, name: str) -> ColumnType:
+    """Return the type of what a decoder gives for a column of the type `stored`. Raise UsageError."""
+    place = f"decode, column {name!r}"
+    try:
+        text = decoder.gives(str(replace(stored, nullable=False)))
+    except UsageError as error:
+        error.add_note(f"mdsx: in {place}")
+        raise
+    try:
+        found = parse_type(text) if isinstance(text, str) else None
+    except FormatError as error:
+        raise UsageError(str(error), place=place) from None
+    if found is None or not found.scalar or found.shape is None or found.nullable or not found.number.native:
+        expected = 'the type of arrays of numbers, such as "uint8[224,224,3]" or "float32[*]"'
+        raise UsageError("gives() of a decoder returns a type", place=place, found=shown(text), expected=expected)
+    return replace(found, nullable=stored.nullable)
+
+
+def decoded(
+    decoder: Decoder,
+    kind: ColumnType,
+    values: Sequence[Any],
+    name: str,
+    place_of: Callable[[int], str],
+    seeds: NDArray[np.uint64] | None,
+) -> NDArray[Any] | list[Any]:
+    """Return what `decoder` makes of values, of the type `kind`, with null as None. `seeds`: of the samples; 0 for all
+    without them.
+
+    Raise CorruptError that names the first value that cannot be decoded, and UsageError if the decoder gives something
+    else than it says.
+    """
+    found: NDArray[Any] | list[Any] = [None] * len(values)
+    if kind.one_size:
+        found = np.empty(len(values), kind.field_dtype)
+    drawn = [0] * len(values) if seeds is None else seeds.tolist()
+    for number, (value, seed) in enumerate(zip(values, drawn, strict=True)):
+        if value is None:
+            continue
+        try:
+            array = decoder.decode(value, seed)
+        except MemoryError:
+            raise
+        except Exception as error:
+            place = f"{place_of(number)}, column {name!r}"
+            raise CorruptError(_message(error), place=place, hint=getattr(error, "hint", None)) from error
+        if not _is_of(array, kind):
+            given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+            place = f"{place_of(number)}, column {name!r}"
+            raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
+        found[number] = array if kind.one_size else np.require(array, requirements=("C", "W"))
+    return found
+
+
+def _message(error: Exception) -> str:
+    """Return what a decoder's error says, without the hint, which its own error has."""
+    if isinstance(error, CorruptError):
+        return str(error).removesuffix(f"; {error.hint}")
+    return f"the value cannot be decoded: {type(error).__name__}: {error}"
+
+
+def _is_of(array: object, kind: ColumnType) -> bool:
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype == kind.item_dtype
+        and array.ndim == len(kind.shape or ())
+        and all(size in (None, found) for size, found in zip(kind.shape or (), array.shape, strict=True))
+    )
