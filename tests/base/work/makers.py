@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,7 @@ def processes(
     return Processes(partial(Maker, make, notes, most), count, **{"ahead": 24, "longest": LONG, **options})
 
 
-def passed_on(made: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def passed_on(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
     yield from made
 
 

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -351,7 +351,7 @@ def test_a_relay_is_one_result_ahead_of_its_consumer() -> None:
     """What goes through it is closed in its thread, before a run that was left has ended."""
     done, closed_in = list[int](), list[str]()
 
-    def through(made: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    def through(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
         try:
             for task, result in made:
                 done.append(task)
@@ -368,7 +368,7 @@ def test_a_relay_is_one_result_ahead_of_its_consumer() -> None:
 
 
 def test_an_error_on_the_way_through_a_relay_arrives_at_its_own_task() -> None:
-    def through(made: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    def through(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
         for task, result in made:
             yield task, failing(7, result)
 
