@@ -20,7 +20,7 @@ _lock = threading.RLock()
 LOST = [-1.0]
 
 
-class Stream:
+class ModelStream:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.queued = self.done = 0
@@ -39,18 +39,18 @@ class Stream:
                 self._work.popleft()()
                 self.done += 1
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: ModelEvent) -> None:
         self.queue(event.synchronize)
 
     def synchronize(self) -> None:
         self.reach(self.queued)
 
 
-class Event:
+class ModelEvent:
     def __init__(self, blocking: bool = False) -> None:
         self.synchronize: Callable[[], object] = int
 
-    def record(self, stream: Stream) -> None:
+    def record(self, stream: ModelStream) -> None:
         number = stream.queued
         self.synchronize = lambda: stream.reach(number)
 
@@ -60,7 +60,7 @@ class Block:
 
     def __init__(self) -> None:
         self.values = LOST
-        self.users: dict[Stream, int] = {}
+        self.users: dict[ModelStream, int] = {}
 
     @property
     def idle(self) -> bool:
@@ -70,12 +70,12 @@ class Block:
 class Cuda:
     """The names of `torch.cuda`. `blocks`: how many arrays the memory that was ever taken has room for."""
 
-    Stream, Event = Stream, Event
+    Stream, Event = ModelStream, ModelEvent
 
     def __init__(self, devices: int = 1, current: int = 0) -> None:
         self.blocks, self.pinned_in = 0, set[str]()
         self._devices, self._device = devices, current
-        self._default = {index: Stream(torch.device("cuda", index)) for index in range(devices)}
+        self._default = {index: ModelStream(torch.device("cuda", index)) for index in range(devices)}
         self._here = threading.local()
 
     def is_available(self) -> bool:
@@ -87,19 +87,19 @@ class Cuda:
     def current_device(self) -> int:
         return self._device if threading.current_thread() is threading.main_thread() else 0  # as CUDA: of each thread
 
-    def current_stream(self, device: torch.device) -> Stream:
-        stream: Stream | None = getattr(self._here, "stream", None)
+    def current_stream(self, device: torch.device) -> ModelStream:
+        stream: ModelStream | None = getattr(self._here, "stream", None)
         return stream if stream is not None else self._default[device.index]
 
     @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
+    def stream(self, stream: ModelStream) -> Iterator[None]:
         before, self._here.stream = getattr(self._here, "stream", None), stream
         try:
             yield
         finally:
             self._here.stream = before
 
-    def taken(self, stream: Stream) -> Block:
+    def taken(self, stream: ModelStream) -> Block:
         with _lock:
             for place, block in enumerate(stream.free):
                 if block.idle:
@@ -116,10 +116,10 @@ class OnDevice:
     def __init__(self, cuda: Cuda, device: torch.device) -> None:
         self.cuda, self.device = cuda, device
         owner = cuda.current_stream(device)
-        self.block, self._users = cuda.taken(owner), set[Stream]()
+        self.block, self._users = cuda.taken(owner), set[ModelStream]()
         weakref.finalize(self, _freed, owner, self.block, self._users)
 
-    def record_stream(self, stream: Stream) -> None:
+    def record_stream(self, stream: ModelStream) -> None:
         self._users.add(stream)
 
     def to(self, device: torch.device, non_blocking: bool = False) -> OnDevice:
@@ -131,7 +131,7 @@ class OnDevice:
         self.cuda.current_stream(self.device).queue(lambda: out.append(block.values))
 
 
-def _freed(owner: Stream, block: Block, users: set[Stream]) -> None:
+def _freed(owner: ModelStream, block: Block, users: set[ModelStream]) -> None:
     with _lock:
         block.users.update((stream, stream.queued) for stream in users)
         owner.free.append(block)
@@ -165,7 +165,7 @@ class OnHost:
         self.cuda.current_stream(device).queue(copy)
         return found
 
-    def record_stream(self, stream: Stream) -> None:
+    def record_stream(self, stream: ModelStream) -> None:
         raise AssertionError("a stream was recorded in an array that is not on the device")
 
 

@@ -312,9 +312,14 @@ class OutOfMemory:
         return self.number
 
 
-def test_an_error_of_a_copy_comes_at_its_batch(url: str, tmp_path: Path, way: dict[str, Any]) -> None:
+def test_an_error_of_a_copy_comes_at_its_batch(
+    url: str, tmp_path: Path, way: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     flag = tmp_path / "flag"
     flag.touch()
+    gc.collect()
+    gc.disable()
+    request.addfinalizer(gc.enable)
     whole = [batch["id"].tolist() for batch in loader(url)]
     place = next(place for place, ids in enumerate(whole) if 50 in ids)
 
@@ -324,6 +329,8 @@ def test_an_error_of_a_copy_comes_at_its_batch(url: str, tmp_path: Path, way: di
         next(batches)
     flag.unlink()
     assert list(batches) == whole[place:]
+    del batches
+    assert not multiprocessing.active_children()  # without the garbage collector: the error keeps nothing alive
 
 
 class Numbers:

@@ -141,7 +141,11 @@ class Chunks(Iterator[list[T]]):
             return found
         if self._error is None:
             raise StopIteration
-        raise self._error
+        planning, self._error = self._error, None
+        try:
+            raise planning
+        finally:
+            del planning  # it would keep itself alive, and all frames in its traceback
 
     def close(self) -> None:
         """Close the tasks, if they are a generator. No thread may be in `next()`."""

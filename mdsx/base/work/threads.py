@@ -269,8 +269,12 @@ class _Line(Generic[Task, Result]):
                     found, chunk.ready = chunk.ready, deque()
                     self._in_hand = len(found)
                     return found
-                if self._line and self._line[0].error:
-                    raise self._line[0].error
+                if self._line and (error := self._line[0].error):
+                    self._line[0].error = None
+                    try:
+                        raise error
+                    finally:
+                        del error  # it would keep itself alive, and all frames in its traceback
                 if not alive:
                     raise RuntimeError("the threads that make the batches ended before their work was done")
                 self._made.wait(_LOOK)
