@@ -70,7 +70,7 @@ STREAMING_DATA_LOADER = {
     "rank": "give it to the StreamingDataset",
     "world_size": "give it to the StreamingDataset",
     "transform": "give it to the StreamingDataset",
-    "pin_memory_device": "there is no such choice: pin_memory=True pins memory for the current device",
+    "pin_memory_device": 'device="cuda:1" says where batches arrive, from pinned memory',
     "in_order": "there is no such choice: batches always come in order",
 }
 LOADER = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mdsx.base.process import Counter
 from mdsx.base.warn import leave_warnings_to_others
-from mdsx.base.work import Executor, Processes, Several, Threads, WorkerInfo, context_of
+from mdsx.base.work import Executor, Processes, Relay, Several, Threads, WorkerInfo, context_of
 from mdsx.errors import UsageError, shown
 from mdsx.loader.making import BatchMaker
 from mdsx.loader.reading import Reading
@@ -61,17 +62,36 @@ class Workforce(NamedTuple):
             context_of(self.multiprocessing_context)
 
 
+class Carrier(Protocol):
+    """Takes batches somewhere, such as to a device. A copy, also by pickle, has nothing under way."""
+
+    def carry(self, made: Iterator[tuple[Any, Any]]) -> Generator[tuple[Any, Any], None, None]:
+        """Yield tasks with batches under way, one by one, in a thread of its own, which also closes it. It is called in
+        the consumer's thread."""
+        ...
+
+    def arrived(self, batch: Any) -> Any:
+        """Return a batch that was under way, in the consumer's thread."""
+        ...
+
+
 class Ahead:
     """Makes the batches of one loader ahead. A copy, also by pickle, starts its own threads or processes."""
 
-    def __init__(self, workforce: Workforce) -> None:
+    def __init__(self, workforce: Workforce, carrier: Carrier | None = None) -> None:
         workforce.check()
-        self._workforce, self._pace = workforce, Pace()
+        self._workforce, self._carrier, self._pace = workforce, carrier, Pace()
         self._now: tuple[Executor | None, tuple[int, ...]] = None, _ZEROS  # with the totals of those before it
         self._steps: Steps | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_now": (None, _ZEROS), "_steps": None, "_pace": Pace()}
+        return {
+            **self.__dict__,
+            "_now": (None, _ZEROS),
+            "_steps": None,
+            "_pace": Pace(),
+            "_carrier": copy(self._carrier),
+        }
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -88,8 +108,8 @@ class Ahead:
     def batches(
         self, reading: Reading, steps: Steps, cursor: Cursor, meter: Meter
     ) -> Generator[tuple[Task, Any], None, None]:
-        """Yield the tasks from there to the epoch's end with their batches. `meter` counts the work of threads, and
-        measures the wait."""
+        """Yield the tasks from there to the epoch's end with their batches, as `arrived` takes them. `meter` counts the
+        work of threads, and measures the wait."""
         executor = self._now[0]
         if executor is None or self._steps != steps or not self._workforce.persistent_workers:
             self.forget()
@@ -98,8 +118,14 @@ class Ahead:
                 executor = self._processes(reading, steps, cursor)
             else:
                 executor = self._threads(reading, steps, meter)
+            if self._carrier is not None:
+                executor = Relay(executor, self._carrier.carry)
             self._now, self._steps = (executor, self._now[1]), steps
         return executor.run(steps.tasks(cursor), meter.waiting)
+
+    def arrived(self, batch: Any) -> Any:
+        """Return a batch that is handed out."""
+        return batch if self._carrier is None else self._carrier.arrived(batch)
 
     def _threads(self, reading: Reading, steps: Steps, meter: Meter) -> Threads:
         threads, together = self._workforce.num_threads, reading.together(steps)

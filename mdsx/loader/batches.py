@@ -8,7 +8,7 @@ number of workers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 from weakref import ref
@@ -40,9 +40,8 @@ class BatchLoader:
         ahead: Ahead,
         *,
         progress: bool,
-        finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        """`ahead` makes the batches; `finish` is called with each one that is handed out."""
+        """`ahead` makes the batches."""
         spec = reading.spec
         self.drop_last = spec.drop_last
         self.collate_fn = spec.collate_fn
@@ -53,7 +52,7 @@ class BatchLoader:
             hint = "make the loader first, and load the state into it"
             raise UsageError("a plan begins with its run, and the dataset is elsewhere", found=where, hint=hint)
         run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens, complete=not begun)
-        self._ahead, self._finish, self._progress = ahead, finish, progress
+        self._ahead, self._progress = ahead, progress
         self._meter = Meter()
         self._components = _components_of(reading)
         self._order_hash, self._compared, self._loads = "", False, 0

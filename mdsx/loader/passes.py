@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet, ref
@@ -44,7 +44,6 @@ class Host(Protocol):
     _run: Run
     _ahead: Ahead
     _meter: Meter
-    _finish: Callable[[Any], Any] | None
     _progress: bool
     _components: ComponentCounts | None
 
@@ -97,7 +96,7 @@ class Pass:
                     made.close()
                     break
                 epoch = task.epoch
-                yield task, NOTHING if task.skip else self._counted(task, batch)
+                yield task, NOTHING if task.skip else self._counted(task, loader._ahead.arrived(batch))
             here = run.cursor
             if epoch is not None and run.epoch_of(here) != epoch:
                 return
@@ -122,7 +121,7 @@ class Pass:
         meter.batches += 1
         if components is not None:
             components.add(loader._reading, self.steps, rank, task, share)
-        return batch if loader._finish is None else loader._finish(batch)
+        return batch
 
     def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
         if times >= _FAILURES and isinstance(error, Exception) and not failed_in_planning(error):

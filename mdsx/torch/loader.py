@@ -15,9 +15,9 @@ from mdsx.base.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.errors import UsageError
 from mdsx.loader import Ahead, BatchLoader, Collate, OnError, Uneven, Workforce, checked_batching, first_batching
 from mdsx.stream import Batching, Plan
+from mdsx.torch.carriers import carrier, checked_device
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.dividing import gathers_tensors, uneven_shares
-from mdsx.torch.pinning import pinned
 from mdsx.torch.worker import draw_seed, setup_worker
 
 
@@ -73,7 +73,11 @@ class StreamingDataLoader(BatchLoader):
         max_skipped: With on_error="skip": the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
             once more than this share of the samples read so far on this rank, or of 1,000 if these are fewer, were left
             out. The counts are those of `stats()`: a resumed program counts from 0.
-        pin_memory: Whether tensors are copied to pinned memory.
+        device: Where batches arrive, such as "cuda" or "cuda:1": "cuda" is the current device of the thread that begins
+            an iteration. A thread pins each batch and copies it on a stream of its own, one ahead of the loop; the
+            current stream of the thread that calls `next()` waits for the copy. Tensors move, and objects with a method
+            `to(device)`, in dicts, lists, tuples and named tuples; other values stay. See docs/training.md.
+        pin_memory: Whether a thread copies tensors to pinned memory, one batch ahead. `device="cuda"` does so anyway.
         progress: Whether to show one line with the epoch's progress and the statistics of the last ten seconds. It is
             shown on rank 0, on stderr, if that is a terminal or a notebook.
         num_threads: How many threads prepare batches. More than one helps if the transform is slow and releases the
@@ -88,7 +92,7 @@ class StreamingDataLoader(BatchLoader):
         timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
 
     Raises:
-        UsageError: An argument is invalid, or differs from the dataset's.
+        UsageError: An argument is invalid, or differs from the dataset's; there is no such device.
     """
 
     @explain("StreamingDataLoader", STREAMING_DATA_LOADER)
@@ -108,6 +112,7 @@ class StreamingDataLoader(BatchLoader):
         collate_fn: Collate | None = None,
         on_error: OnError = "raise",
         max_skipped: float | None = None,
+        device: str | int | torch.device | None = None,
         pin_memory: bool = False,
         progress: bool = False,
         num_threads: int = 1,
@@ -160,6 +165,7 @@ class StreamingDataLoader(BatchLoader):
         self.dataset = dataset
         self.num_threads, self.num_workers = num_threads, num_workers
         self.pin_memory = pin_memory
+        self.device = None if device is None else checked_device(device)
         workforce = Workforce(
             num_threads,
             num_workers,
@@ -174,9 +180,8 @@ class StreamingDataLoader(BatchLoader):
         super().__init__(
             reading,
             first_batching(spec).run(dataset._run, epoch_steps),
-            Ahead(workforce),
+            Ahead(workforce, carrier(self.device, pin_memory)),
             progress=progress,
-            finish=_pinned if pin_memory else None,
         )
         dataset._loaders.add(self)
 
@@ -195,7 +200,3 @@ class StreamingDataLoader(BatchLoader):
     def sampler(self) -> StreamingDataLoader:
         """Return the loader itself: frameworks call `loader.sampler.set_epoch(epoch)` before each epoch."""
         return self
-
-
-def _pinned(batch: Any) -> Any:
-    return pinned(batch) if torch.cuda.is_available() else batch

@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 import mdsx
 from mdsx.base.work.parcels import pack, unpack
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from mdsx.torch.pinning import pinned
 
 Pair = namedtuple("Pair", "first second")
 N = 1003
@@ -208,23 +207,3 @@ def test_other_tensors_are_left_to_pytorch(tensor: torch.Tensor) -> None:
     assert type(found) is type(tensor)
     assert (found.requires_grad, found.layout) == (tensor.requires_grad, tensor.layout)
     assert torch.equal(found.to_dense().detach(), tensor.to_dense().detach())
-
-
-class Pinnable:
-    pinned = False
-
-    def pin_memory(self) -> Pinnable:
-        self.pinned = True
-        return self
-
-
-def test_pinning_walks_mappings_tuples_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # there is no GPU here
-    batch = {"pair": Pair(torch.zeros(2), ["text", None]), "list": [torch.zeros(1)], "own": Pinnable(), "n": 3}
-    found = pinned(batch)
-    assert type(found["pair"]) is Pair
-    assert found["pair"].first.tolist() == [1, 1]
-    assert found["pair"].second == ["text", None]
-    assert found["list"][0].tolist() == [1]
-    assert found["own"].pinned
-    assert found["n"] == 3

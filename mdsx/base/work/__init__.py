@@ -1,11 +1,12 @@
 """Work ahead of its consumer, in threads or in processes. It knows nothing of data or of PyTorch."""
 
-from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Waiting, chunk_lengths
+from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Stop, Waiting, chunk_lengths
 from mdsx.base.work.counts import Counted
 from mdsx.base.work.info import WorkerInfo, worker_info
 from mdsx.base.work.memory import SharedNumbers
 from mdsx.base.work.parcels import register_reducer
 from mdsx.base.work.processes import Processes, context_of
+from mdsx.base.work.relay import Relay
 from mdsx.base.work.threads import Threads, iterate_ahead
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "Executor",
     "Maker",
     "Processes",
+    "Relay",
     "Several",
     "SharedNumbers",
+    "Stop",
     "Threads",
     "Waiting",
     "WorkerInfo",

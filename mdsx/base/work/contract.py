@@ -30,6 +30,24 @@ Waiting: TypeAlias = AbstractContextManager[Any]
 UNMEASURED: Waiting = nullcontext()
 
 
+class Stop:
+    """Ends a run when it is called, in any thread: the run's consumer, which may wait, finds no more tasks."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._end: Callable[[], object] = int
+
+    def calls(self, end: Callable[[], object]) -> None:
+        """Have `end` called when the run is to end; at once, if it is already. It may be called twice."""
+        self._end = end
+        if self.asked:
+            end()
+
+    def __call__(self) -> None:
+        self.asked = True
+        self._end()
+
+
 class Several(NamedTuple):
     """The results of successive tasks in one piece, which is taken apart where it is handed out: `cut(whole, each)` for
     each of `cuts`. A function of a module, as it goes to another process."""
@@ -68,8 +86,14 @@ Begin: TypeAlias = Callable[[int], Maker[Any, Any]]
 class Executor(Protocol):
     """Runs makers ahead."""
 
-    def run(self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED) -> Generator[tuple[Task, Any], None, None]:
-        """Yield each task with its result. One run at a time."""
+    def run(
+        self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED, stop: Stop | None = None
+    ) -> Generator[tuple[Task, Any], None, None]:
+        """Yield each task with its result, until `stop` is called. One run at a time."""
+        ...
+
+    def start(self) -> None:
+        """Start worker processes now, in this thread; without it, the first result that is asked for starts them."""
         ...
 
     @property
@@ -117,4 +141,12 @@ class Chunks(Iterator[list[T]]):
             return found
         if self._error is None:
             raise StopIteration
-        raise self._error
+        planning, self._error = self._error, None
+        try:
+            raise planning
+        finally:
+            del planning  # it would keep itself alive, and all frames in its traceback
+
+    def close(self) -> None:
+        """Close the tasks, if they are a generator. No thread may be in `next()`."""
+        getattr(self._tasks, "close", int)()

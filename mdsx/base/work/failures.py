@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 _CUDA = "Cannot re-initialize CUDA in forked subprocess"  # PyTorch's words
 _WITHOUT_CUDA = (
-    "mdsx: a worker that is forked after CUDA has started cannot use it: return CPU tensors, and call "
-    '.to("cuda", non_blocking=True) in the training loop; or give multiprocessing_context="spawn"'
+    "mdsx: a worker that is forked after CUDA has started cannot use it: return CPU tensors, and give "
+    'the loader device="cuda"; or give multiprocessing_context="spawn"'
 )
 
 

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
+from math import inf
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -26,13 +27,14 @@ from typing import Any
 import numpy.random  # noqa: F401
 
 from mdsx.base.process import Owner, at_fork, ignoring_interrupts, naming_limits
-from mdsx.base.work.contract import UNMEASURED, Begin, Chunks, Task, Waiting, chunk_lengths, results_of
+from mdsx.base.work.contract import UNMEASURED, Begin, Chunks, Stop, Task, Waiting, chunk_lengths, results_of
 from mdsx.base.work.counts import Counted, Rows
 from mdsx.base.work.info import WorkerInfo
 from mdsx.base.work.slots import SlotReader, found_in
 from mdsx.base.work.worker import GRACE, UNPICKLED, Answer, Request, Sealed, Work, serve
 from mdsx.errors import UsageError, shown
 
+_LOOK = 0.2  # seconds after which a wait sees that its run was stopped
 _SPARE = 4  # slots of a worker that stay mapped while they are not in use, beside those under way
 
 
@@ -75,7 +77,10 @@ class Processes:
         # At the exit of this process too, before multiprocessing would wait for daemons that ignore its SIGTERM.
         Finalize(self, _end, (self._workers, self._owner), exitpriority=0)
 
-    def run(self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED) -> Generator[tuple[Task, Any], None, None]:
+    def run(
+        self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED, stop: Stop | None = None
+    ) -> Generator[tuple[Task, Any], None, None]:
+        stop = stop or Stop()
         owner, steady = self._owner, False  # whether all messages are whole
         self._run += 1
         run, number = self._run, 0
@@ -83,9 +88,9 @@ class Processes:
         line, out, error = deque[tuple[_Worker, list[Task]]](), 0, None  # `out`: tasks that are not handed out
         try:
             with waiting:
-                self._start()
+                self.start()
             steady = True
-            while True:
+            while not stop.asked:
                 while error is None and (out == 0 or out + chunks.length <= self._ahead):
                     try:
                         chunk = next(chunks)
@@ -106,8 +111,10 @@ class Processes:
                 worker, chunk = line.popleft()
                 steady = False
                 with waiting:
-                    results = worker.results(run, self._timeout)
+                    results = worker.results(run, self._timeout, stop)
                 steady = True
+                if results is None:
+                    return
                 for task in chunk:
                     yield task, next(results)
                     if not owner.here:
@@ -121,10 +128,10 @@ class Processes:
             steady = False
             raise
         finally:
-            if owner.here:
+            if owner.here and self._run == run:
                 if not steady or not self.persistent:
                     self.close()
-                elif line:
+                elif line or stop.asked:
                     self._leave(run)
 
     @property
@@ -137,7 +144,7 @@ class Processes:
             self._counted = self._counted.then()
         _end(self._workers, self._owner)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start the workers, unless they are here."""
         if self._workers:
             return
@@ -201,23 +208,28 @@ class _Worker:
         with suppress(ConnectionError):  # it has ended: an error of its first task
             self._requests.send_bytes(request)
 
-    def results(self, run: int, timeout: float) -> Generator[Any, None, None]:
-        """Wait for the worker's next answer of `run`. Yield its results, and raise the error that follows them."""
-        while True:
-            answer = self._receive(timeout)
+    def results(self, run: int, timeout: float, stop: Stop) -> Generator[Any, None, None] | None:
+        """Wait for the worker's next answer of `run`. Yield its results, and raise the error that follows them. Return
+        None if the run is stopped before."""
+        while (answer := self._receive(timeout, stop)) is not None:
             memory = self._slots.take({each.slot for each in answer.sent if each.slot >= 0})
             if answer.run == run:
                 return _unpacked(answer, memory)
             del memory  # of a run that was left
+        return None
 
     def hang_up(self) -> None:
         """Ask the worker to end."""
         self._requests.close()
         self._answers.close()
 
-    def _receive(self, timeout: float) -> Answer:
-        ready = wait([self._answers, self.process.sentinel], timeout or None)
-        if not ready:
+    def _receive(self, timeout: float, stop: Stop) -> Answer | None:
+        deadline = time.monotonic() + (timeout or inf)
+        while not (ready := wait([self._answers, self.process.sentinel], min(_LOOK, deadline - time.monotonic()))):
+            if stop.asked:
+                return None
+            if time.monotonic() < deadline:
+                continue
             hint = "give a larger timeout=, or find out what takes so long in transform"
             raise RuntimeError(f"worker {self._number} made no batch within timeout={timeout:g} seconds; {hint}")
         try:

@@ -10,9 +10,9 @@ import atexit
 import time
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from threading import Condition, Lock, RLock, Thread
+from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import Any, Generic
 
 from mdsx.base.process import Counter, Counters, Owner, work_for
@@ -22,6 +22,7 @@ from mdsx.base.work.contract import (
     Chunks,
     Maker,
     Result,
+    Stop,
     T,
     Task,
     Waiting,
@@ -38,7 +39,8 @@ class Threads:
     """Runs makers in `count` threads. They end with their run.
 
     `ahead`: results that are prepared and not handed out; `longest`: tasks of a chunk; `together`: results that are
-    handed over at once; `counters`: of the work in the threads.
+    handed over at once; `counters`: of the work in the threads; `interrupt`: ends a wait for the next task, when a run
+    is closed; `farewell`: seconds that closing it waits for the threads. The last thread closes the tasks.
     """
 
     def __init__(
@@ -50,14 +52,21 @@ class Threads:
         longest: int = 1,
         together: int = 1,
         counters: Counters | None = None,
+        interrupt: Callable[[], object] = int,
+        farewell: float = 0.0,
     ) -> None:
         self._begin, self._count, self._counters = begin, count, counters
+        self._interrupt, self._farewell = interrupt, farewell
         self._ahead, self._together = max(ahead, 1), together
         self._longest = longest if count == 1 else min(longest, max(ahead // (2 * count), 1))
 
-    def run(self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED) -> Generator[tuple[Task, Any], None, None]:
+    def run(
+        self, tasks: Iterable[Task], waiting: Waiting = UNMEASURED, stop: Stop | None = None
+    ) -> Generator[tuple[Task, Any], None, None]:
         owner, chunks = Owner(), Chunks(tasks, chunk_lengths(self._count, self._longest))
-        line = _Line[Task, Any](chunks, self._ahead, self._together, self._count)
+        line = _Line[Task, Any](chunks, self._ahead, self._together, self._count, self._interrupt)
+        if stop is not None:
+            stop.calls(line.stop)
         threads = [
             Thread(target=_work, args=(line, self._begin, number, self._counters), name="mdsx-batches", daemon=True)
             for number in range(self._count)
@@ -78,6 +87,10 @@ class Threads:
         finally:
             if owner.here:  # a forked child lacks the threads, but may inherit their locked lock
                 line.stop()
+                self._see_off(threads)
+
+    def start(self) -> None:
+        """Do nothing: no thread outlives its run."""
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -86,9 +99,20 @@ class Threads:
     def close(self) -> None:
         """Do nothing: no thread outlives its run."""
 
+    def _see_off(self, threads: list[Thread]) -> None:
+        """Wait until the threads have ended, but not in a thread that works, which they may wait for: the garbage
+        collector may close a run there."""
+        if self._farewell and current_thread() not in _alive:
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join(self._farewell)
 
-class _Items:
+
+class Items:
     """A maker whose results are the tasks."""
+
+    def __init__(self, number: int) -> None:
+        pass
 
     def __call__(self, chunk: list[T]) -> Iterator[T]:
         return iter(chunk)
@@ -99,7 +123,7 @@ class _Items:
 
 def iterate_ahead(items: Iterable[T], ahead: int, counters: Counters | None = None) -> Generator[T, None, None]:
     """Yield `items`, which a thread iterates up to `ahead` items ahead. `counters`: of the work in the thread."""
-    run = Threads(lambda number: _Items(), ahead=ahead, counters=counters).run(items)
+    run = Threads(Items, ahead=ahead, counters=counters).run(items)
     try:
         for item, _ in run:
             yield item
@@ -125,9 +149,12 @@ class _Line(Generic[Task, Result]):
     The lock is reentrant, as the garbage collector may close a run at any point, even in a thread that has the lock.
     """
 
-    def __init__(self, chunks: Chunks[Task], ahead: int, together: int, threads: int) -> None:
+    def __init__(
+        self, chunks: Chunks[Task], ahead: int, together: int, threads: int, interrupt: Callable[[], object]
+    ) -> None:
         self._chunks, self._ahead, self._together = chunks, ahead, together
-        self._working = threads  # whose makers are not closed
+        self._working = self._dealing = threads  # whose makers are not closed; and that may ask for tasks
+        self._interrupt = interrupt
         self._planning = Lock()
         lock = RLock()
         self._made, self._room = Condition(lock), Condition(lock)
@@ -202,7 +229,13 @@ class _Line(Generic[Task, Result]):
                     self._made.notify()
 
     def leave(self) -> None:
-        """Note that a thread has closed its maker."""
+        """Note that a thread has closed its maker. The last one closes the tasks."""
+        with self._made:
+            self._dealing -= 1
+            last = not self._dealing
+        if last:
+            with suppress(BaseException):
+                self._chunks.close()
         with self._made:
             self._working -= 1
             self._made.notify()
@@ -218,12 +251,15 @@ class _Line(Generic[Task, Result]):
     # --- in the consumer
 
     def take(self, threads: list[Thread]) -> deque[tuple[Task, Result]] | None:
-        """Wait for the next results, and return them; None at the end. Raise the error of the next task."""
+        """Wait for the next results, and return them; None at the end, or once stopped. Raise the error of the next
+        task."""
         with self._made:
             self._handed += self._in_hand
             self._in_hand = 0
             self._room.notify_all()
             while True:
+                if self._stopped:
+                    return None
                 alive = any(thread.is_alive() for thread in threads)  # check first: what they published is there
                 while self._line and self._line[0].done and not self._line[0].ready and not self._line[0].error:
                     self._line.popleft()
@@ -233,8 +269,12 @@ class _Line(Generic[Task, Result]):
                     found, chunk.ready = chunk.ready, deque()
                     self._in_hand = len(found)
                     return found
-                if self._line and self._line[0].error:
-                    raise self._line[0].error
+                if self._line and (error := self._line[0].error):
+                    self._line[0].error = None
+                    try:
+                        raise error
+                    finally:
+                        del error  # it would keep itself alive, and all frames in its traceback
                 if not alive:
                     raise RuntimeError("the threads that make the batches ended before their work was done")
                 self._made.wait(_LOOK)
@@ -245,6 +285,8 @@ class _Line(Generic[Task, Result]):
             self._stopped = True
             self._line.clear()
             self._room.notify_all()
+            self._made.notify_all()
+        self._interrupt()
 
 
 def _work(line: _Line[Any, Any], begin: Begin, number: int, counters: Counters | None) -> None:

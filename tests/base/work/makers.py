@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mdsx.base.process import Counter, count
-from mdsx.base.work import Executor, Processes, Threads, worker_info
+from mdsx.base.work import Executor, Processes, Relay, Threads, worker_info
 
 WORKERS = 3
 LONG = 4  # tasks of a chunk
@@ -61,12 +61,25 @@ def processes(
     return Processes(partial(Maker, make, notes, most), count, **{"ahead": 24, "longest": LONG, **options})
 
 
+def passed_on(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
+    yield from made
+
+
+def relayed(factory: Callable[..., Executor], make: Make, *args: Any, **options: Any) -> Executor:
+    return Relay(factory(make, *args, **options), passed_on)
+
+
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "thread": thread,
     "threads": threads,
     "processes": processes,
     "persistent": partial(processes, persistent=True),
+    "relayed thread": partial(relayed, thread),
+    "relayed threads": partial(relayed, threads),
+    "relayed processes": partial(relayed, processes),
+    "relayed persistent": partial(relayed, partial(processes, persistent=True)),
 }
+IN_THREADS = [EXECUTORS[name] for name in ("thread", "threads", "relayed thread", "relayed threads")]
 
 
 def made(notes: Path) -> int:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from mdsx.base.process import Counter, Counters
-from mdsx.base.work import Executor, Processes, Several, Threads
+from mdsx.base.work import Executor, Processes, Relay, Several, Stop, Threads
 from tests.base.work.makers import (
     EXECUTORS,
+    IN_THREADS,
+    Maker,
     array,
     dying,
     failing,
@@ -27,8 +29,6 @@ from tests.base.work.makers import (
     late,
     made,
     same,
-    thread,
-    threads,
     waiting_for,
 )
 from tests.forks import forked
@@ -273,6 +273,21 @@ def test_closing_does_not_wait_for_a_busy_worker(executor: Make, flag: Path) -> 
     flag.unlink()
 
 
+def test_a_run_may_be_stopped_by_another_thread_than_its_consumer(executor: Make, flag: Path) -> None:
+    """The consumer, which waits for a worker, finds no more tasks; the next run is a whole one."""
+    runner, stop = executor(partial(waiting_for, flag)), Stop()
+    run, found = runner.run(range(N), stop=stop), list[int]()
+    consumer = threading.Thread(target=lambda: found.extend(result for _, result in run))
+    consumer.start()
+    soon(lambda: found)
+    stop()
+    consumer.join(PATIENCE)
+    assert found == [0]
+    flag.unlink()
+    assert [result for _, result in runner.run(range(N))] == list(range(N))
+    runner.close()
+
+
 # --- forks and deaths
 
 
@@ -329,12 +344,48 @@ def test_a_worker_that_dies_is_an_error_of_its_first_task(executor: Make, flag: 
     runner.close()
 
 
+# --- relays
+
+
+def test_a_relay_is_one_result_ahead_of_its_consumer() -> None:
+    """What goes through it is closed in its thread, before a run that was left has ended."""
+    done, closed_in = list[int](), list[str]()
+
+    def through(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
+        try:
+            for task, result in made:
+                done.append(task)
+                yield task, -result
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    run = Relay(Threads(partial(Maker, same, None, None), ahead=24), through).run(range(N))
+    for number in range(5):
+        assert next(run) == (number, -number)
+        assert settled(lambda: len(done)) == number + 2
+    run.close()
+    assert closed_in == ["mdsx-batches"]
+
+
+def test_an_error_on_the_way_through_a_relay_arrives_at_its_own_task() -> None:
+    def through(made: Iterator[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
+        for task, result in made:
+            yield task, failing(7, result)
+
+    found = list[int]()
+    with pytest.raises(KeyError):
+        found.extend(
+            task for task, _ in Relay(Threads(partial(Maker, same, None, None), ahead=24), through).run(range(N))
+        )
+    assert found == list(range(7))
+
+
 # --- counters
 
 
 def test_what_workers_count_is_counted(executor: Make) -> None:
     counters = Counters()
-    runner = executor(same, counters=counters) if executor in (thread, threads) else executor(same)
+    runner = executor(same, counters=counters) if executor in IN_THREADS else executor(same)
     for _ in range(2):
         assert len(list(runner.run(range(N)))) == N
     found = [sum(pair) for pair in zip(counters.totals, runner.totals, strict=True)]
@@ -356,5 +407,5 @@ def test_waiting_is_measured(executor: Make, flag: Path) -> None:
     waiting = Waiting()
     runner = executor(same)
     assert len(list(runner.run(range(N), waiting))) == N
-    assert 1 <= waiting.entered <= N
+    assert 1 <= waiting.entered <= N + 2  # at most once for each result, at the start and at the end
     runner.close()

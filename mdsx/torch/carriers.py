@@ -1,0 +1,202 @@
+"""Batches on their way to a device: pinned, and copied there one ahead of the training loop.
+
+A carrier works in a thread between those that make the batches and the loop (`mdsx/base/work/relay.py`). On CUDA it
+copies on a stream of its own, so that copies overlap with the kernels of the loop:
+
+- The stream of the loop waits for the copy of a batch when `next()` hands the batch out; the processor does not.
+- The loop's stream is recorded in each tensor: its memory is used again only after what the loop has queued by then.
+- Pinned memory stays until it is copied. PyTorch's allocator then gives it to the next batch.
+- The device has three batches: the one that it works on, the one that was handed out after it, and the next one. So
+  `next()` waits until the device has done the work of the batch before the last one: a loop that never waits for its
+  device would otherwise have batch after batch copied. No statistic counts that as waiting for data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import cuda
+
+from mdsx.errors import UsageError, shown
+from mdsx.torch.nested import changed
+
+_RECORD = "record_stream"
+_PINNED = (torch.strided, torch.jagged)
+
+Made = Iterator[tuple[Any, Any]]
+Carried = Generator[tuple[Any, Any], None, None]
+
+
+def checked_device(device: str | int | torch.device) -> torch.device:
+    """Return a device that this process can use. Raise UsageError for others. CUDA is not initialised."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(
+            "device is not a device of PyTorch", found=shown(device), expected="cuda, cuda:1, cpu"
+        ) from error
+    if found.type == "cuda":
+        count = cuda.device_count() if cuda.is_available() else 0
+        if (found.index or 0) >= count:
+            hint = "nvidia-smi shows the machine's GPUs, and python -m torch.utils.collect_env what PyTorch can use"
+            raise UsageError(f"there is no device {found}", found=f"{count} CUDA devices", hint=hint)
+        return found
+    try:
+        torch.empty(0, device=found)
+    except Exception as error:  # each backend has errors of its own
+        raise UsageError(f"there is no device {found}: {error}") from error
+    return found
+
+
+def carrier(device: torch.device | None, pin_memory: bool) -> Pinning | Moving | Copying | None:
+    """Return what brings batches to a device, or only to pinned memory; None if there is nothing to do."""
+    if pin_memory and cuda.is_available() and (device is None or device.type == "cpu"):
+        return Pinning()
+    if device is None:
+        return None
+    return Copying(device) if device.type == "cuda" else Moving(device)
+
+
+class Pinning:
+    """Copies tensors to pinned memory."""
+
+    def carry(self, made: Made) -> Carried:
+        yield from map(_second(pinned), made)
+
+    def arrived(self, batch: Any) -> Any:
+        return batch
+
+
+class Moving:
+    """Moves batches to a device without streams."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def carry(self, made: Made) -> Carried:
+        yield from map(_second(self._moved), made)
+
+    def arrived(self, batch: Any) -> Any:
+        return batch
+
+    def _moved(self, batch: Any) -> Any:
+        return changed(batch, "to", lambda value: value.to(self._device))
+
+
+class Copying:
+    """Copies batches to a CUDA device, on a stream that the loader keeps."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._streams: dict[torch.device, Any] = {}
+        self._reached: Any = None  # the event that the device has done what was queued when a batch was last handed out
+        self._late: Sequence[Any] = ()  # pinned values that may be under way until then
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_device": self._device, "_streams": {}, "_reached": None, "_late": ()}
+
+    def carry(self, made: Made) -> Carried:
+        index = self._device.index
+        device = torch.device("cuda", cuda.current_device() if index is None else index)  # of the consumer's thread
+        if device not in self._streams:
+            self._streams[device] = cuda.Stream(device)  # type: ignore[no-untyped-call]
+        return self._carried(made, device, self._streams[device])
+
+    def arrived(self, batch: _Copied) -> Any:
+        """Return a batch that is handed out. The current stream waits for it."""
+        stream = cuda.current_stream(batch.device)
+        if self._reached is not None:
+            self._reached.synchronize()
+        found, self._late = batch.taken(stream), batch.late
+        self._reached = _event(stream)
+        return found
+
+    def _carried(self, made: Made, device: torch.device, stream: Any) -> Carried:
+        under_way: tuple[Any, Any] | None = None  # the end of a copy, and the pinned memory that it reads
+        reached = None
+        try:
+            for task, batch in made:
+                source = pinned(batch)
+                del batch
+                if under_way is not None:
+                    under_way[0].synchronize()
+                if reached is not None:
+                    reached.synchronize()
+                copied = _Copied(source, device, stream)
+                under_way = copied.done, source
+                del source
+                yield task, copied
+                reached = self._reached
+        finally:
+            if under_way is not None:
+                under_way[0].synchronize()
+
+
+class _Copied:
+    """A batch whose tensors are being copied."""
+
+    def __init__(self, batch: Any, device: torch.device, stream: Any) -> None:
+        self.device = device
+        self._copies: list[Any] = []
+        self.late: list[Any] = []
+        """Values that the consumer's stream copies."""
+        with cuda.stream(stream):
+            self._batch = changed(batch, "to", self._copy)
+        self.done = _event(stream)
+
+    def taken(self, stream: Any) -> Any:
+        """Return the batch to a consumer whose current stream this is, and keep nothing of it."""
+        stream.wait_event(self.done)
+        for value in self._copies:
+            value.record_stream(stream)
+        batch, self._batch = self._batch, None
+        if self.late:
+            batch = changed(batch, "to", partial(_copied_late, set(map(id, self._copies)), self.device))
+        self._copies.clear()
+        return batch
+
+    def _copy(self, value: Any) -> Any:
+        """Copy a tensor, or an object that a stream can be recorded in. Leave others to the consumer's stream."""
+        recordable = value.layout is torch.strided if isinstance(value, torch.Tensor) else hasattr(value, _RECORD)
+        if not recordable:
+            self.late.append(value)
+            return value
+        self._copies.append(found := _to(value, self.device))
+        return found
+
+
+def _event(stream: Any) -> Any:
+    """Return an event that completes once `stream` has done what is queued on it. Waiting for it uses no processor."""
+    event = cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record(stream)
+    return event
+
+
+def _second(change: Callable[[Any], Any]) -> Callable[[tuple[Any, Any]], tuple[Any, Any]]:
+    """Return a function that changes the batch of a pair. A loop would keep the last batch in a variable."""
+    return lambda pair: (pair[0], change(pair[1]))
+
+
+def pinned(batch: Any) -> Any:
+    """Return a batch whose tensors are in pinned memory, but for sparse ones and those on a device."""
+    return changed(batch, "pin_memory", _pinned)
+
+
+def _pinned(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and (value.device.type != "cpu" or value.layout not in _PINNED):
+        return value
+    return value.pin_memory()
+
+
+def _copied_late(copies: set[int], device: torch.device, value: Any) -> Any:
+    return value if id(value) in copies else _to(value, device)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    try:
+        return value.to(device, non_blocking=True)
+    except TypeError:  # its class knows no such argument
+        return value.to(device)
