@@ -4,7 +4,7 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
-from mdsx.format.bases import BASES, EXTENSIONS, NUMBERS, PICTURES, PYTHON
+from mdsx.format.bases import BASES, EXTENSIONS, MEDIA, NUMBERS, PICTURES, PYTHON
 from mdsx.format.casts import always_fits, cast, check_castable, first_outside, given_item, number_type
 from mdsx.format.check import check_shard, sample_name
 from mdsx.format.decode import SampleDecoder
@@ -15,7 +15,7 @@ from mdsx.format.families.floats import FLOAT64
 from mdsx.format.families.integers import BOOL, INT8, INT64, UINT8, UINT16, UINT32, UINT64
 from mdsx.format.families.json_text import JSON
 from mdsx.format.families.message_pack import MSGPACK
-from mdsx.format.families.record import Float, Kind, Number, Object
+from mdsx.format.families.record import Beginning, Float, Kind, Number, Object
 from mdsx.format.families.text import STR
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
@@ -68,6 +68,7 @@ from mdsx.format.protocol import (
     StoredIndex,
     object_sizes,
 )
+from mdsx.format.packaged import Codec, as_stored, register
 from mdsx.format.records import read_joined, read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
@@ -109,6 +110,7 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",
+    "MEDIA",
     "MSGPACK",
     "NULL",
     "NUMBERS",
@@ -122,6 +124,8 @@ __all__ = [
     "UINT16",
     "UINT32",
     "UINT64",
+    "Beginning",
+    "Codec",
     "Column",
     "ColumnType",
     "Decoder",
@@ -179,6 +183,7 @@ __all__ = [
     "always_fits",
     "as_array",
     "as_lists",
+    "as_stored",
     "bare_decoder",
     "batch_error",
     "begins_sealed",
@@ -221,6 +226,7 @@ __all__ = [
     "raw_size",
     "read_joined",
     "read_records",
+    "register",
     "salvage",
     "sample_name",
     "seal_file_index",

@@ -49,11 +49,22 @@ class Cast:
         column: The column's name in the dataset.
         type: Of numbers, and arrays of them: the type that these have, as with `dtypes=`. Of a column of bytes: an
             array of one dimension, whose items are these bytes, little-endian, such as "uint16[*]", or "int64[2048]" if
-            all have this length. Lengths then count items, so that packing works.
+            all have this length. Lengths then count items, so that packing works. Of a package's type: "bytes", or
+            "bytes[*]" of lists, for the values as they are stored.
     """
 
     column: str
     type: Any
+
+
+def stored_column(name: str, type: str) -> str | Cast:
+    """Return how a column of this type is chosen to be read as it is stored: as bytes, if the type is a package's."""
+    kind = parse_type(type)
+    return Cast(name, _bytes_of(kind)) if kind.packaged else name
+
+
+def _bytes_of(kind: ColumnType) -> str:
+    return str(replace(kind.stored, nullable=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +234,8 @@ def cast_changes(
 
 
 def _with_cast(change: Change, name: str, type: object) -> Change:
+    if change.source.packaged and type == _bytes_of(change.source):
+        return Change(change.source.stored, change.source.stored, bytes_of=change.source)
     if not isinstance(type, str) or "[" not in type:
         return _with_type(change, name, type)
     try:
