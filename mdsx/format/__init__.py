@@ -44,6 +44,7 @@ from mdsx.format.lengths import (
 )
 from mdsx.format.lists import as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
+from mdsx.format.packaged import Codec, as_stored, register
 from mdsx.format.protocol import (
     Decoder,
     EstimatesLengths,
@@ -68,7 +69,6 @@ from mdsx.format.protocol import (
     StoredIndex,
     object_sizes,
 )
-from mdsx.format.packaged import Codec, as_stored, register
 from mdsx.format.records import read_joined, read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus

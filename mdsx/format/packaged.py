@@ -173,8 +173,9 @@ def package_base(name: str) -> Object:
         except Exception as error:
             raise CorruptError(f"the decoder of {name} failed: {type(error).__name__}: {error}") from error
 
-    return Object(name=name, kind="bytes", arrow=BYTES.arrow, form=BYTES.form, encoder=encoder, decode=decode,
-                  given=StoredBytes)
+    return Object(
+        name=name, kind="bytes", arrow=BYTES.arrow, form=BYTES.form, encoder=encoder, decode=decode, given=StoredBytes
+    )
 
 
 def _normalized(distribution: str) -> str:

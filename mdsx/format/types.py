@@ -6,8 +6,8 @@
 A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`. The
 rest are *variable-size*, and so are all bases that a minor version added. `str[*]` is a list of str; the same holds for
 every base that is not a scalar. A base that this version does not know is opaque, with or without dimensions, so that
-later types need no new major version. A base with a dot is a package's (`packaged.py`), if the type has no dimension but
-a star.
+later types need no new major version. A base with a dot is a package's (`packaged.py`), if the type has no dimension
+but a star.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.changes import Cast, DTypes, Fill, stored_column
+from mdsx.shards.changes import Cast, DTypes, Fill, stored_columns
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
@@ -56,7 +56,7 @@ __all__ = [
     "scan",
     "snapshots",
     "split",
-    "stored_column",
+    "stored_columns",
     "stored_lengths",
     "stored_sum",
     "stream_shard",

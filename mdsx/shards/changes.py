@@ -57,10 +57,14 @@ class Cast:
     type: Any
 
 
-def stored_column(name: str, type: str) -> str | Cast:
-    """Return how a column of this type is chosen to be read as it is stored: as bytes, if the type is a package's."""
-    kind = parse_type(type)
-    return Cast(name, _bytes_of(kind)) if kind.packaged else name
+def stored_columns(columns: Mapping[str, str], *, absent: bool = False) -> dict[str, str | Cast]:
+    """Return how `columns`, name -> type, are chosen to be read as they are stored: as bytes, if the type is a
+    package's; with `absent`, only if the package is not here."""
+    kinds = {name: parse_type(text) for name, text in columns.items()}
+    return {
+        name: Cast(name, _bytes_of(kind)) if kind.packaged and not (absent and kind.known) else name
+        for name, kind in kinds.items()
+    }
 
 
 def _bytes_of(kind: ColumnType) -> str:

@@ -24,7 +24,18 @@ from mdsx.foreign.arrow.plain import (
     python_values,
 )
 from mdsx.foreign.arrow.types import is_binary, is_list, is_string
-from mdsx.format import ENCODED_NULL, JSON, MSGPACK, Beginning, ColumnType, Object, Refused, describe, each, value_encoder
+from mdsx.format import (
+    ENCODED_NULL,
+    JSON,
+    MSGPACK,
+    Beginning,
+    ColumnType,
+    Object,
+    Refused,
+    describe,
+    each,
+    value_encoder,
+)
 
 
 def encode_column(kind: ColumnType, array: Any) -> NDArray[Any] | Any:
@@ -123,9 +134,7 @@ def _objects(base: Object, array: Any) -> Any:
 
 def _begins(array: Any, way: Beginning) -> Any:
     """Return which values begin like this; null of null."""
-    parts = [
-        pa.compute.equal(pa.compute.binary_slice(array, offset, offset + len(part)), part) for offset, part in way
-    ]
+    parts = [pa.compute.equal(pa.compute.binary_slice(array, offset, offset + len(part)), part) for offset, part in way]
     return reduce(pa.compute.and_, parts)
 
 

@@ -39,9 +39,9 @@ def column_type(type: Any, *, nullable: bool) -> ColumnType:
 def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type in which a column of type `kind` is returned.
 
-    A package's type becomes that of its stored bytes. Arrays become lists, and dimensions without a star fixed-size lists. Types that Arrow lacks become float32, which
-    holds them exactly. `json` becomes a string with its text, all other objects binary. Raise UsageError for the types
-    of later versions and of other formats.
+    Arrays become lists, and dimensions without a star fixed-size lists. Types that Arrow lacks become float32, which
+    holds them exactly. `json` becomes a string with its text, all other objects binary, also the stored bytes of a
+    package's type. Raise UsageError for the types of later versions and of other formats.
     """
     kind = kind.stored
     if kind.base not in BASES:

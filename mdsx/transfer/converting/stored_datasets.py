@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError, FormatError, MdsxError, UsageError, shown
 from mdsx.format import as_stored
-from mdsx.shards import View, scan, stored_column
+from mdsx.shards import View, scan, stored_columns
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
@@ -42,7 +42,7 @@ class StoredDatasets(SampleSource):
         files, units = list[File](), list[Unit]()
         self._names = naming.names(first.columns, file=first.url)
         self._types = {name: first.columns[name] for name in self._names}
-        as_read = {name: stored_column(name, kind) for name, kind in self._types.items()}
+        as_read = stored_columns(self._types)
         self._packaged = {name for name, read in as_read.items() if read != name}
         for number, dataset in enumerate(self._datasets):
             found = dict(dataset.select_columns([*self._names]).columns)
