@@ -92,6 +92,7 @@ from mdsx.format.values import (
     value_encoder,
     values_decoder,
 )
+from mdsx.format.whole import WholeIndex, WholeShard
 
 __all__ = [
     "BASES",
@@ -180,6 +181,8 @@ __all__ = [
     "ValueDecoder",
     "Values",
     "ValuesDecoder",
+    "WholeIndex",
+    "WholeShard",
     "always_fits",
     "as_array",
     "as_lists",

@@ -57,13 +57,12 @@ class Cast:
     type: Any
 
 
-def stored_columns(columns: Mapping[str, str], *, absent: bool = False) -> dict[str, str | Cast]:
-    """Return how `columns`, name -> type, are chosen to be read as they are stored: as bytes, if the type is a
-    package's; with `absent`, only if the package is not here."""
-    kinds = {name: parse_type(text) for name, text in columns.items()}
+def stored_columns(schema: Schema, *, absent: bool = False) -> dict[str, str | Cast]:
+    """Return how all columns are chosen to be read as they are stored: as bytes, if the type is a package's; with
+    `absent`, only if the package is not here."""
     return {
         name: Cast(name, _bytes_of(kind)) if kind.packaged and not (absent and kind.known) else name
-        for name, kind in kinds.items()
+        for name, kind in ((column.name, column.type) for column in schema.columns)
     }
 
 

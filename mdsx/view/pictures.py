@@ -1,4 +1,4 @@
-"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels. And sound and video
+"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels. Sound and video
 that it may play."""
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ViewedDataset:
         )
         shown = self._whole if opening.columns is None else self._whole.select_columns(opening.columns)
         self._types = dict(shown.columns)
-        self.dataset = shown.select_columns(stored_columns(shown.columns))
+        self.dataset = shown.select_columns(stored_columns(excerpt_of(shown).schema))
         self._tokenizer = opening.tokenizer
         counts = self._shards.index.counts
         self._firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))

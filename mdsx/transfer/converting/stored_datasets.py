@@ -42,7 +42,7 @@ class StoredDatasets(SampleSource):
         files, units = list[File](), list[Unit]()
         self._names = naming.names(first.columns, file=first.url)
         self._types = {name: first.columns[name] for name in self._names}
-        as_read = stored_columns(self._types)
+        as_read = stored_columns(excerpt_of(first.select_columns([*self._names])).schema)
         self._packaged = {name for name, read in as_read.items() if read != name}
         for number, dataset in enumerate(self._datasets):
             found = dict(dataset.select_columns([*self._names]).columns)

@@ -140,7 +140,7 @@ def export(
     storage = _open_out(url, storage_options)
     chosen = _choice(dataset, columns, rename or {}, drop)
     dataset = dataset.select_columns(chosen)
-    dataset = dataset.select_columns(stored_columns(dataset.columns))
+    dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema))
     by, cuts = _cuts(dataset, file_size, file_samples)
     own = {"compression": compression, "key_until": key_until, "nan": nan, "row_group_size": row_group_size}
     made = _kind(kind, dataset, {name: value for name, value in own.items() if value is not None})
