@@ -16,8 +16,7 @@ from acme.lines import LinesFormat
 import mdsx
 from mdsx.format import ReadsWhole
 from mdsx.storage import Storage, open_storage
-from mdsx.testing import FormatContract, StorageContract, Subject, TypeContract
-from mdsx.testing.subject import COLUMNS
+from mdsx.testing import COLUMNS, FormatContract, StorageContract, Subject, TypeContract
 
 
 class TestFrame(TypeContract):

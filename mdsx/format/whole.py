@@ -1,4 +1,4 @@
-"""The index of a simple stored format: shards are objects that are read whole, and samples are given as Python's values.
+"""The index of a simple stored format: its shards are objects that are read whole, its samples values of Python.
 
 A format needs no more than a subclass with `samples_of`. It is as fast as decoding its values in Python.
 """

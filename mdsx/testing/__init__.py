@@ -2,7 +2,7 @@
 
 from mdsx.testing.formats import FormatContract
 from mdsx.testing.storages import StorageContract
-from mdsx.testing.subject import Subject
+from mdsx.testing.subject import COLUMNS, Subject
 from mdsx.testing.types import TypeContract
 
-__all__ = ["FormatContract", "StorageContract", "Subject", "TypeContract"]
+__all__ = ["COLUMNS", "FormatContract", "StorageContract", "Subject", "TypeContract"]

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from mdsx import ChangedError, MissingError, TransportError, TruncatedError, UsageError
@@ -39,10 +38,9 @@ class SqliteStorage:
         return self._prefix + check_key(key)
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
-        length = -1 if stop is None else max(stop - start, 0)
-        part = "substr(data, ?)" if stop is None else "substr(data, ?, ?)"
-        values = (start + 1,) if stop is None else (start + 1, length)
-        rows, _ = self._run(f"SELECT etag, length(data), {part} FROM objects WHERE key = ?", *values, self._key(key))
+        length = 2**31 - 1 if stop is None else max(stop - start, 0)
+        command = "SELECT etag, length(data), substr(data, ?, ?) FROM objects WHERE key = ?"
+        rows, _ = self._run(command, start + 1, length, self._key(key))
         if not rows:
             raise MissingError("there is no such object", file=f"{self.url}/{key}")
         ((found, total, data),) = rows
@@ -57,8 +55,8 @@ class SqliteStorage:
     ) -> None:
         first = self.get(key, stop=_AT_ONCE, etag=etag)
         if first.total != size:
-            kind = TruncatedError if first.total < size else ChangedError
-            raise kind("the object has another size", file=f"{self.url}/{key}", found=first.total, expected=size)
+            wrong = TruncatedError if first.total < size else ChangedError
+            raise wrong("the object has another size", file=f"{self.url}/{key}", found=first.total, expected=size)
         sink(first.data)
         for start in range(_AT_ONCE, size, _AT_ONCE):
             sink(self.get(key, start=start, stop=start + _AT_ONCE, etag=first.etag).data)
@@ -75,7 +73,7 @@ class SqliteStorage:
         self._changed(key, self._run(command, *_fresh(data), self._key(key), etag))
 
     def _changed(self, key: str, result: tuple[list[Any], int]) -> None:
-        if result[1] != 1:
+        if result[1] == 0:
             raise ChangedError("another writer was faster", file=f"{self.url}/{key}")
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -87,9 +85,8 @@ class SqliteStorage:
     def delete(self, key: str) -> None:
         self._run("DELETE FROM objects WHERE key = ?", self._key(key))
 
-    def path(self, key: str) -> Path | None:
-        self._key(key)
-        return None  # its objects are no files
+    def path(self, key: str) -> None:
+        self._key(key)  # raises UsageError; there is no path, because its objects are no files
 
     def connect(self, key: str, count: int) -> None:
         """There are no connections to open."""
