@@ -29,6 +29,7 @@ from mdsx.errors import TruncatedError as TruncatedError
 from mdsx.errors import UnsupportedError as UnsupportedError
 from mdsx.errors import UsageError as UsageError
 from mdsx.foreign.arrow import arrow_columns as arrow_columns
+from mdsx.format import register as register
 from mdsx.loader import Loader as Loader
 from mdsx.loader import Stats as Stats
 from mdsx.loader import change as change

@@ -20,6 +20,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
     "Write": (
         "Writer",
+        "register",
         "arrow_columns",
         "merge",
         "append",

@@ -125,14 +125,19 @@ def cat(
 ) -> None:
     """Print samples in the order in which they were written; long values are shortened.
 
-    With --json: one object per line and sample, with complete values; bytes (and images) as base64, arrays as nested
-    lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity". Keys of maps become text; a map
-    whose keys would then be equal, such as 1 and "1", is a list of [key, value].
+    A package's type is shown as the package decodes it, or as its stored bytes where the package is not installed.
+
+    With --json: one object per line and sample, with complete values; bytes, images and the types of packages as
+    base64, arrays as nested lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity". Keys of
+    maps become text; a map whose keys would then be equal, such as 1 and "1", is a list of [key, value].
     """
     from mdsx import Dataset
+    from mdsx.datasets import excerpt_of
+    from mdsx.shards import stored_columns
 
     options = storage_options(storage_option)
     dataset = Dataset(url, columns=column or None, storage_options=options, index=index, snapshot=snapshot)
+    dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema, absent=not as_json))
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
         raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)

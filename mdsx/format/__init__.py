@@ -4,7 +4,7 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
-from mdsx.format.bases import BASES, EXTENSIONS, NUMBERS, PICTURES, PYTHON
+from mdsx.format.bases import BASES, EXTENSIONS, MEDIA, NUMBERS, PICTURES, PYTHON
 from mdsx.format.casts import always_fits, cast, check_castable, first_outside, given_item, number_type
 from mdsx.format.check import check_shard, sample_name
 from mdsx.format.decode import SampleDecoder
@@ -15,7 +15,7 @@ from mdsx.format.families.floats import FLOAT64
 from mdsx.format.families.integers import BOOL, INT8, INT64, UINT8, UINT16, UINT32, UINT64
 from mdsx.format.families.json_text import JSON
 from mdsx.format.families.message_pack import MSGPACK
-from mdsx.format.families.record import Float, Kind, Number, Object
+from mdsx.format.families.record import Beginning, Float, Kind, Number, Object
 from mdsx.format.families.text import STR
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
@@ -48,6 +48,7 @@ from mdsx.format.lengths import (
 )
 from mdsx.format.lists import as_lists, check_empty_lists
 from mdsx.format.numbers import to_items
+from mdsx.format.packaged import Codec, as_stored, register
 from mdsx.format.protocol import (
     Decoder,
     EstimatesLengths,
@@ -95,6 +96,7 @@ from mdsx.format.values import (
     value_encoder,
     values_decoder,
 )
+from mdsx.format.whole import WholeIndex, WholeShard
 
 __all__ = [
     "BASES",
@@ -113,6 +115,7 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",
+    "MEDIA",
     "MSGPACK",
     "NULL",
     "NUMBERS",
@@ -127,6 +130,8 @@ __all__ = [
     "UINT16",
     "UINT32",
     "UINT64",
+    "Beginning",
+    "Codec",
     "Column",
     "ColumnType",
     "Decoder",
@@ -181,9 +186,12 @@ __all__ = [
     "ValueDecoder",
     "Values",
     "ValuesDecoder",
+    "WholeIndex",
+    "WholeShard",
     "always_fits",
     "as_array",
     "as_lists",
+    "as_stored",
     "bare_decoder",
     "batch_error",
     "begins_sealed",
@@ -228,6 +236,7 @@ __all__ = [
     "raw_size",
     "read_joined",
     "read_records",
+    "register",
     "salvage",
     "sample_name",
     "seal_file_index",

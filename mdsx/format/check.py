@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -138,7 +139,7 @@ class _Check:
             self._proven = nothing
         self._trusted = known & ~self._wrong & ~self._mismatch
         self._unordered = self._find_unordered()
-        columns = [schema.columns[number] for number in schema.variable]
+        columns = [replace(each, type=each.type.stored) for each in map(schema.columns.__getitem__, schema.variable)]
         self._columns = [column if _can_fail(column.type) else None for column in columns]
         self._decoders = [
             None if column is None else value_decoder(column.type, column.name) for column in self._columns

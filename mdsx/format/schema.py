@@ -18,6 +18,7 @@ import numpy as np
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, FormatError, UsageError, shown
 from mdsx.format.bases import BASES
+from mdsx.format.packaged import Codec, codecs_of
 from mdsx.format.suggest import suggest
 from mdsx.format.types import ColumnType, parse_type
 
@@ -121,6 +122,11 @@ class Schema:
         return max(column.type.minor for column in self.columns)
 
     @property
+    def codecs(self) -> tuple[Codec, ...]:
+        """Return what this process has registered of its types: to be pickled beside a schema that travels as text."""
+        return codecs_of(column.type.base for column in self.columns)
+
+    @property
     def rows_offset(self) -> int:
         """Return the offset of the rows in a shard whose header has 64 bytes."""
         return up(HEADER_SIZE + len(self.json), 64)
@@ -171,7 +177,7 @@ def _asked_column(name: str, text: str) -> Column:
         kind = parse_type(text)
     except FormatError as error:
         raise UsageError(str(error), place=f"column {name!r}", hint=_way_out(text)) from None
-    if not kind.known:
+    if not kind.known and not kind.packaged:  # one that is not here can be written as it is stored
         raise UsageError(f"there is no column type {text!r}", place=f"column {name!r}", hint=_way_out(text))
     return Column(name, kind)
 

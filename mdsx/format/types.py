@@ -6,7 +6,8 @@
 A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`. The
 rest are *variable-size*, and so are all bases that a minor version added. `str[*]` is a list of str; the same holds for
 every base that is not a scalar. A base that this version does not know is opaque, with or without dimensions, so that
-later types need no new major version.
+later types need no new major version. A base with a dot is a package's (`packaged.py`), if the type has no dimension
+but a star.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from mdsx.errors import CorruptError
 from mdsx.format.bases import BASES, NUMBERS, OBJECTS
+from mdsx.format.families.binary import BYTES
 from mdsx.format.families.record import Kind, Number, Object
+from mdsx.format.packaged import Codec, codecs_of, is_available, package_base
 
 MAX_DIMENSIONS = 8
 MAX_SPAN = 2**31
@@ -36,7 +39,7 @@ class ColumnType:
     """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension.
 
     `foreign` decodes the values of a type as another stored format has it: bytes -> value. It is pickled with the
-    type, and raises no error but CorruptError and UnsupportedError.
+    type, and raises no error but CorruptError and UnsupportedError. So are the functions of a type that is registered.
     """
 
     base: str
@@ -48,10 +51,26 @@ class ColumnType:
         dims = "" if self.shape is None else "[" + ",".join("*" if d is None else str(d) for d in self.shape) + "]"
         return f"{self.base}{dims}{'?' if self.nullable else ''}"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        codecs = codecs_of([self.base]) if self.packaged else ()
+        return _unpickled, (self.base, self.shape, self.nullable, self.foreign, codecs)
+
     @property
     def known(self) -> bool:
-        """Return False if the base is of a later version: its values can be found, but not decoded."""
-        return self.base in BASES or self.foreign is not None
+        """Return False if the base is of a later version, or of a package that is not here: its values can be found,
+        but not decoded."""
+        return self.base in BASES or self.foreign is not None or (self.packaged and is_available(self.base))
+
+    @property
+    def packaged(self) -> bool:
+        """Return True for types of packages, and lists of them."""
+        return "." in self.base and self.foreign is None and self.shape in (None, (None,))
+
+    @property
+    def stored(self) -> ColumnType:
+        """Return the type whose values are the stored ones of a package's type: bytes. Others are returned as they
+        are."""
+        return replace(self, base=BYTES.name) if self.packaged else self
 
     @property
     def kind(self) -> Kind | None:
@@ -66,8 +85,8 @@ class ColumnType:
 
     @property
     def object(self) -> Object:
-        """Return the record of the base. Only for other known bases."""
-        return OBJECTS[self.base]
+        """Return the record of the base. Only for other known bases, and those of packages."""
+        return package_base(self.base) if self.packaged else OBJECTS[self.base]
 
     @property
     def scalar(self) -> bool:
@@ -77,7 +96,7 @@ class ColumnType:
     @property
     def is_list(self) -> bool:
         """Return True for lists, such as `str[*]`."""
-        return self.shape is not None and self.base in OBJECTS
+        return self.shape is not None and (self.base in OBJECTS or self.packaged)
 
     @property
     def stars(self) -> int:
@@ -113,6 +132,17 @@ class ColumnType:
     def nbytes(self) -> int:
         """Return the bytes of a value that is not null. Only for scalars and arrays without a star."""
         return self.item_dtype.itemsize * math.prod(d for d in self.shape or () if d is not None)
+
+
+def _unpickled(
+    base: str,
+    shape: tuple[int | None, ...] | None,
+    nullable: bool,
+    foreign: Callable[[memoryview], object] | None,
+    _codecs: tuple[Codec, ...],
+) -> ColumnType:
+    """Return a type. What it needs to decode its values was registered when its codecs were unpickled."""
+    return ColumnType(base, shape, nullable, foreign)
 
 
 def parse_type(text: str, *, file: str | None = None, place: str | None = None) -> ColumnType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from mdsx.format.families.integers import BOOL
 from mdsx.format.families.record import Number
 from mdsx.format.inputs import Refused, all_masked, describe, each
 from mdsx.format.numbers import scalar_encoder, to_items
+from mdsx.format.packaged import codec, missing
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
@@ -134,14 +136,16 @@ def value_decoder(type: ColumnType, name: str, *, stored: bool = False) -> Value
     """Return a function that decodes one value of a variable-size column. The caller handles nulls, by their length.
 
     With `stored`, items of a type that NumPy lacks stay their bits. The function raises CorruptError, without naming
-    the sample. Raise UnsupportedError for a type of a later version.
+    the sample. Raise UnsupportedError for a type of a later version, or of a package that is not here.
     """
     if type.foreign is not None:
         return type.foreign
     if type.scalar:
         decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
         return decode if type.number.native or (stored and type.number is not BOOL) else _numpy_decoder(type, decode)
-    if not type.known:
+    if type.packaged and codec(type.base) is None:
+        raise missing(type.base, name, read=str(replace(type.stored, nullable=False)))
+    if not type.packaged and not type.known:
         message = f"column {name!r} has type '{type}', which this version cannot decode"
         raise UnsupportedError(message, found=str(type), hint="upgrade mdsx, or leave the column out")
     return _list_decoder(type.object.decode) if type.is_list else type.object.decode

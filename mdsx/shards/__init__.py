@@ -1,7 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.changes import Cast, Decode, DTypes, Fill
+from mdsx.shards.changes import Cast, Decode, DTypes, Fill, stored_columns
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
@@ -60,6 +60,7 @@ __all__ = [
     "scan",
     "snapshots",
     "split",
+    "stored_columns",
     "stored_lengths",
     "stored_sides",
     "stored_sum",

@@ -53,11 +53,25 @@ class Cast:
         column: The column's name in the dataset.
         type: Of numbers, and arrays of them: the type that these have, as with `dtypes=`. Of a column of bytes: an
             array of one dimension, whose items are these bytes, little-endian, such as "uint16[*]", or "int64[2048]" if
-            all have this length. Lengths then count items, so that packing works.
+            all have this length. Lengths then count items, so that packing works. Of a package's type: "bytes", or
+            "bytes[*]" of lists, for the values as they are stored.
     """
 
     column: str
     type: Any
+
+
+def stored_columns(schema: Schema, *, absent: bool = False) -> dict[str, str | Cast]:
+    """Return how all columns are chosen to be read as they are stored: as bytes, if the type is a package's; with
+    `absent`, only if the package is not here."""
+    return {
+        name: Cast(name, _bytes_of(kind)) if kind.packaged and not (absent and kind.known) else name
+        for name, kind in ((column.name, column.type) for column in schema.columns)
+    }
+
+
+def _bytes_of(kind: ColumnType) -> str:
+    return str(replace(kind.stored, nullable=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +256,8 @@ def cast_changes(
 
 
 def _with_cast(change: Change, name: str, type: object) -> Change:
+    if change.source.packaged and type == _bytes_of(change.source):
+        return Change(change.source.stored, change.source.stored, bytes_of=change.source)
     if not isinstance(type, str) or "[" not in type:
         return _with_type(change, name, type)
     try:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import xxhash
 
+from mdsx.base.plugins import Plugin, find_all
 from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import (
     ChangedError,
@@ -34,7 +35,17 @@ from mdsx.errors import (
     UsageError,
     shown,
 )
-from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, begins_sealed, filenames, is_sealed, parse_index
+from mdsx.format import (
+    Index,
+    MdsxFormat,
+    StoredFormat,
+    StoredIndex,
+    begins_sealed,
+    filenames,
+    is_name,
+    is_sealed,
+    parse_index,
+)
 from mdsx.shards.objects import retried
 from mdsx.shards.opened import make_room
 from mdsx.shards.without_index import advice
@@ -50,8 +61,8 @@ OURS: Final = MdsxFormat()
 
 
 def all_formats() -> tuple[StoredFormat, ...]:
-    """Return the formats that can be read: to add one, add it here. An index that none of them recognizes is parsed as
-    one of ours, which refuses it. The others are imported when an index is not one of ours."""
+    """Return mdsx's formats: to add one, add it here. The others than ours are imported when an index is not one of
+    ours."""
     from mdsx.foreign.mds import MdsFormat
     from mdsx.foreign.parquet import ParquetFormat
     from mdsx.foreign.tars import TarsFormat
@@ -60,14 +71,36 @@ def all_formats() -> tuple[StoredFormat, ...]:
     return (OURS, MdsFormat(), ParquetFormat(), TarsFormat(), TokensFormat())
 
 
-def index_keys() -> list[str]:
-    """Return the keys that the index of a dataset may have, ours first."""
-    return list(dict.fromkeys(form.index_key for form in all_formats()))
+def installed_formats() -> list[StoredFormat]:
+    """Return the formats of other packages, which are looked for where there is none of mdsx's. Raise UsageError for a
+    package whose format cannot be used."""
+    return [_checked(plugin) for plugin in find_all("mdsx.formats")]
+
+
+def _checked(plugin: Plugin) -> StoredFormat:
+    try:
+        form: StoredFormat = plugin.value() if isinstance(plugin.value, type) else plugin.value
+        if not is_name(form.index_key) or form.name in {each.name for each in all_formats()}:
+            raise ValueError(f"its name is {form.name!r}, and its index_key {form.index_key!r}")
+    except Exception as error:
+        message = f"the stored format of the package {plugin.distribution} cannot be used: {error}"
+        hint = f"upgrade or uninstall {plugin.distribution}"
+        raise UsageError(message, place="entry points mdsx.formats", found=shown(plugin.value), hint=hint) from error
+    return form
+
+
+def index_keys(others: Iterable[StoredFormat] = ()) -> list[str]:
+    """Return the keys that the index of a dataset may have, of mdsx's formats, ours first, and of `others`."""
+    return list(dict.fromkeys(form.index_key for form in (*all_formats(), *others)))
 
 
 def format_of(key: str, data: bytes) -> StoredFormat:
     """Return the format of the index `data`, which is stored as `key`: ours if no other format recognizes it."""
-    return next((form for form in all_formats() if form.index_key == key and form.recognizes(data)), OURS)
+    for formats in (all_formats, installed_formats):
+        for form in formats():
+            if form.index_key == key and form.recognizes(data):
+                return form
+    return OURS
 
 
 def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDirectory | None = None) -> StoredIndex:
@@ -132,18 +165,29 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
         return OURS.parse_index(data, file=file_of(storage, OURS.index_key))
     from mdsx.foreign.tars import is_wids
 
-    first, *others = index_keys()
+    keys = index_keys()
     if data is not None and not is_wids(data):  # WebDataset's own index may have this name
-        return format_of(first, data).parse_index(data, file=file_of(storage, first))
-    for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each, cache), others), strict=True):
-        if found is not None:
-            return format_of(key, found).parse_index(found, file=file_of(storage, key))
+        return format_of(keys[0], data).parse_index(data, file=file_of(storage, keys[0]))
+    if (index := _first_index(storage, keys[1:], cache)) is not None:
+        return index
+    installed = installed_formats()
+    more = [key for key in index_keys(installed) if key not in keys]
+    if more and (index := _first_index(storage, more, cache)) is not None:
+        return index
     if data is not None:
         message = "this is the index of WebDataset's tars: make one that mdsx reads"
         hint = f"`mdsx index tar {storage.url}`"
-        raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
-    message = f"no dataset is here: it has none of {', '.join(index_keys())}"
-    raise MissingError(message, file=storage.url, hint=advice(storage, all_formats()))
+        raise UnsupportedError(message, file=file_of(storage, keys[0]), hint=hint)
+    message = f"no dataset is here: it has none of {', '.join([*keys, *more])}"
+    raise MissingError(message, file=storage.url, hint=advice(storage, [*all_formats(), *installed]))
+
+
+def _first_index(storage: Storage, keys: Sequence[str], cache: CacheDirectory | None) -> StoredIndex | None:
+    """Return the index that is stored as one of the keys."""
+    for key, data in zip(keys, Share(REQUESTS).map(lambda each: _get(storage, each, cache), keys), strict=True):
+        if data is not None:
+            return format_of(key, data).parse_index(data, file=file_of(storage, key))
+    return None
 
 
 def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:

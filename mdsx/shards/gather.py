@@ -65,7 +65,7 @@ def gather(
         if isinstance(addresses, np.ndarray)
     }
     varying = {
-        number: _Values(rows, values, column, values_decoder(column.type, column.name, views=views, stored=True))
+        number: _Values(rows, values, column, views)
         for number, (column, values) in enumerate(zip(schema.columns, located, strict=True))
         if isinstance(values, Values)
     }
@@ -180,7 +180,7 @@ class _Values:
     rows: Rows
     extents: Values
     column: Column
-    decoder: ValuesDecoder
+    views: bool
 
     def decode(self, start: int, stop: int) -> list[object] | NDArray[Any]:
         """Return the values of samples [start, stop): [n, ...] in storage form if they have one size."""
@@ -215,6 +215,10 @@ class _Values:
         return JoinedValues(read_joined(addresses, sizes), _edges(sizes), nulls)
 
     @cached_property
+    def _decoder(self) -> ValuesDecoder:
+        return values_decoder(self.column.type, self.column.name, views=self.views, stored=True)
+
+    @cached_property
     def _bare_decoder(self) -> ValueDecoder:
         return bare_decoder(self.column.type, stored=True)
 
@@ -222,10 +226,10 @@ class _Values:
         """Return the values of the rows `wanted`, which are not null."""
         pieces, bare = self._pieces(wanted), self.extents.bare
         if not np.any(bare):
-            return self.decoder(pieces)
+            return self._decoder(pieces)
         each = bare[wanted].tolist() if isinstance(bare, np.ndarray) else repeat(bare)
         return [
-            self._bare_decoder(piece) if alone else self.decoder([piece])[0]
+            self._bare_decoder(piece) if alone else self._decoder([piece])[0]
             for piece, alone in zip(pieces, each, strict=False)
         ]
 

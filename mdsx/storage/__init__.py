@@ -8,20 +8,22 @@ from importlib import import_module
 from pathlib import PurePath
 from urllib.parse import unquote
 
-from mdsx.errors import UsageError, shown
+from mdsx.base.plugins import Plugin, find
+from mdsx.errors import MdsxError, UsageError, shown
 from mdsx.storage.base import (
     Entry,
     MissingBucketError,
     Piece,
     Room,
     Storage,
+    check_key,
     describe,
     file_of,
     find_entries,
     is_visible,
 )
 from mdsx.storage.local import LocalStorage, map_range, map_whole
-from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed
+from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed, unsealed
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -35,6 +37,7 @@ __all__ = [
     "StorageOptions",
     "answered",
     "believe",
+    "check_key",
     "describe",
     "discard",
     "file_of",
@@ -50,6 +53,7 @@ __all__ = [
 ]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _ONE_SLASH = re.compile(r"(\w+):/(?!/)")
 
 
@@ -66,7 +70,8 @@ _PAGE_HINTS = {
 
 
 def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
-    """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`. Access nothing yet.
+    """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`, or with one of another
+    package. Access nothing yet.
 
     `options`: what the storage needs to know besides its URL, by name (docs/clouds.md). Raise UsageError for another
     scheme or option, and for one that is only read if it is to `write`.
@@ -108,6 +113,8 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         hint = next(hint for name, hint in _PAGE_HINTS.items() if page[name])
         raise UsageError("this is a page for people, not a storage", found=shown(text.partition("?")[0]), hint=hint)
     if scheme not in SCHEMES:
+        if (plugin := find("mdsx.storages", scheme) if _SCHEME.fullmatch(scheme) else None) is not None:
+            return _for(_made(plugin, text, options), write)
         near = scheme.strip().lower()
         near = _ALIASES.get(near, near)
         way_out = f"write {near}://" + ", without spaces before it" * (scheme != scheme.strip())
@@ -118,8 +125,26 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         )
     module, name = SCHEMES[scheme]
     storage: Storage = getattr(import_module(f"mdsx.storage.remote.{module}"), name)(text, options)
+    return _for(storage, write)
+
+
+def _for(storage: Storage, write: bool) -> Storage:
+    """Return the storage. Raise UsageError for one that is only read, if it is to `write`."""
     if write and (instead := getattr(storage, "instead", None)):
         raise UsageError("this storage is read, not written", file=storage.url, hint=instead)
+    return storage
+
+
+def _made(plugin: Plugin, url: str, options: StorageOptions | None) -> Storage:
+    """Return the storage of another package. Raise UsageError, which names the package, if that fails."""
+    try:
+        storage: Storage = plugin.value(url, unsealed(options))
+    except MdsxError:
+        raise
+    except Exception as error:
+        message = f"the storage of the package {plugin.distribution} failed: {type(error).__name__}: {error}"
+        scheme = url.partition("://")[0]
+        raise UsageError(message, place=f"{scheme}://", hint=f"upgrade or uninstall {plugin.distribution}") from error
     return storage
 
 

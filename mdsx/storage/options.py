@@ -105,3 +105,8 @@ def sealed(given: StorageOptions | None) -> StorageOptions | None:
     if not isinstance(given, Mapping):
         return given
     return {name: Secret(value, ()) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def unsealed(given: StorageOptions | None) -> StorageOptions:
+    """Return options as they were given, for a storage that is not ours."""
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in (given or {}).items()}

@@ -1,4 +1,5 @@
-"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels."""
+"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels. Sound and video
+that it may play."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format import PICTURES
+from mdsx.format import MEDIA, PICTURES
 
 PNG = "image/png"
 
@@ -24,6 +25,13 @@ def image_type(data: bytes) -> str | None:
     """
     found = next((base.media for base in PICTURES if base.matches(data)), None)
     return "image/gif" if found is None and data.startswith((b"GIF87a", b"GIF89a")) else found
+
+
+def media_type(data: bytes, base: str) -> str | None:
+    """Return the media type of a value of a column with this base: of an image, whatever the base; of sound and video,
+    whose first bytes say less, if it is the base's."""
+    own = next((each for each in MEDIA if each.name == base), None)
+    return own.media if own is not None and own.matches(data) else image_type(data)
 
 
 def is_pixels(array: NDArray[Any]) -> bool:

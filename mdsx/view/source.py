@@ -18,12 +18,12 @@ from mdsx.checks.damage import damages_of
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.format import BASES, ReadsExtents, ReadsParts, ReadsSamples, StoredIndex, object_sizes
-from mdsx.shards import ColumnChoice, Shards, snapshots
+from mdsx.shards import ColumnChoice, Shards, snapshots, stored_columns
 from mdsx.storage import StorageOptions, sealed
 from mdsx.view.search import Match, scan
 from mdsx.view.tokens import Tokenizer
 from mdsx.view.trees import shortened, tree
-from mdsx.view.values import TEXT, base_of, brief, described, has_picture, picture_of
+from mdsx.view.values import TEXT, base_of, brief, described, has_picture, media_of
 
 _KEPT = 40  # samples
 _LARGE = 4_000_000  # bytes of a sample, on average: larger ones are neither listed with their neighbours nor kept
@@ -55,7 +55,9 @@ class ViewedDataset:
         self._whole = Dataset(
             url, storage_options=opening.storage_options, index=opening.index, snapshot=opening.snapshot
         )
-        self.dataset = self._whole if opening.columns is None else self._whole.select_columns(opening.columns)
+        shown = self._whole if opening.columns is None else self._whole.select_columns(opening.columns)
+        self._types = dict(shown.columns)
+        self.dataset = shown.select_columns(stored_columns(excerpt_of(shown).schema))
         self._tokenizer = opening.tokenizer
         counts = self._shards.index.counts
         self._firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
@@ -91,7 +93,7 @@ class ViewedDataset:
             "compression": index.compression,
             "fingerprint": index.fingerprint,
             "reads": _how_read(index) if len(index.counts) else None,
-            "columns": [{"name": name, "type": kind} for name, kind in self.dataset.columns.items()],
+            "columns": [{"name": name, "type": kind} for name, kind in self._types.items()],
             "texts": self.text_columns,
             "metadata": tree(index.metadata),
             "snapshots": kept,
@@ -137,7 +139,7 @@ class ViewedDataset:
 
     def sample(self, number: int) -> dict[str, Any]:
         """Return everything about a sample, with long values cut."""
-        values, kinds = self.sample_values(number), self.dataset.columns
+        values, kinds = self.sample_values(number), self._types
         shard, within = self.place(number)
         return {
             "number": number,
@@ -186,10 +188,10 @@ class ViewedDataset:
                 self._recent.popitem(last=False)
 
     def picture(self, number: int, column: str, item: int | None) -> tuple[str, bytes]:
-        """Return the media type and the bytes of an image. Raise UsageError if the value is none."""
-        found = picture_of(self._value(number, column), item)
+        """Return the media type and the bytes of an image, sound or video. Raise UsageError if the value is none."""
+        found = media_of(self._value(number, column), self._types[column], item)
         if found is None:
-            raise UsageError(f"column {column!r} of sample {number:,} is no image that a browser may show")
+            raise UsageError(f"column {column!r} of sample {number:,} is nothing that a browser may show or play")
         return found
 
     def text(self, number: int, column: str, start: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a page shows of a value: strict JSON, bounded in size, with a kind.
 
-"null"; "number" (a text, so that no digit is lost); "text", "bytes" and "image" with what fits; "array" with its
-summary, and maybe its tokens; "json" with a tree; "list" with its first items.
+"null"; "number" (a text, so that no digit is lost); "text", "bytes", "image", "audio" and "video" with what fits;
+"array" with its summary, and maybe its tokens; "json" with a tree; "list" with its first items.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsx.format import BASES
 from mdsx.view.arrays import scalar_text, summary
-from mdsx.view.pictures import PNG, image_type, is_pixels, png
+from mdsx.view.pictures import PNG, image_type, is_pixels, media_type, png
 from mdsx.view.tokens import Tokenizer
 from mdsx.view.trees import shortened, tree
 
@@ -37,7 +37,7 @@ def described(value: Any, kind: str, tokenizer: Tokenizer | None = None) -> dict
     if isinstance(value, str):
         return {"kind": "text", "text": value[:TEXT], "length": len(value)}
     if isinstance(value, bytes | memoryview):
-        return _bytes(bytes(value))
+        return _bytes(bytes(value), base)
     if isinstance(value, list | tuple):
         items = [described(item, base, tokenizer) for item in value[:_ITEMS]]
         return {"kind": "list", "length": len(value), "items": items}
@@ -57,10 +57,10 @@ def _array(value: np.ndarray[Any, Any], tokenizer: Tokenizer | None) -> dict[str
     return found if tokens is None else {**found, "tokens": tokens}
 
 
-def _bytes(value: bytes) -> dict[str, Any]:
+def _bytes(value: bytes, base: str) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": "bytes", "size": len(value), "hex": hex_lines(value[:_HEX])}
-    if (media := image_type(value)) is not None:
-        return {**found, "kind": "image", "media": media}
+    if (media := media_type(value, base)) is not None:
+        return {**found, "kind": media.partition("/")[0], "media": media}
     if (text := _as_text(value[:_HEX])) is not None:
         found["text"] = text
     return found
@@ -110,8 +110,9 @@ def brief(value: Any) -> str:
     return _number(value)
 
 
-def picture_of(value: Any, item: int | None = None) -> tuple[str, bytes] | None:
-    """Return the media type and the bytes of the image that a value is, or the item of a list; None if it is none."""
+def media_of(value: Any, kind: str, item: int | None = None) -> tuple[str, bytes] | None:
+    """Return the media type and the bytes of the image, sound or video that a value of a column of type `kind` is, or
+    the item of a list; None if it is none."""
     if item is not None:
         value = value[item] if isinstance(value, list | tuple) and 0 <= item < len(value) else None
     if isinstance(value, np.ndarray):
@@ -119,12 +120,12 @@ def picture_of(value: Any, item: int | None = None) -> tuple[str, bytes] | None:
     if not isinstance(value, bytes | memoryview):
         return None
     data = bytes(value)
-    media = image_type(data)
+    media = media_type(data, base_of(kind))
     return None if media is None else (media, data)
 
 
 def has_picture(value: Any) -> bool:
-    """Return whether `picture_of` finds one."""
+    """Return whether a value is an image."""
     if isinstance(value, np.ndarray):
         return is_pixels(value)
     return isinstance(value, bytes | memoryview) and image_type(bytes(value[:16])) is not None

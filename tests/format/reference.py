@@ -36,6 +36,7 @@ ITEMS |= {f"int{8 * size}": code for size, code in zip((1, 2, 4, 8), "bhiq", str
 ITEMS |= {f"uint{8 * size}": code for size, code in zip((1, 2, 4, 8), "BHIQ", strict=True)}
 LATER = {"float8_e4m3fn": "B"}
 """Scalars of later minor versions: always in the heap."""
+LISTS = {"bytes", "str", "json", "msgpack", "jpeg", "png", "webp", "avif", "wav", "flac", "mp3", "mp4"}
 _TYPE = re.compile(r"([^\[?]+)(?:\[(.*)\])?(\?)?")
 
 
@@ -197,7 +198,7 @@ def decode(text: str, data: bytes) -> Any:
         count = math.prod(dim for dim in shape or () if dim is not None)
         items = [_item(base, item) for item in struct.unpack(f"<{count}{code}", data[4 * stars :])]
         return plain(items[0]) if shape is None else {"shape": shape, "items": plain(items)}
-    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png", "webp") and shape == [None]:
+    if (base in LISTS or "." in base) and shape == [None]:
         (count,) = struct.unpack_from("<I", data)
         lengths, at, values = struct.unpack_from(f"<{count}I", data, 4), 4 + 4 * count, []
         for length in lengths:

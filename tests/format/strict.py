@@ -21,7 +21,7 @@ import zstandard
 NULL = 0xFFFFFFFF
 ITEMS = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 ITEMS |= {f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
-LISTS = ("bytes", "str", "json", "msgpack", "jpeg", "png")
+LISTS = ("bytes", "str", "json", "msgpack", "jpeg", "png", "webp", "avif", "wav", "flac", "mp3", "mp4")
 _FRAME = 2**20
 
 
@@ -191,7 +191,7 @@ class Reader:
         """One value of a variable-size column."""
         if kind.base in ITEMS:
             self._array(kind, data)
-        elif kind.base in LISTS and kind.shape is not None:
+        elif (kind.base in LISTS or "." in kind.base) and kind.shape == [None]:
             (count,) = struct.unpack_from("<I", data) if len(data) >= 4 else (2**32,)
             if not self.rule("list", len(data) >= 4 + 4 * count):
                 return

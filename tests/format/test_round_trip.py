@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mdsx.format import NUMBERS, PICTURES, Encoder, Object, Schema, ShardBuilder, check_shard, parse_type
+from mdsx.format import MEDIA, NUMBERS, Encoder, Object, Schema, ShardBuilder, check_shard, parse_type
 from tests.format import reference
 from tests.format.test_vectors import read_shard
 
@@ -16,7 +16,7 @@ from tests.format.test_vectors import read_shard
 def _beginning(base: Object) -> bytes:
     """Return bytes with which a picture may begin."""
     begun = b""
-    for offset, part in base.magic:
+    for offset, part in base.magic[0]:
         begun = begun.ljust(offset, b"?") + part
     return begun
 
@@ -39,7 +39,7 @@ _objects: dict[str, st.SearchStrategy[Any]] = {
     "str": st.text(max_size=10),
     "json": _json,
     "msgpack": _msgpack,
-    **{base.name: st.binary(max_size=9).map(_beginning(base).__add__) for base in PICTURES},
+    **{base.name: st.binary(max_size=9).map(_beginning(base).__add__) for base in MEDIA},
 }
 
 

@@ -45,7 +45,8 @@ def read_shard(raw: bytes) -> list[dict[str, Any]]:
         if column.type.fixed_size:
             columns[column.name] = list(numpy_values(column.type, view.rows[f"column{number}"]))
             continue
-        decode = value_decoder(column.type, column.name) if column.type.known else bytes
+        kind = column.type.stored
+        decode = value_decoder(kind, column.name) if kind.known else bytes
         place = view.schema.variable.index(number)
         values = columns[column.name] = []
         for start, lengths in zip(view.rows["start"].tolist(), view.rows["lengths"].tolist(), strict=True):

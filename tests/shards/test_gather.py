@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError
-from mdsx.format import BASES, NULL, NUMBERS, PICTURES, Encoder, Schema, ShardBuilder, ShardView
+from mdsx.format import BASES, MEDIA, NULL, NUMBERS, Encoder, Schema, ShardBuilder, ShardView
 from mdsx.shards import Columns, Selection, present
 from mdsx.shards.gather import Source, gather
 from tests.format.test_round_trip import columns_and_samples
@@ -100,7 +100,7 @@ def test_columns_equal_the_written_values_in_any_order(made: Any, views: bool) -
             assert len(values) == stop - start
             for found, sample in zip(values, wanted[start:stop], strict=True):
                 assert same(columns[name], found, sample[name]), (name, found, sample[name])
-                encoded = BASES.get(columns[name].rstrip("?")) in (BASES["bytes"], *PICTURES)
+                encoded = BASES.get(columns[name].rstrip("?")) in (BASES["bytes"], *MEDIA)
                 assert isinstance(found, memoryview) == (views and encoded and found is not None)
 
 

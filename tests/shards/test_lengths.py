@@ -21,10 +21,10 @@ from mdsx.format import filenames
 from mdsx.shards import Lengths, View, length_file, lengths_of
 from mdsx.shards import shards as shards_module
 from mdsx.storage.cache import clear, contents_of
+from mdsx.testing import far_disk
+from mdsx.testing.far_disk import SCHEME, FarDisk, Request
 from tests.fork_server import call_all
 from tests.forks import forked
-from tests.shards.formats import far_disk
-from tests.shards.formats.far_disk import SCHEME, FarDisk, Request
 from tools.fault_proxy import Proxy
 
 COLUMNS = {

@@ -53,6 +53,8 @@ OTHERS = [
 def test_one_module_removes() -> None:
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
+        if name.startswith("testing/"):  # tests, which remove what they made
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OWNERS:
                 assert name in OWNERS[node.func.attr], f"{name}:{node.lineno} calls {node.func.attr}"

@@ -343,6 +343,13 @@ def _values() -> list[Bad]:
         bad(
             "list-item", "A list with text that is not UTF-8.", "str[*]", dims(2, 1, 1) + b"a\xff", "this is not UTF-8"
         ),
+        bad(
+            "list-of-package",
+            "A list of a package's type with a byte too few.",
+            "acme.Frame[*]",
+            dims(2, 1, 2) + b"ab",
+            "a list has the wrong size",
+        ),
         bad("str", "A byte that is never in UTF-8.", "str", b"a\xff", "this is not UTF-8"),
         bad("str-surrogate", "A surrogate in UTF-8.", "str", b"\xed\xa0\x80", "this is not UTF-8"),
         bad("str-overlong", "U+0000 in two bytes.", "str", b"\xc0\x80", "this is not UTF-8"),

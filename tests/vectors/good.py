@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import xxhash
 
-from mdsx.format import Encoder, Schema, ShardBuilder, ShardEntry, build_index, compress
+from mdsx.format import Encoder, Schema, ShardBuilder, ShardEntry, as_stored, build_index, compress
 from tests.format import by_the_book, reference
 from tests.vectors import bad_frames
 from tests.vectors.vector import Good
@@ -180,6 +180,45 @@ _SHARDS: dict[str, tuple[str, dict[str, str], Samples]] = {
                 "maybe webp": bytes.fromhex(_WEBP),
                 "webps": [],
             },
+        ],
+    ),
+    "media": (
+        "The first bytes of sound, video and AVIF, of each kind that the bases of minor version 1 take.",
+        {"avif": "avif", "wav": "wav", "flac": "flac?", "mp3": "mp3[*]", "mp4": "mp4"},
+        [
+            {
+                "avif": b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf",
+                "wav": b"RIFF\x24\0\0\0WAVEfmt ",
+                "flac": b"fLaC\0\0\0\x22",
+                "mp3": [b"ID3\x04\0\0\0\0\0\0", *(bytes((255, each)) for each in (0xFB, 0xFA, 0xF3, 0xF2, 0xE3, 0xE2))],
+                "mp4": b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom",
+            },
+            {
+                "avif": b"\0\0\0\x1cftypavis\0\0\0\0avismsf1miaf",
+                "wav": b"RF64\xff\xff\xff\xffWAVEds64",
+                "flac": b"ID3\x04\0\0\0\0\0\0fLaC",
+                "mp3": [],
+                "mp4": b"\0\0\0\x14ftypqt  \0\0\x02\0qt  ",
+            },
+            {
+                "avif": b"\0\0\0\x14ftypavif\0\0\0\0avif",
+                "wav": b"BW64\xff\xff\xff\xffWAVEds64",
+                "flac": None,
+                "mp3": [],
+                "mp4": b"\0\0\0\x18ftypiso5\0\0\2\0iso5dash",
+            },
+        ],
+    ),
+    "package-types": (
+        "Types of packages, with lists of them: the values are those of bytes, whatever the package is.",
+        {"frame": "acme.Frame", "maybe": "acme.Frame?", "frames": "acme-codecs.video.frame_2[*]?"},
+        [
+            {name: as_stored([value])[0] for name, value in sample.items()}
+            for sample in (
+                {"frame": b"\0any\xff", "maybe": b"", "frames": [b"one", b""]},
+                {"frame": b"", "maybe": None, "frames": None},
+                {"frame": b"x", "maybe": b"y", "frames": []},
+            )
         ],
     ),
     "names": (

@@ -16,7 +16,7 @@ from PIL import Image
 from mdsx.view.arrays import BINS, POINTS, histogram, line, summary
 from mdsx.view.pictures import image_type, is_pixels, png
 from mdsx.view.trees import MAX_DEPTH, MAX_NODES, tree
-from mdsx.view.values import TEXT, brief, described, has_picture, picture_of
+from mdsx.view.values import TEXT, brief, described, has_picture, media_of
 
 
 def strict(value: object) -> int:
@@ -130,7 +130,7 @@ def test_a_line_keeps_each_peak() -> None:
 )
 def test_only_four_kinds_of_image_are_shown(data: bytes, media: str | None) -> None:
     assert image_type(data) == media
-    assert (picture_of(data) is not None) == has_picture(data) == (media is not None)
+    assert (media_of(data, "bytes") is not None) == has_picture(data) == (media is not None)
 
 
 @pytest.mark.parametrize("shape", [(8, 9), (9, 8, 1), (10, 11, 3), (12, 8, 4)])
@@ -139,13 +139,13 @@ def test_pixels_become_a_picture(shape: tuple[int, ...]) -> None:
     assert is_pixels(pixels)
     image = Image.open(io.BytesIO(png(pixels)))
     assert np.array_equal(np.asarray(image), pixels.reshape(shape[:2]) if shape[2:] == (1,) else pixels)
-    assert picture_of(pixels) == ("image/png", png(pixels))
+    assert media_of(pixels, "uint8[*,*]") == ("image/png", png(pixels))
 
 
 def test_other_arrays_are_no_pictures() -> None:
     for array in (np.zeros((9, 9), np.int8), np.zeros((9, 9, 2), np.uint8), np.zeros((2, 9), np.uint8), np.zeros(9)):
         assert not is_pixels(array)
-        assert picture_of(array) is None
+        assert media_of(array, "uint8[*,*]") is None
 
 
 def test_bytes_that_are_text_are_shown_as_text() -> None:
@@ -158,9 +158,9 @@ def test_bytes_that_are_text_are_shown_as_text() -> None:
 def test_items_of_a_list_are_described_each() -> None:
     found = described([b"\xff\xd8\xff", b"x"], "jpeg[*]")
     assert [item["kind"] for item in found["items"]] == ["image", "bytes"]
-    assert picture_of([b"\xff\xd8\xff", b"x"], 0) == ("image/jpeg", b"\xff\xd8\xff")
-    assert picture_of([b"\xff\xd8\xff"], 1) is None
-    assert picture_of(b"\xff\xd8\xff", 0) is None
+    assert media_of([b"\xff\xd8\xff", b"x"], "bytes[*]", 0) == ("image/jpeg", b"\xff\xd8\xff")
+    assert media_of([b"\xff\xd8\xff"], "bytes[*]", 1) is None
+    assert media_of(b"\xff\xd8\xff", "bytes", 0) is None
 
 
 def test_a_value_in_one_line() -> None:

@@ -5,6 +5,7 @@ A binary array is an Arrow array of type binary or large_binary with n values, n
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,26 @@ from mdsx.foreign.arrow.plain import (
     python_values,
 )
 from mdsx.foreign.arrow.types import is_binary, is_list, is_string
-from mdsx.format import ENCODED_NULL, JSON, MSGPACK, ColumnType, Object, Refused, describe, each, value_encoder
+from mdsx.format import (
+    ENCODED_NULL,
+    JSON,
+    MSGPACK,
+    Beginning,
+    ColumnType,
+    Object,
+    Refused,
+    describe,
+    each,
+    value_encoder,
+)
 
 
 def encode_column(kind: ColumnType, array: Any) -> NDArray[Any] | Any:
     """Encode an Arrow array as a column of type `kind`: [n, ...] items if it is fixed-size, otherwise a binary array.
 
-    Raise Refused, whose `at` begins with the number of the value.
+    Of a package's type, the array has the stored bytes. Raise Refused, whose `at` begins with the number of the value.
     """
+    kind = kind.stored
     if kind.kind == "document" and not kind.is_list:  # None is one of their values
         return _encode_each(kind, array)
     array = plain(array)
@@ -107,16 +120,22 @@ def _objects(base: Object, array: Any) -> Any:
         return array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
     if not is_binary(array.type):
         raise Refused("bytes", f"Arrow's {array.type}")
-    for offset, part in base.magic:
-        wrong = pa.compute.not_equal(pa.compute.binary_slice(array, offset, offset + len(part)), part)
-        if wrong.true_count:
-            place = wrong.index(True).as_py()
+    if base.magic and len(array):
+        right = reduce(pa.compute.or_, (_begins(array, each) for each in base.magic))
+        if right.false_count:
+            place = right.index(False).as_py()
             try:
                 base.encoder()(array[place].as_py())
             except Refused as refused:
                 refused.at = (place,)
                 raise
     return array
+
+
+def _begins(array: Any, way: Beginning) -> Any:
+    """Return which values begin like this; null of null."""
+    parts = [pa.compute.equal(pa.compute.binary_slice(array, offset, offset + len(part)), part) for offset, part in way]
+    return reduce(pa.compute.and_, parts)
 
 
 def _encode_each(kind: ColumnType, array: Any) -> Any:

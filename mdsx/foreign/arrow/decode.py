@@ -49,6 +49,7 @@ def to_table(schema: Schema, columns: Mapping[str, NDArray[Any] | JoinedValues])
 def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
     if kind.foreign is not None and isinstance(values, JoinedValues):
         return _foreign(kind, values)
+    kind = kind.stored
     arrow_type(kind)  # raises UsageError where there is none
     if isinstance(values, np.ndarray):
         return _fixed(kind, values)

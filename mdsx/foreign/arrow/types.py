@@ -40,9 +40,10 @@ def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type in which a column of type `kind` is returned.
 
     Arrays become lists, and dimensions without a star fixed-size lists. Types that Arrow lacks become float32, which
-    holds them exactly. `json` becomes a string with its text, all other objects binary. Raise UsageError for the types
-    of later versions and of other formats.
+    holds them exactly. `json` becomes a string with its text, all other objects binary, also the stored bytes of a
+    package's type. Raise UsageError for the types of later versions and of other formats.
     """
+    kind = kind.stored
     if kind.base not in BASES:
         raise UsageError(f"Arrow has no type for '{kind}'", hint="leave the column out, or read it without Arrow")
     found = pa.type_for_alias(BASES[kind.base].arrow)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.foreign.tars.values import NpyHeader, parse_npy_header, value_reader
-from mdsx.format import ColumnType, Object, dimensions_encoder, value_encoder
+from mdsx.format import Beginning, ColumnType, Object, dimensions_encoder, value_encoder
 
 _DIGITS = 18  # of a number that surely is an int64
 
@@ -36,7 +36,7 @@ def value_locator(kind: ColumnType) -> Locate:
     where their values are. It raises ValueError, Refused or CorruptError."""
     if kind.scalar:
         return _inline_scalars(kind) if kind.shape is None else _Arrays(kind)
-    if kind.kind == "bytes":
+    if kind.stored.kind == "bytes":
         return _files(kind.object)
     return _texts if kind.kind == "text" else _documents(kind.object)
 
@@ -112,13 +112,21 @@ def _inline_scalars(kind: ColumnType) -> Locate:
 
 def _files(base: Object) -> Locate:
     def locate(data: bytes, spans: Spans) -> Bytes:
-        for offset, part in base.magic:
-            starts = [start + offset for start in spans[0]] if offset else spans[0]
-            if not all(map(data.startswith, repeat(part), starts, spans[1])):
+        if base.magic and not any(_all_begin(each, data, spans) for each in base.magic):
+            view = memoryview(data)  # not all in the same way
+            if not all(map(base.matches, map(view.__getitem__, map(slice, *spans)))):
                 raise ValueError
         return Bytes(0)
 
     return locate
+
+
+def _all_begin(way: Beginning, data: bytes, spans: Spans) -> bool:
+    for offset, part in way:
+        starts = [start + offset for start in spans[0]] if offset else spans[0]
+        if not all(map(data.startswith, repeat(part), starts, spans[1])):
+            return False
+    return True
 
 
 def _texts(data: bytes, spans: Spans) -> Bytes:

@@ -79,7 +79,7 @@ def has_inline(column: Column) -> bool:
 def check_pointable(column: Column) -> None:
     """Raise UsageError if the values of a column cannot be pointed to."""
     kind = column.type
-    if kind.is_list or not kind.known or kind.foreign is not None:
+    if kind.is_list or not (kind.known or kind.packaged) or kind.foreign is not None:
         message, place = f"values of type {str(kind)!r} cannot be read in place", f"column {column.name!r}"
         raise UsageError(message, place=place, hint="declare it as json or bytes, or convert the tars")
 

@@ -154,8 +154,8 @@ def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes
         return parse_npy
     if kind.scalar:
         return lambda data: parse_npy(data)[()] if data.startswith(NPY_MAGIC) else _scalar(kind.kind, data)
-    if kind.kind == "bytes":
-        return bytes  # without a copy
+    if kind.stored.kind == "bytes":
+        return kind.object.given  # bytes without a copy
     decode = value_decoder(kind, "")
     return lambda data: decode(memoryview(data))
 

@@ -1,8 +1,9 @@
-"""Bytes, stored unchanged: any buffer of single bytes, and encoded pictures, which must begin as their format does."""
+"""Bytes, stored unchanged: any buffer of single bytes, and encoded pictures, sound and video, which must begin as their
+format does."""
 
 from __future__ import annotations
 
-from mdsx.format.families.record import Object
+from mdsx.format.families.record import Beginning, Object
 from mdsx.format.inputs import Refused, as_array, describe
 
 
@@ -25,38 +26,65 @@ def _encode(value: object) -> bytes:
     return view.tobytes()
 
 
-def _picture(
-    name: str, magic: tuple[tuple[int, bytes], ...], *, extensions: tuple[str, ...], aliases: str = "", minor: int = 0
+def _encoded(
+    name: str, *magic: Beginning, media: str, extensions: tuple[str, ...], aliases: str = "", minor: int = 0
 ) -> Object:
     def encode(value: object) -> bytes:
         data = _encode(value)
-        for offset, part in magic:
-            if not data.startswith(part, offset):
-                raise _refused(base, data)
+        if not base.matches(data):
+            raise _refused(base, data)
         return data
 
     base = Object(
         name=name, kind="bytes", arrow="binary", form="its bytes", encoder=lambda: encode, decode=bytes, magic=magic,
-        media=f"image/{name}", extensions=extensions, aliases=aliases, minor=minor,
+        media=media, extensions=extensions, aliases=aliases, minor=minor,
     )  # fmt: skip
     return base
 
 
 def _refused(base: Object, data: bytes) -> Refused:
-    parts = [f"{part!r}" + (f" at byte {offset}" if offset else "") for offset, part in base.magic]
-    offset, last = base.magic[-1]
-    found = f"{data[: max(offset + len(last), 8)]!r}"
-    hint = "pass the bytes of the encoded image file"
-    return Refused(f"{base.name} data, which begins with {', '.join(parts)}", found, hint=hint)
+    ways = [", ".join(f"{part!r}" + (f" at byte {at}" if at else "") for at, part in each) for each in base.magic]
+    length = max(8, *(at + len(part) for each in base.magic for at, part in each))
+    hint = f"pass the bytes of the encoded {base.name} file"
+    return Refused(f"{base.name} data, which begins with {', or '.join(ways)}", f"{data[:length]!r}", hint=hint)
 
+
+def _boxes(*brands: bytes) -> tuple[Beginning, ...]:
+    """Return how files of ISO's media formats begin: with a box `ftyp`, which may have to be of one of these brands."""
+    return tuple(((4, b"ftyp" + brand),) for brand in brands)
+
+
+def _chunks(form: bytes, *ids: bytes) -> tuple[Beginning, ...]:
+    """Return how files of RIFF's kind begin: an identifier, 4 bytes of size, the form."""
+    return tuple(((0, each), (8, form)) for each in ids)
+
+
+_ID3 = ((0, b"ID3"),)
+"""The tag that may be before the first frame of an MP3, and that some write before FLAC too."""
+_FRAMES = tuple(((0, bytes((0xFF, second))),) for second in (0xFB, 0xFA, 0xF3, 0xF2, 0xE3, 0xE2))
+"""The headers of MPEG's audio frames of layer III: of versions 1, 2 and 2.5, each without and with a checksum."""
 
 BYTES = Object(
     name="bytes", kind="bytes", arrow="binary", python=bytes, form="its bytes",
     aliases="binary large_binary bytearray memoryview blob buffer raw bin",
     encoder=lambda: _encode, decode=bytes,
 )  # fmt: skip
-JPEG = _picture(
-    "jpeg", ((0, b"\xff\xd8\xff"),), extensions=("jpg", "jpeg"), aliases="jpg pil image jpeg_array jpegarray img"
-)
-PNG = _picture("png", ((0, b"\x89PNG\r\n\x1a\n"),), extensions=("png",))
-BASES = (BYTES, JPEG, PNG, _picture("webp", ((0, b"RIFF"), (8, b"WEBP")), extensions=("webp",), minor=1))
+JPEG = _encoded(
+    "jpeg", ((0, b"\xff\xd8\xff"),), media="image/jpeg", extensions=("jpg", "jpeg"),
+    aliases="jpg pil image jpeg_array jpegarray img",
+)  # fmt: skip
+PNG = _encoded("png", ((0, b"\x89PNG\r\n\x1a\n"),), media="image/png", extensions=("png",))
+BASES = (
+    BYTES,
+    JPEG,
+    PNG,
+    _encoded("webp", *_chunks(b"WEBP", b"RIFF"), media="image/webp", extensions=("webp",), minor=1),
+    _encoded("avif", *_boxes(b"avif", b"avis"), media="image/avif", extensions=("avif",), minor=1),
+    _encoded(
+        "wav", *_chunks(b"WAVE", b"RIFF", b"RF64", b"BW64"), media="audio/wav", extensions=("wav",), aliases="wave",
+        minor=1,
+    ),
+    _encoded("flac", ((0, b"fLaC"),), _ID3, media="audio/flac", extensions=("flac",), minor=1),
+    _encoded("mp3", _ID3, *_FRAMES, media="audio/mpeg", extensions=("mp3",), aliases="mpga mpeg3", minor=1),
+    _encoded("mp4", *_boxes(b""), media="video/mp4", extensions=("mp4", "m4v"), aliases="m4v video", minor=1),
+)  # fmt: skip

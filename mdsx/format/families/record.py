@@ -12,6 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+Beginning = tuple[tuple[int, bytes], ...]
+"""(offset, bytes): what a value has there, all of it."""
+
 Kind = Literal["bool", "integer", "float", "bytes", "text", "document"]
 """What a value is: a number; bytes, kept as they are; text; or a document, which nests other values."""
 
@@ -99,14 +102,18 @@ class Object(Base):
     """Return the value that is stored as these bytes. Raise CorruptError."""
     decode_all: Callable[[Iterable[memoryview]], list[object]] | None = None
     """The same for many values, if there is a faster way."""
-    magic: tuple[tuple[int, bytes], ...] = ()
-    """(offset, bytes): what each value has there. A writer refuses others; a reader does not look."""
+    magic: tuple[Beginning, ...] = ()
+    """How values begin: each in one of these ways. A writer refuses others; a reader does not look."""
     media: str | None = None
     """The media type under which a browser shows a value; None if it does not."""
+    given: Callable[[bytes], bytes] = bytes
+    """Return the bytes of a stored value, of a type of bytes, as a writer takes them."""
 
     def matches(self, data: bytes | memoryview) -> bool:
         """Return whether bytes begin as a value does."""
-        return all(data[offset : offset + len(part)] == part for offset, part in self.magic)
+        return not self.magic or any(
+            all(data[offset : offset + len(part)] == part for offset, part in each) for each in self.magic
+        )
 
     @property
     def textual(self) -> bool:

@@ -230,7 +230,8 @@ def convert_source(
     discard(storage, filenames.CONVERT_FOLDER)
     remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
-    work = PartWork(plan, source, sealed(storage_options), answered())
+    codecs = Schema.from_columns(plan.columns).codecs
+    work = PartWork(plan, source, sealed(storage_options), answered(), codecs)
     paths = [plan.out, *(file.url for file in plan.files[:1])]
     tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
     keep_skips(storage, tally)
@@ -263,7 +264,8 @@ def _overwrite(
         plan = replace(plan, run=run.run)
         reporter = WatchReporter(plan, watch, len(source.amounts))
         reporter.report()
-        work = PartWork(plan, source, sealed(options), answered())
+        codecs = Schema.from_columns(plan.columns).codecs
+        work = PartWork(plan, source, sealed(options), answered(), codecs)
         paths = [plan.out, *(file.url for file in plan.files[:1])]
         tallies = list(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
         for part in range(plan.parts):

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from mdsx.errors import CorruptError, MdsxError, SampleError, shown
-from mdsx.format import describe, parse_type
+from mdsx.format import as_stored, describe, parse_type
 from mdsx.transfer.converting.json_types import inferred_type, python_type, wider_type
 
 _SPACED = re.compile(rb'"[ \t\r\n]+:')
@@ -98,7 +98,7 @@ class ObjectReader:
             if name is None or self._types[name].kind == "document":
                 keys += sum(map(_keys, values))
             if name is not None:
-                columns[name] = values
+                columns[name] = self._given(name, values)
         if not _all_unique(b"\n".join(lines), keys):
             for line, row in zip(lines, rows, strict=True):
                 if not _all_unique(line, _keys(msgspec.structs.asdict(row)) - _absent(row)):
@@ -116,7 +116,8 @@ class ObjectReader:
             for key, name in self._columns.items():
                 absent = self._types[name].nullable
                 values = [row.get(key) for row in rows] if absent else [row[key] for row in rows]
-                columns[name] = msgspec.convert(values, list[self._python[name]])  # type: ignore[name-defined]
+                found = msgspec.convert(values, list[self._python[name]])  # type: ignore[name-defined]
+                columns[name] = self._given(name, found)
         except (*_FAILURES, AttributeError, TypeError, KeyError):
             return None
         keys = list(map(_keys, rows))
@@ -143,7 +144,11 @@ class ObjectReader:
             if name not in found and not kind.nullable:
                 hint = f"--column {shlex.quote(f'{name}={kind}?')} makes absent ones null"
                 raise SampleError("the key is missing", place=f"column {name!r}", hint=hint)
-        return {name: found.get(name) for name in self._types}
+        return {name: self._given(name, [found.get(name)])[0] for name in self._types}
+
+    def _given(self, name: str, values: list[Any]) -> list[Any]:
+        """Return values as the writer takes them."""
+        return as_stored(values) if self._types[name].packaged else values
 
     def hint(self, name: str, value: object) -> str | None:
         """Return the option that makes column `name` take `value`, which it refused."""
@@ -157,7 +162,7 @@ class ObjectReader:
             return msgspec.convert(value, self._python[name])
         except msgspec.ValidationError as error:
             kind = self._types[name]
-            expected = "base64 text" if kind.kind == "bytes" else None
+            expected = "base64 text" if kind.stored.kind == "bytes" else None
             where = str(error).partition(" - at ")[2].strip("`$")
             raise SampleError(
                 f"does not fit {kind}",

@@ -20,7 +20,7 @@ _BASES[frozenset({int, float})] = FLOAT64.name
 
 def python_type(kind: ColumnType) -> Any:
     """Return the Python type for which msgspec takes JSON only if it is of the column's kind."""
-    found = _PYTHON[kind.kind or ""]
+    found = _PYTHON[kind.stored.kind or ""]
     for _ in kind.shape or ():
         found = list[found]  # type: ignore[valid-type]  # made at run time
     return found | None if kind.nullable else found

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mdsx.base.process import Report, deliver
 from mdsx.errors import MdsxError, SampleError, UsageError
 from mdsx.foreign.arrow import encode_batch
-from mdsx.format import Encoder, Schema, filenames
+from mdsx.format import Codec, Encoder, Schema, filenames
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.transfer.converting.plan import ConversionPlan
 from mdsx.transfer.converting.record import PartTallies, Tally, added
@@ -40,12 +40,14 @@ class Advance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartWork:
-    """Converts parts of `plan`, in any process. `options`: of the output's storage; `known`: see `mdsx.storage`."""
+    """Converts parts of `plan`, in any process. `options`: of the output's storage; `known`: see `mdsx.storage`;
+    `codecs`: of the types of packages."""
 
     plan: ConversionPlan
     source: SampleSource
     options: StorageOptions | None
     known: tuple[str, ...] = ()
+    codecs: tuple[Codec, ...] = ()
 
     def __call__(self, task: int, report: Report) -> Tally:
         """Convert the unfinished units of a part. Raise the first error, unless the plan skips errors."""

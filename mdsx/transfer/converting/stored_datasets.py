@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError, FormatError, MdsxError, UsageError, shown
-from mdsx.shards import View, scan
+from mdsx.format import as_stored
+from mdsx.shards import View, scan, stored_columns
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
@@ -41,12 +42,14 @@ class StoredDatasets(SampleSource):
         files, units = list[File](), list[Unit]()
         self._names = naming.names(first.columns, file=first.url)
         self._types = {name: first.columns[name] for name in self._names}
+        as_read = stored_columns(excerpt_of(first.select_columns([*self._names])).schema)
+        self._packaged = {name for name, read in as_read.items() if read != name}
         for number, dataset in enumerate(self._datasets):
-            self._datasets[number] = dataset.select_columns([*self._names])
-            found = dict(self._datasets[number].columns)
+            found = dict(dataset.select_columns([*self._names]).columns)
             if found != self._types:
                 message, expected = "the datasets have different columns", shown(self._types)
                 raise UsageError(message, file=dataset.url, found=shown(found), expected=expected)
+            self._datasets[number] = dataset.select_columns(as_read)
             files.append(_file(self._datasets[number]))
             units += _units(number, self._datasets[number])
         if not units:
@@ -65,6 +68,7 @@ class StoredDatasets(SampleSource):
         try:
             for run in scan(view, most=_BLOCK, check=True):
                 found, samples = view.present(run.columns), len(run.samples)
+                found |= {name: as_stored(found[name]) for name in self._packaged}
                 yield Block({new: found[old] for old, new in self._names.items()}, samples, partial(_nth, done))
                 done += samples
                 count(unit.size * samples // (unit.stop - unit.start))

@@ -144,7 +144,7 @@ def _raw_items(kind: ColumnType) -> Reader:
 def _decoder(base: Object) -> Callable[[bytes], Any]:
     if base.kind == "document":
         return lambda data: base.decode(memoryview(data))
-    return bytes.decode if base.kind == "text" else bytes
+    return bytes.decode if base.kind == "text" else base.given
 
 
 def describe(feature: Feature) -> str:

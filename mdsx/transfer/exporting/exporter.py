@@ -21,7 +21,7 @@ from mdsx.base.sizes import parse_size
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.tars import Names
-from mdsx.shards import Cast, ColumnChoice, View, scan
+from mdsx.shards import Cast, ColumnChoice, View, scan, stored_columns
 from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
 from mdsx.transfer.exporting.json_lines import JsonLines, Nan
 from mdsx.transfer.exporting.kinds import ExportKind
@@ -140,6 +140,7 @@ def export(
     storage = _open_out(url, storage_options)
     chosen = _choice(dataset, columns, rename or {}, drop)
     dataset = dataset.select_columns(chosen)
+    dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema))
     by, cuts = _cuts(dataset, file_size, file_samples)
     own = {"compression": compression, "key_until": key_until, "nan": nan, "row_group_size": row_group_size}
     made = _kind(kind, dataset, {name: value for name, value in own.items() if value is not None})

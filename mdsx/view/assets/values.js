@@ -17,6 +17,9 @@ export function valueOf(value, where) {
       return el("div", { class: "tree" }, node(value.tree, null, true));
     case "image":
       return imageOf(value, where);
+    case "audio":
+    case "video":
+      return playerOf(value, where);
     case "bytes":
       return bytesOf(value);
     case "array":
@@ -34,7 +37,9 @@ export function sizeOf(value) {
     case "text":
       return counted(value.length, "character");
     case "image":
-      return `${value.media.replace("image/", "").toUpperCase()}, ${bytes(value.size)}`;
+    case "audio":
+    case "video":
+      return `${value.media.replace(/^\w+\//, "").toUpperCase()}, ${bytes(value.size)}`;
     case "bytes":
       return bytes(value.size);
     case "array":
@@ -86,10 +91,23 @@ function imageOf(value, where) {
   return el("div", {}, place, hex);
 }
 
-export function picture(where, label) {
+function playerOf(value, where) {
+  const label = `${where.column} of sample ${where.number}`;
+  const player = el(value.kind, { controls: "", preload: "metadata", "aria-label": label, src: sourceOf(where) });
+  player.addEventListener("error", () => {
+    player.replaceWith(el("p", { class: "bad" }, "The browser cannot play this: it may be damaged."));
+  });
+  return el("div", {}, el("div", { class: "picture" }, player), hexOf(value, "The first bytes"));
+}
+
+function sourceOf(where) {
   const fields = where.item === null ? { column: where.column } : { column: where.column, item: where.item };
+  return address(`${where.path}/picture`, fields);
+}
+
+export function picture(where, label) {
   const note = el("figcaption", {}, "loading");
-  const image = el("img", { alt: label, src: address(`${where.path}/picture`, fields) });
+  const image = el("img", { alt: label, src: sourceOf(where) });
   image.addEventListener("load", () => {
     note.textContent = `${count(image.naturalWidth)} × ${count(image.naturalHeight)} pixels`;
     if (image.naturalWidth <= 96 && image.naturalHeight <= 96) image.classList.add("tiny");

@@ -105,7 +105,10 @@ class Driver:
         storage = open_storage(url, storage_options, write=True)
         found = check_place(storage, mode)
         run = secrets.token_hex(8)
-        job = WriteJob(storage.url, dict(columns), size, compression, run, storage_options, answered(), lengths)
+        schema = options.schema
+        job = WriteJob(
+            storage.url, dict(columns), size, compression, run, storage_options, answered(), lengths, schema.codecs
+        )
         record = RunRecord(storage, run)
         record.begin(overwrites=overwrites)
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)

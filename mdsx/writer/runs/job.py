@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mdsx.format import Codec
 from mdsx.storage import StorageOptions, sealed
 
 
@@ -27,7 +28,8 @@ class Done(NamedTuple):
 class WriteJob:
     """A distributed write. It is pickled: tasks receive it.
 
-    `run`: 16 hexadecimal digits that no other run has; `lengths`: as in `mdsx.Writer`; `known`: see `mdsx.storage`.
+    `run`: 16 hexadecimal digits that no other run has; `lengths`: as in `mdsx.Writer`; `known`: see `mdsx.storage`;
+    `codecs`: of the types of packages.
     """
 
     url: str
@@ -38,6 +40,7 @@ class WriteJob:
     storage_options: StorageOptions | None = None
     known: tuple[str, ...] = ()
     lengths: tuple[str, ...] = ()
+    codecs: tuple[Codec, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storage_options", sealed(self.storage_options))

@@ -19,11 +19,11 @@ from mdsx.foreign.tars import INDEX_KEY, KEY
 from mdsx.format import filenames
 from mdsx.shards import Shards, read_index, shards
 from mdsx.storage import open_storage
+from mdsx.testing import far_disk
+from mdsx.testing.far_disk import SCHEME, FarDisk
 from tests.conftest import Often
 from tests.foreign.tars.indexed import write_indexed
 from tests.foreign.tars.tars import JPEG
-from tests.shards.formats import far_disk
-from tests.shards.formats.far_disk import SCHEME, FarDisk
 
 COLUMNS = {
     KEY: "str",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mdsx.shards import formats, shards
-from tests.shards.formats import far_disk
+from mdsx.testing import far_disk
+from mdsx.testing.far_disk import FarDisk
+from mdsx.testing.format_case import Written
+from mdsx.testing.subject import FIRST, OTHER, Subject, shards_of
 from tests.shards.formats.documents import DocumentsFormat
-from tests.shards.formats.far_disk import FarDisk
 from tests.shards.formats.json_lines import LinesFormat
 from tests.shards.formats.more_lines import MoreFormat
-from tests.shards.formats.subjects import FIRST, OTHER, SUBJECTS, Subject, shards_of
-
-Written = Callable[[Subject, int], Path]
+from tests.shards.formats.subjects import SUBJECTS
 
 
 @pytest.fixture(autouse=True)

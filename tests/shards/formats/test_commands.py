@@ -13,9 +13,10 @@ from mdsx.checks.doctor import Job, examine
 from mdsx.format import NeedsSideObjects, ReadsExtents, ReadsParts, ReadsWhole
 from mdsx.shards import Shards, index_keys
 from mdsx.storage.cache import Cache
+from mdsx.testing.subject import COUNT, FIRST, SHARDS, Subject, sample
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
-from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, SOME, Subject, sample
+from tests.shards.formats.subjects import SOME
 
 OTHERS = [subject for subject in SOME if not subject.ours]
 

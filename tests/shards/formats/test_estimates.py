@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from tests.shards.formats.far_disk import SCHEME
+from mdsx.testing.far_disk import SCHEME
+from mdsx.testing.format_damage import cached_files
+from mdsx.testing.subject import COLUMNS, COUNT, FIRST, all_of, sample, shards_of
 from tests.shards.formats.more_lines import write_more
-from tests.shards.formats.subjects import COLUMNS, COUNT, FIRST, all_of, sample, shards_of
-from tests.shards.formats.test_damage import cached_files
 
 NAMES = [name for name in COLUMNS if name != "data"]
 

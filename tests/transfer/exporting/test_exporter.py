@@ -18,8 +18,9 @@ import pytest
 import mdsx
 from mdsx import CorruptError, MissingError, SampleError, UsageError
 from mdsx.datasets import excerpt_of
+from mdsx.testing.subject import COUNT, FIRST, Subject, shards_of
 from mdsx.transfer.exporting.record import RECORD
-from tests.shards.formats.subjects import COUNT, FIRST, SUBJECTS, Subject, shards_of
+from tests.shards.formats.subjects import SUBJECTS
 from tests.transfer.exporting.conftest import write
 from tests.writer.jobs import DieBefore, killed, start_job
 

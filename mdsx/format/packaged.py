@@ -1,0 +1,183 @@
+"""The types of packages: bases with a dot, such as `acme.Frame`. Their values are stored as `bytes` is.
+
+What comes before the first dot is the name of the package that has the type. Its values are encoded and decoded by the
+functions that a program registers, or else by the entry point `mdsx.types` of the package with this name. Where there
+are none, the column cannot be decoded, but its bytes can be read and copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mdsx.base.plugins import find
+from mdsx.errors import CorruptError, MdsxError, UnsupportedError, UsageError, shown
+from mdsx.format.families.binary import BYTES
+from mdsx.format.families.record import Object
+from mdsx.format.inputs import Refused, describe
+
+Encode = Callable[[object], bytes]
+Decode = Callable[[bytes], object]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
+_RESERVED = ("mds", "mdsx")
+
+
+class StoredBytes(bytes):
+    """A value of a package's type as it is stored: it is written without a call of the package."""
+
+
+def as_stored(values: Iterable[Any]) -> list[Any]:
+    """Return bytes, lists of bytes and None as a writer takes them for values as they are stored."""
+    return [
+        value if value is None else as_stored(value) if isinstance(value, list) else StoredBytes(value)
+        for value in values
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How the values of a package's type become bytes, and values again. Where one is unpickled, it is registered."""
+
+    name: str
+    encode: Encode
+    decode: Decode
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _received, (self.name, self.encode, self.decode)
+
+
+_registered = dict[str, Codec]()
+_installed = dict[str, Codec]()  # of entry points
+
+
+def register(name: str, *, encode: Callable[[object], bytes], decode: Callable[[bytes], object]) -> None:
+    """Add a column type whose values you encode yourself.
+
+        mdsx.register("acme.Frame", encode=Frame.SerializeToString, decode=Frame.FromString)
+
+        with mdsx.Writer("s3://bucket/frames", {"id": "int64", "frame": "acme.Frame", "more": "acme.Frame[*]?"}) as out:
+            out.write({"id": 1, "frame": Frame(...), "more": None})
+
+    The name stands in the dataset, so a reader must register it too, before the column is read. The other columns
+    are read without it, and `mdsx.Cast("frame", "bytes")` reads the stored bytes. Worker processes know what this
+    process has registered. A package registers its types by entry points (docs/extending.md).
+
+    Args:
+        name: The package that has the type, a dot, and the type's name. Errors name the package as what to install.
+        encode: A function of a value that returns its bytes. What it raises is an error of the sample. For
+            worker processes that are spawned, it must be defined in a module that they can import.
+        decode: A function of bytes that returns the value. The same holds for it.
+
+    A type that is registered again gets the functions of the last call.
+
+    Raises:
+        UsageError: The name is not of this form, or is reserved.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        hint = f"write {name.replace(':', '.')!r}" if isinstance(name, str) and ":" in name else None
+        expected = "a package's name, a dot, and the type's name, of letters, digits, _ and -, such as 'acme.Frame'"
+        raise UsageError("a type cannot be registered under this name", found=shown(name), expected=expected, hint=hint)
+    if package_of(name) in _RESERVED:
+        raise UsageError(f"types that begin with {package_of(name)!r} are mdsx's own", found=name)
+    for what, function in (("encode", encode), ("decode", decode)):
+        if not callable(function):
+            raise UsageError(f"{what} must be a function", place=name, found=shown(function))
+    _registered[name] = Codec(name, encode, decode)
+
+
+def package_of(name: str) -> str:
+    """Return the package that has a type."""
+    return name.partition(".")[0]
+
+
+def codecs_of(names: Iterable[str]) -> tuple[Codec, ...]:
+    """Return what this process has registered of these types: to pickle it for a process that gets only their names."""
+    return tuple(_registered[name] for name in dict.fromkeys(names) if name in _registered)
+
+
+def _received(name: str, encode: Encode, decode: Decode) -> Codec:
+    return _registered.setdefault(name, Codec(name, encode, decode))
+
+
+def codec(name: str) -> Codec | None:
+    """Return how values of this type are encoded; None if nothing that is installed or registered has the type. Raise
+    UsageError for a package whose entry point cannot be used."""
+    if (found := _registered.get(name) or _installed.get(name)) is not None:
+        return found
+    plugin = find("mdsx.types", name)
+    if plugin is None:
+        return None
+    encode, decode = (getattr(plugin.value, part, None) for part in ("encode", "decode"))
+    if _normalized(plugin.distribution) != _normalized(package_of(name)):
+        message = f"the package {plugin.distribution} has a type whose name begins with another package's"
+        expected = f"{_normalized(plugin.distribution)}."
+        raise UsageError(message, place="entry points mdsx.types", found=name, expected=expected)
+    if not callable(encode) or not callable(decode):
+        message = f"the type {name!r} of the package {plugin.distribution} has no functions `encode` and `decode`"
+        raise UsageError(message, found=shown(plugin.value), hint=f"upgrade or uninstall {plugin.distribution}")
+    return _installed.setdefault(name, Codec(name, encode, decode))
+
+
+def is_available(name: str) -> bool:
+    """Return whether values of this type can be encoded and decoded here."""
+    try:
+        return codec(name) is not None
+    except MdsxError:
+        return False
+
+
+def missing(name: str, column: str | None = None, *, read: str = BYTES.name) -> UnsupportedError:
+    """Return the error for a type that nothing here has. `read`: the type of the stored bytes of `column`."""
+    of, package = f"column {column!r} has" if column else "this is of", package_of(name)
+    cast = f", or read its bytes as they are stored, mdsx.Cast({column!r}, {read!r})" if column else ""
+    return UnsupportedError(
+        f"{of} type {name!r}, which the package {package!r} has, and that is not here",
+        hint=f"install {package!r}, if you trust it, or import what calls mdsx.register({name!r}, ...); or leave the "
+        f"column out{cast}",
+    )
+
+
+@lru_cache(maxsize=1024)
+def package_base(name: str) -> Object:
+    """Return the record of a package's type, also of one that is not here: then its functions raise errors."""
+
+    def encoder() -> Callable[[object], bytes]:
+        def encode(value: object) -> bytes:
+            if type(value) is StoredBytes:
+                return value
+            found = codec(name)
+            if found is None:
+                error = missing(name)
+                raise Refused(f"a registered type, and {name} is not", describe(value), hint=error.hint)
+            try:
+                data = found.encode(value)
+            except Exception as error:
+                message = f"{describe(value)}: {type(error).__name__}: {error}"
+                raise Refused(f"a value that the encoder of {name} takes", message) from error
+            if not isinstance(data, bytes | bytearray | memoryview):
+                raise Refused(f"bytes from the encoder of {name}", describe(data))
+            return bytes(data)
+
+        return encode
+
+    def decode(data: memoryview) -> object:
+        found = codec(name)
+        if found is None:
+            raise missing(name)
+        try:
+            return found.decode(bytes(data))
+        except Exception as error:
+            raise CorruptError(f"the decoder of {name} failed: {type(error).__name__}: {error}") from error
+
+    return Object(
+        name=name, kind="bytes", arrow=BYTES.arrow, form=BYTES.form, encoder=encoder, decode=decode, given=StoredBytes
+    )
+
+
+def _normalized(distribution: str) -> str:
+    """Return a distribution's name in the one form that all its spellings have."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
