@@ -46,9 +46,9 @@ class StreamingDataLoader(BatchLoader):
             with `mdsx.MaxTokens` and `mdsx.Buckets`.
         global_batch_size: Samples or rows of a step over all ranks, instead of `batch_size`. It need not be a multiple
             of the world size: the steps are the same on 56 ranks as on 64.
-        micro_batch: With `global_batch_size` n, also that of `mdsx.Buckets`: the samples or rows of a micro-batch. Of each step, every rank gets
-            `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows are filled up with empty
-            ones. A state names the step's beginning until its last one was handed out.
+        micro_batch: With `global_batch_size` n, also that of `mdsx.Buckets`: the samples or rows of a micro-batch. Of
+            each step, every rank gets `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows
+            are filled up with empty ones. A state names the step's beginning until its last one was handed out.
         batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
             or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
