@@ -70,7 +70,7 @@ class Loader(BatchLoader):
         dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection, or an
             `mdsx.Mixture`.
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
-            with `mdsx.MaxTokens`.
+            with `mdsx.MaxTokens` and `mdsx.Buckets`.
 
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
@@ -97,8 +97,8 @@ class Loader(BatchLoader):
             are alike.
 
         global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
-        batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
-            docs/batches.md. A transform is applied to each sample before it is packed.
+        batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
+            or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
             arguments do. See docs/pretraining.md.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one

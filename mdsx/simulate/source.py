@@ -63,6 +63,8 @@ def opened(
 ) -> SimulatedData:
     """Open datasets; several are mixed. Only their indexes are read. `batching`: of packed rows or length-bounded
     batches. Raise MdsxError."""
+    if batching is not None and batching.buckets is not None:
+        raise UsageError("batches of one shape cannot be simulated yet", hint="simulate batches of samples")
     dataset: Dataset | Mixture
     if len(urls) == 1 and weights is None:
         dataset = Dataset(urls[0], storage_options=storage_options)

@@ -43,14 +43,14 @@ class StreamingDataLoader(BatchLoader):
     Args:
         dataset: What to read.
         batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
-            with `mdsx.MaxTokens`.
+            with `mdsx.MaxTokens` and `mdsx.Buckets`.
         global_batch_size: Samples or rows of a step over all ranks, instead of `batch_size`. It need not be a multiple
             of the world size: the steps are the same on 56 ranks as on 64.
-        micro_batch: With `global_batch_size` n: the samples or rows of a micro-batch. Of each step, every rank gets
-            `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows are filled up with empty
-            ones. A state names the step's beginning until its last one was handed out.
-        batching: `mdsx.Pad`, `mdsx.MaxTokens` or `mdsx.Pack`: padded, length-bounded or packed batches, see
-            docs/batches.md. A transform is applied to each sample before it is packed.
+        micro_batch: With `global_batch_size` n, also that of `mdsx.Buckets`: the samples or rows of a micro-batch. Of
+            each step, every rank gets `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows
+            are filled up with empty ones. A state names the step's beginning until its last one was handed out.
+        batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
+            or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
             arguments do. See docs/pretraining.md.
         ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different

@@ -339,6 +339,24 @@ def test_a_run_changes_its_buckets_by_change(url: Path) -> None:
     assert len(batches[-2]["id"]) <= 5 < len(batches[2]["id"])
 
 
+def test_a_run_continues_with_other_components(url: Path, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "new", {"id": "int64", "height": "uint16", "width": "uint16", "kind": "uint8"}) as out:
+        for number in range(1000, 1040):
+            out.write({"id": number, "height": 8, "width": 8, "kind": 0})
+    parts: dict[str, Any] = {"old": (url, 1), "new": (tmp_path / "new", 1)}
+    loader = mdsx.Loader(mdsx.Mixture({"old": parts["old"]}), seed=1, batching=batching())
+    before = [next(iterator) for iterator in [iter(loader)] for _ in range(3)]
+    changed = mdsx.change(loader.state_dict(), both := mdsx.Mixture(parts))
+    ranks = [mdsx.Loader(both, seed=1, batching=batching(), rank=rank, world_size=2) for rank in range(2)]
+    for each in ranks:
+        each.load_state_dict(changed)
+    iterators = [iter(each) for each in ranks]
+    after = [number for _ in range(12) for each in iterators for number in next(each)["id"].tolist()]
+    old = [number for batch in ids(before) for number in batch] + [number for number in after if number < 1000]
+    assert len(set(old[:200])) == len(old[:200])
+    assert any(number >= 1000 for number in after)
+
+
 # --- bad input
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]

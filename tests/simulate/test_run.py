@@ -103,6 +103,12 @@ def test_the_labels_of_a_column_are_counted(url: str) -> None:
         labels_of(opened([url, url]), "label")
 
 
+def test_batches_of_one_shape_are_refused() -> None:
+    batching = mdsx.Buckets(by="label", sizes=range(3), global_batch_size=8)
+    with pytest.raises(UsageError, match="one shape cannot be simulated yet"):
+        opened(["nowhere"], batching=batching)
+
+
 def test_shards_beyond_the_format_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned, "MAX_SHARDS", 100)
     report = simulate(invented(10_000, 1000, 10_000), CLUSTER, LOADING, PRICES)
