@@ -20,10 +20,10 @@ def written(name: str, url: str) -> None:
     example.write(url)
 
 
-def images_of_an_epoch(url: str) -> tuple[list[int], int, list[list[int]], list[int]]:
+def images_of_an_epoch(url: str) -> tuple[list[int], int, list[list[int]], list[list[int]]]:
     """Return ids of packed samples, the most values of a row, and the tokens and patches of images in each row."""
     example: Any = importlib.import_module("vision_language")
-    numbers, longest, tokens, patches = list[int](), 0, list[list[int]](), list[int]()
+    numbers, longest, tokens, patches = list[int](), 0, list[list[int]](), list[list[int]]()
     for batch in example.batches(url, rank=0, world_size=1):
         numbers += [number for row in batch["id"] for number in row]
         longest = max(longest, int((batch["segment_ids"] > 0).sum(1).max()))
