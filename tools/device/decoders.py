@@ -170,7 +170,7 @@ def _pixels(bench: Bench) -> dict[str, Any]:
         decode = WHOLE[name]
         try:
             decoded = list(map(decode(), images))
-        except ImportError:
+        except (ImportError, RuntimeError):  # torchvision raises the latter for another PyTorch
             continue
         found[name] = differences(
             [np.asarray(each).transpose(1, 2, 0) if name == "torchvision" else each for each in decoded]

@@ -91,8 +91,8 @@ def machine() -> dict[str, Any]:
     for name in ("torchvision", "PIL", "cv2", "numpy"):
         try:
             found[name] = __import__(name).__version__
-        except ImportError:
-            found[name] = "none"
+        except Exception as error:  # torchvision raises other errors, for another PyTorch
+            found[name] = f"none: {type(error).__name__}"
     return found
 
 
