@@ -19,8 +19,8 @@ from mdsx.format.families.binary import BYTES
 from mdsx.format.families.record import Object
 from mdsx.format.inputs import Refused, describe
 
-Encode = Callable[[object], bytes]
-Decode = Callable[[bytes], object]
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes], Any]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
 _RESERVED = ("mds", "mdsx")
@@ -54,7 +54,7 @@ _registered = dict[str, Codec]()
 _installed = dict[str, Codec]()  # of entry points
 
 
-def register(name: str, *, encode: Callable[[object], bytes], decode: Callable[[bytes], object]) -> None:
+def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> None:
     """Add a column type whose values you encode yourself.
 
         mdsx.register("acme.Frame", encode=Frame.SerializeToString, decode=Frame.FromString)

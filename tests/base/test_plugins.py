@@ -71,7 +71,7 @@ def test_a_broken_package_is_named(site: Path, tmp_path: Path, name: str, text: 
 
 
 def test_the_other_columns_are_read_without_a_broken_package(site: Path, tmp_path: Path) -> None:
-    mdsx.register("shaky.Text", encode=str.encode, decode=bytes.decode)
+    mdsx.register("shaky.Text", encode=lambda text: text.encode(), decode=bytes.decode)
     write(tmp_path / "data", "shaky.Text", "a")
     install(site, "shaky", {"mdsx.types": {"shaky.Text": "shaky_module"}}, shaky_module="raise RuntimeError")
     program = f"""

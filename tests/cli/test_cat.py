@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import mdsx
 from tests.cli.conftest import Run
@@ -80,3 +81,23 @@ def test_lists_are_shown_value_by_value(run: Run, tmp_path: Path) -> None:
     assert run("cat", tmp_path / "x").out.splitlines()[1:] == ["  words  ['a', 'b']", "  blobs  [0 bytes, 3 bytes]"]
     assert json.loads(run("cat", tmp_path / "x", "--json").out) == {"words": ["a", "b"], "blobs": ["", "eHl6"]}
     assert json.loads(run("info", tmp_path / "x", "--json").out)["columns"] == {"words": "str[*]", "blobs": "bytes[*]"}
+
+
+def test_types_of_packages_are_shown_as_they_are_decoded_or_stored(run: Run, tmp_path: Path) -> None:
+    mdsx.register("cats.Number", encode=lambda value: b"%d" % value, decode=int)
+    with mdsx.Writer(
+        tmp_path / "data", {"here": "cats.Number", "ghost": "ghost.Thing", "more": "ghost.Thing[*]?"}
+    ) as out:
+        stored = pa.array([b"ab"], pa.binary())
+        out.write_batch({"here": [12], "ghost": stored, "more": pa.array([[b"a"]], pa.list_(pa.binary()))})
+    assert run("cat", tmp_path / "data").out.splitlines()[1:] == [
+        "  here   12",
+        "  ghost  2 bytes",
+        "  more   [1 bytes]",
+    ]
+    assert json.loads(run("cat", tmp_path / "data", "--json").out) == {
+        "here": "MTI=",
+        "ghost": "YWI=",
+        "more": ["YQ=="],
+    }
+    assert "ghost.Thing[*]?" in run("info", tmp_path / "data").out

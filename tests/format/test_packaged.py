@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,8 @@ def test_an_error_of_the_decoder_names_the_sample(tmp_path: Path) -> None:
         out.write_batch({"p": pa.array([b"1", b"no number"], pa.binary())})
     data = mdsx.Dataset(tmp_path / "data")
     assert data[0]["p"] == Point(1)
-    for read in (lambda: data[1], lambda: data.take([0, 1])):
+    reads: list[Callable[[], object]] = [lambda: data[1], lambda: data.take([0, 1])]
+    for read in reads:
         with pytest.raises(mdsx.CorruptError, match=r"sample 1\b.*column 'p'.*decoder of geo.Point failed: ValueError"):
             read()
     assert mdsx.verify(tmp_path / "data").ok  # the bytes are those that were written

@@ -179,3 +179,36 @@ def test_large_samples_are_read_one_by_one(dataset: Path, monkeypatch: pytest.Mo
     assert found["large"] > 100
     assert read == []
     assert source.sample(5)["number"] == 5
+
+
+def test_types_of_packages_are_shown_as_they_are_stored(tmp_path: Path) -> None:
+    """Also where the package is not here."""
+    with mdsx.Writer(tmp_path / "data", {"ghost": "ghost.Thing?", "many": "ghost.Thing[*]"}) as out:
+        png = b"\x89PNG\r\n\x1a\n"
+        many = pa.array([[b"a", png], []], pa.list_(pa.binary()))
+        out.write_batch({"ghost": pa.array([b"\0\1", None], pa.binary()), "many": many})
+    source = ViewedDataset(str(tmp_path / "data"), Opening())
+    assert [column["type"] for column in source.overview()["columns"]] == ["ghost.Thing?", "ghost.Thing[*]"]
+    ghost, listed = source.sample(0)["columns"]
+    assert (ghost["type"], ghost["value"]["kind"], ghost["value"]["size"]) == ("ghost.Thing?", "bytes", 2)
+    assert [item["kind"] for item in listed["value"]["items"]] == ["bytes", "image"]
+    assert source.picture(0, "many", 1) == ("image/png", png)
+    assert source.sample(1)["columns"][0]["value"] == {"kind": "null"}
+
+
+def test_sound_and_video_are_played_if_their_column_says_what_they_are(tmp_path: Path) -> None:
+    """The first bytes alone say too little."""
+    mp3, mp4 = b"\xff\xfb\x90\x64", b"\0\0\0\x18ftypmp42"
+    with mdsx.Writer(tmp_path / "data", {"song": "mp3", "clips": "mp4[*]", "raw": "bytes"}) as out:
+        out.write({"song": mp3, "clips": [mp4], "raw": mp3})
+    source = ViewedDataset(str(tmp_path / "data"), Opening())
+    song, clips, raw = (column["value"] for column in source.sample(0)["columns"])
+    assert (song["kind"], song["media"], clips["items"][0]["kind"], raw["kind"]) == (
+        "audio",
+        "audio/mpeg",
+        "video",
+        "bytes",
+    )
+    assert source.picture(0, "clips", 0) == ("video/mp4", mp4)
+    with pytest.raises(UsageError, match="show or play"):
+        source.picture(0, "raw", None)

@@ -178,7 +178,7 @@ class _Parser(FileIndexParser):
         root = self._decode(data, _ROOT)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         for column in schema.columns:
-            if not column.type.known:
+            if not column.type.known and not column.type.packaged:
                 place, hint = f"column {column.name!r}", f"upgrade mdsx, or {AGAIN}"
                 message = f"type '{column.type}' is not known to this version"
                 raise UnsupportedError(message, file=self._file, place=place, hint=hint)

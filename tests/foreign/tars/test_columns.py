@@ -94,7 +94,8 @@ def test_a_number_among_names_warns() -> None:
 @pytest.mark.parametrize(
     ("extensions", "kind"),
     [("jpg;jpeg", "jpeg"), ("jpg;png", "bytes"), ("jpg;webp", "bytes"), ("txt;text", "str"), ("cls;id", "int64"),
-     ("npy;emb.npy", "float32[2]"), ("npy;jpg", "bytes"), ("seg.png;png", "png")],
+     ("npy;emb.npy", "float32[2]"), ("npy;jpg", "bytes"), ("seg.png;png", "png"), ("avif", "avif"), ("wav", "wav"),
+     ("left.flac", "flac"), ("mp3", "mp3"), ("mp4;m4v", "mp4"), ("m4a", "bytes")],
 )  # fmt: skip
 def test_extensions_of_several_types_become_bytes(extensions: str, kind: str) -> None:
     names = Names.parse("first-dot", {"x": extensions}, ())
