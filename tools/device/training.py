@@ -18,6 +18,7 @@ Step = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 def part(bench: Bench) -> dict[str, Any]:
+    torch.set_num_threads(1)  # of each thread that decodes
     name, step = _fastest(bench), _model(bench)
     found: dict[str, Any] = {"decoder": name}
     device, threads = bench.device, bench.threads
