@@ -17,6 +17,7 @@ from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
+from mdsx.shards.where import choose_where
 
 __all__ = [
     "OURS",
@@ -38,6 +39,7 @@ __all__ = [
     "as_samples",
     "check_one_attempt",
     "choose_by",
+    "choose_where",
     "coalesce",
     "column_of",
     "download_shard",
