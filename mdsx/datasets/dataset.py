@@ -31,8 +31,10 @@ from mdsx.shards import (
     as_samples,
     choose_by,
     choose_where,
+    open_selection,
     scan,
     split,
+    status,
 )
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
@@ -77,9 +79,11 @@ class Dataset:
             written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
         snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`): only the
             samples that it had then are read.
+        selection: The name of a selection that `mdsx select` or `mdsx.write_selection` has stored: only its samples are
+            read, as `select` and `filter` return them. Every process gets the same ones, or an error.
 
     Raises:
-        MissingError: There is no finished dataset, or no such snapshot.
+        MissingError: There is no finished dataset, or no such snapshot or selection.
         CorruptError: Stored bytes are damaged.
         TransportError: Storage failed.
         UsageError: An argument is invalid.
@@ -98,11 +102,14 @@ class Dataset:
         storage_options: StorageOptions | None = None,
         index: str | os.PathLike[str] | None = None,
         snapshot: str | None = None,
+        selection: str | None = None,
     ) -> None:
         shards = Shards(
             url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
         )
         excerpt = _whole(shards)
+        if selection is not None:
+            excerpt = replace(excerpt, subset=open_selection(shards, selection))
         self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill))
 
     def _show(self, excerpt: DatasetSlice) -> Dataset:
@@ -256,7 +263,8 @@ class Dataset:
             if input_columns is not None or batched:
                 hint = "give ds.filter(text) alone"
                 raise UsageError("a condition names its columns itself", found=shown(input_columns), hint=hint)
-            subset = choose_where(self._excerpt, function, progress=progress)
+            with status("filter", len(self), shown=progress) as reached:
+                subset = choose_where(self._excerpt, function, reached)
             return self._with(replace(self._excerpt, subset=subset))
         subset = choose_by(
             self._excerpt, function, input_columns, batched=batched, batch_size=batch_size, progress=progress

@@ -83,6 +83,7 @@ from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salv
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.seal import begins_sealed, is_sealed
 from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, Selection, Values
+from mdsx.format.selection_file import MAX_SELECTION_HEAD, SelectionHead, StoredSelection
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
@@ -117,6 +118,7 @@ __all__ = [
     "JPEG",
     "JSON",
     "MAX_LENGTH",
+    "MAX_SELECTION_HEAD",
     "MAX_SHARDS",
     "MAX_SPAN",
     "MSGPACK",
@@ -183,12 +185,14 @@ __all__ = [
     "SampleLayout",
     "Schema",
     "Selection",
+    "SelectionHead",
     "ShardBuilder",
     "ShardEntry",
     "ShardView",
     "SideObject",
     "StoredFormat",
     "StoredIndex",
+    "StoredSelection",
     "Truth",
     "ValueDecoder",
     "Values",

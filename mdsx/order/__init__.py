@@ -20,7 +20,16 @@ from mdsx.order.advice import (
     small_cache,
 )
 from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
-from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
+from mdsx.order.chosen import (
+    Chosen,
+    Marks,
+    bits_of,
+    chosen_by_bits,
+    chosen_of,
+    same_samples,
+    select_between,
+    select_chosen,
+)
 from mdsx.order.course import (
     MAX_BATCH,
     MAX_WORLD_SIZE,
@@ -102,12 +111,14 @@ __all__ = [
     "active_shards",
     "add_phase",
     "better_lanes",
+    "bits_of",
     "block_bytes",
     "bounds_of",
     "busiest",
     "by_value",
     "check_whole_runs",
     "checked_node",
+    "chosen_by_bits",
     "chosen_of",
     "dealt_costs",
     "default_window",

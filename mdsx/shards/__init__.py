@@ -2,7 +2,7 @@
 
 from mdsx.format import Selection
 from mdsx.shards.changes import Cast, DTypes, Fill
-from mdsx.shards.choices import choose_by, split
+from mdsx.shards.choices import choose_by, split, status
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
@@ -13,6 +13,14 @@ from mdsx.shards.needs import Announcer, SideNeeds
 from mdsx.shards.objects import coalesce, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.row_lengths import column_of, stored_lengths, stored_sum, write_length_file
 from mdsx.shards.scan import scan
+from mdsx.shards.selections import (
+    open_selection,
+    put_selection,
+    read_selection,
+    selection_heads,
+    selection_key,
+    selections_at,
+)
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
 from mdsx.shards.view import View
@@ -50,14 +58,21 @@ __all__ = [
     "joined",
     "lengths_of",
     "name_of_stored",
+    "open_selection",
     "present",
     "put_length_file",
+    "put_selection",
     "read_index",
+    "read_selection",
     "refuse_foreign",
     "retried",
     "scan",
+    "selection_heads",
+    "selection_key",
+    "selections_at",
     "snapshots",
     "split",
+    "status",
     "stored_lengths",
     "stored_sum",
     "stream_shard",

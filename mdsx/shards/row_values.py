@@ -88,8 +88,7 @@ class RowValues:
         if not isinstance(index, Index | ProjectsColumns):
             (reference, number, _), *_ = self._asked
             raise _mixed(index.format, reference.name, shards.schema.columns[number].type, shards.storage.url)
-        shards.open(shard, whole=True)  # it has nothing but rows, or these columns
-        return shards.select(shard, np.arange(int(index.counts[shard])))
+        return shards.select_whole(shard)  # it has nothing but rows, or these columns
 
     def _vectors(self, selection: Selection) -> Vectors:
         return {each: self._vector(selection, each, number, change) for each, number, change in self._asked}

@@ -6,13 +6,12 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.base.process import REQUESTS, Share
-from mdsx.base.progress import StatusLine
 from mdsx.format import Condition, Vector, evaluate, parse_condition, references
 from mdsx.order import Marks, Subset, select_chosen
 from mdsx.shards.excerpt import DatasetSlice
@@ -26,18 +25,16 @@ Read = Mapping[tuple[int, int], Vectors]
 """(number of a dataset, shard) -> the vectors of its samples."""
 
 
-def choose_where(excerpt: DatasetSlice, condition: str, *, progress: bool = False) -> Subset:
-    """Return the samples of `excerpt` for which `condition` is true: see `Dataset.filter`."""
-    reading, marks = _Reading(excerpt, parse_condition(condition)), Marks()
-    total, done = int(excerpt.subset.counts.sum()), 0
-    line = StatusLine(lambda: f"filter: {done:,} of {total:,} samples") if progress else None
-    try:
-        for found in reading.marks():
-            marks.add(found)
-            done += len(found)
-    finally:
-        if line is not None:
-            line.close()
+def choose_where(
+    excerpt: DatasetSlice, condition: str, watch: Callable[[int], object] = lambda samples: None
+) -> Subset:
+    """Return the samples of `excerpt` for which `condition` is true: see `Dataset.filter`. `watch` is called with the
+    number of samples that were looked at."""
+    reading, marks, done = _Reading(excerpt, parse_condition(condition)), Marks(), 0
+    for found in reading.marks():
+        marks.add(found)
+        done += len(found)
+        watch(done)
     return select_chosen(excerpt.subset, excerpt.shards.index.counts, marks)
 
 

@@ -1,11 +1,12 @@
 """Write a dataset with one writer (`Writer`), or with several that write a part each (`merge`, `append`); and its
-lengths."""
+lengths and selections."""
 
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
 from mdsx.writer.merge import join_parts, merge
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.parts import write_part
+from mdsx.writer.selections import WrittenSelection, write_selection
 from mdsx.writer.writer import Writer
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "Writer",
     "WriterOptions",
     "WrittenLengths",
+    "WrittenSelection",
     "append",
     "checked_lengths",
     "join_parts",
     "merge",
     "write_lengths",
     "write_part",
+    "write_selection",
 ]
