@@ -226,9 +226,12 @@ def _with_signed(unsigned: NDArray[Any], compare: Compare, signed: NDArray[Any])
 
 def _among(vector: Vector, condition: Among) -> Bools:
     values, numbers = vector.values, condition.numbers
-    if values.dtype == np.bool_ or any(isinstance(number, bool) for number in numbers):
-        alone = [_with_number(vector, "=", number, condition.operand) for number in set(numbers)]
-        return reduce(np.logical_or, alone)
+    is_bool = values.dtype == np.bool_
+    if is_bool or any(isinstance(number, bool) for number in numbers):
+        wrong = [number for number in numbers if isinstance(number, bool) != is_bool]
+        if wrong:
+            raise _not_alike(_name(condition.operand), _type_of(vector), str(wrong[0]).lower())
+        return np.isin(values, numbers)
     if values.dtype.kind == "f":
         around = [_floats_around(vector, number) for number in numbers]
         wanted = [low for low, high in around if low == high]
