@@ -37,6 +37,7 @@ CHAPTERS = {
     ),
     "Export": ("export", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
+    "Store selections": ("write_selection", "WrittenSelection"),
     "Index existing files": (
         "index_parquet",
         "Indexed",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +82,9 @@ def test_what_is_no_condition_is_refused(case: dict[str, Any]) -> None:
 def test_each_selection_has_its_file() -> None:
     for case in VECTORS["file_name"]:
         if case["value"] is None:
-            with pytest.raises(ValueError, match=re.escape(case["name"])):
+            with pytest.raises(ValueError) as caught:  # noqa: PT011
                 filenames.selection(case["name"], FINGERPRINT)
+            assert str(caught.value) == case["name"]
         else:
             assert filenames.selection(case["name"], FINGERPRINT) == case["value"]
             assert filenames.selection_of(case["value"]) == (case["name"], FINGERPRINT)
