@@ -84,7 +84,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several conditions, all of which, or any of which, must be true."""
+    """Several conditions: all must be true, or any."""
 
     word: Literal["and", "or"]
     conditions: tuple[Condition, ...]
@@ -180,7 +180,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *kinds: str) -> _Token | None:
-        """Return the next token, and go on, if it is one of these kinds, or marks."""
+        """Return the next token, and take it, if it is of one of these kinds, or one of these marks."""
         token = self._next
         if token.kind in kinds or (token.kind == "mark" and token.text in kinds):
             self._at += 1
@@ -314,6 +314,6 @@ def _name(token: _Token) -> str:
 
 _HINTS = {
     "text": "text is never stored at a fixed size, so no condition can compare it: use "
-    'ds.filter(function, input_columns=["name"]). The name of a column stands in double quotes',
+    'ds.filter(function, input_columns=["name"]). Double quotes are for the names of columns',
     "arithmetic": "there is no arithmetic in conditions: use ds.filter(function, input_columns=[...])",
 }

@@ -148,7 +148,7 @@ def _check_column(excerpt: DatasetSlice, name: str) -> int:
     """Return the number of a column in an excerpt. Raise UsageError if there is none."""
     names = [column.name for column in excerpt.schema.columns]
     if name not in names:
-        hint = "a name with other characters than letters, digits, . and _ stands in double quotes"
+        hint = "put a name with other characters than letters, digits, . and _ in double quotes"
         place, expected = f"column {name!r}", ", ".join(names)
         message = "there is no such column"
         raise UsageError(message, file=excerpt.shards.storage.url, place=place, expected=expected, hint=hint)

@@ -111,7 +111,7 @@ COMPARES: dict[str, Callable[[Any, Any], bool]] = {
     ">=": lambda a, b: a >= b,
 }
 INTEGERS = ["label", "big", "u", "two words"]
-DTYPES = {"score": np.float32, "exact": np.float64, "half": np.float16}
+DTYPES: dict[str, Any] = {"score": np.float32, "exact": np.float64, "half": np.float16}
 
 
 def name(column: str) -> str:

@@ -1,7 +1,7 @@
 """Vectors of section 5.2 of format-spec.md: conditions, names of selections, and good and bad files of them:
 `selections-v1.json`.
 
-Computed without code of mdsx: each condition stands beside a function of a row.
+Computed without code of mdsx: each condition is beside a function of a row.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ _MARKS = [False, False, True, False, True]
 
 def text() -> str:
     rows = _rows()
-    lists = {
+    lists: dict[str, list[dict[str, Any]]] = {
         "conditions": [
             {"condition": condition, "value": [at for at, row in enumerate(rows) if of(row) is True]}
             for condition, of in _CONDITIONS
@@ -208,7 +208,7 @@ def _files() -> list[tuple[str, bytes, Any]]:
         return reference.selection(name, _FINGERPRINT, _WHERE, marks, **others)
 
     good, head = example(), example()[:-32].decode()
-    fields = json.loads(good)
+    fields: dict[str, Any] = json.loads(good)
     fields.pop("checksum")
 
     def resealed(**changed: Any) -> bytes:
@@ -217,7 +217,7 @@ def _files() -> list[tuple[str, bytes, Any]]:
     def without(key: str) -> bytes:
         return reference.seal_index({name: value for name, value in fields.items() if name != key})
 
-    start, rest = head.split(',"name"')
+    start, _, rest = head.partition(',"name"')
     spaced = reference.seal_index(f'{start}, "name"{rest}')
     return [
         ("good", good, [2, 4]),

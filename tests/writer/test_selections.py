@@ -98,10 +98,8 @@ def test_a_run_continues_with_its_selection_only(root: Path) -> None:
         return StreamingDataLoader(StreamingDataset(data, seed=3), batch_size=4, drop_last=False)
 
     run = loader(None)
-    iterator = iter(run)
-    seen = [*next(iterator)["id"].tolist()]
+    seen = [*next(iter(run))["id"].tolist()]
     state = run.state_dict()
-    iterator.close()
     resumed = loader(WHERE)  # the same samples, however they were chosen
     resumed.load_state_dict(state)
     for batch in resumed:
