@@ -65,10 +65,12 @@ from mdsx.transfer.tokenizing import tokenize as tokenize
 from mdsx.writer import Appended as Appended
 from mdsx.writer import Writer as Writer
 from mdsx.writer import WrittenLengths as WrittenLengths
+from mdsx.writer import WrittenSelection as WrittenSelection
 from mdsx.writer import WrittenSizes as WrittenSizes
 from mdsx.writer import append as append
 from mdsx.writer import merge as merge
 from mdsx.writer import write_lengths as write_lengths
+from mdsx.writer import write_selection as write_selection
 from mdsx.writer import write_sizes as write_sizes
 from mdsx.writer.runs import Cleaned as Cleaned
 from mdsx.writer.runs import Leftover as Leftover

@@ -38,6 +38,7 @@ CHAPTERS = {
     ),
     "Export": ("export", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths", "write_sizes", "WrittenSizes"),
+    "Store selections": ("write_selection", "WrittenSelection"),
     "Index existing files": (
         "index_parquet",
         "Indexed",

@@ -17,8 +17,8 @@ _COLUMNS = 80  # of a terminal that does not say how many it has
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `verify`, `repair`, `convert`, `tokenize`, `export`, `index_parquet`, `index_tars` or `write_lengths` has
-    come: they call their `watch` with it, from one thread.
+    """How far `verify`, `repair`, `convert`, `tokenize`, `export`, `index_parquet`, `index_tars`, `write_lengths` or
+    `write_selection` has come: they call their `watch` with it, from one thread.
 
         mdsx.verify(url, watch=lambda progress: print(f"{progress.size / progress.of_size:.0%}"))
 

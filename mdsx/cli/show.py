@@ -35,9 +35,10 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
-    metadata, and the snapshots from before parts were appended. Long metadata is shortened, except with --json."""
+    metadata, the snapshots from before parts were appended, and the selections that `mdsx select` stored. Long metadata
+    is shortened, except with --json."""
     from mdsx.format import ReadsExtents, ReadsParts, object_sizes
-    from mdsx.shards import read_index, snapshots
+    from mdsx.shards import read_index, selection_heads, snapshots
     from mdsx.storage import open_beside, open_storage
 
     options = storage_options(storage_option)
@@ -45,6 +46,7 @@ def info(
     beside = storage if index is None else open_beside(url, index, options)
     found = read_index(beside, snapshot)
     kept = snapshots(beside) if found.format == "mdsx" else []
+    selections = selection_heads(beside, found.fingerprint)
     columns = {column.name: str(column.type) for column in found.schema.columns}
     size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # damaged ones exceed 64 bits
     in_parts = isinstance(found, ReadsParts)
@@ -69,6 +71,9 @@ def info(
                 "columns": columns,
                 "metadata": found.metadata,
                 "snapshots": kept,
+                "selections": [
+                    {"name": each.name, "selected": each.selected, "where": each.where} for each in selections
+                ],
             }
         )
         return
@@ -102,11 +107,20 @@ def info(
         say("snapshots")
         for fingerprint in kept:
             say(f"  {fingerprint}")
+    if selections:
+        say("selections")
+        print_table(
+            ((each.name, f"{each.selected:,} samples where {_shortened(each.where)}") for each in selections),
+            indent="  ",
+        )
 
 
 def _metadata_line(value: object) -> str:
     """Return JSON on one line, shortened if it is long."""
-    text = json.dumps(value, ensure_ascii=False)
+    return _shortened(json.dumps(value, ensure_ascii=False))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _METADATA_WIDTH else f"{text[: _METADATA_WIDTH - 3]}..."
 
 

@@ -31,8 +31,11 @@ from mdsx.shards import (
     View,
     as_samples,
     choose_by,
+    choose_where,
+    open_selection,
     scan,
     split,
+    status,
 )
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
@@ -81,9 +84,11 @@ class Dataset:
             written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
         snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`): only the
             samples that it had then are read.
+        selection: The name of a selection that `mdsx select` or `mdsx.write_selection` has stored: only its samples are
+            read, as `select` and `filter` return them. Every process gets the same ones, or an error.
 
     Raises:
-        MissingError: There is no finished dataset, or no such snapshot.
+        MissingError: There is no finished dataset, or no such snapshot or selection.
         CorruptError: Stored bytes are damaged.
         TransportError: Storage failed.
         UsageError: An argument is invalid.
@@ -103,11 +108,14 @@ class Dataset:
         storage_options: StorageOptions | None = None,
         index: str | os.PathLike[str] | None = None,
         snapshot: str | None = None,
+        selection: str | None = None,
     ) -> None:
         shards = Shards(
             url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
         )
         excerpt = _whole(shards)
+        if selection is not None:
+            excerpt = replace(excerpt, subset=open_selection(shards, selection))
         self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill, decode))
 
     def _show(self, excerpt: DatasetSlice) -> Dataset:
@@ -206,6 +214,9 @@ class Dataset:
         subsets = split(self._excerpt, shares, seed, by, stratify=stratify, progress=progress)
         return tuple(self._with(replace(self._excerpt, subset=subset)) for subset in subsets)
 
+    @overload
+    def filter(self, function: str, *, progress: bool = False) -> Dataset: ...
+    @overload
     def filter(
         self,
         function: Callable[..., Any],
@@ -214,18 +225,34 @@ class Dataset:
         batched: bool = False,
         batch_size: int = 16_384,
         progress: bool = False,
+    ) -> Dataset: ...
+    def filter(
+        self,
+        function: Callable[..., Any] | str,
+        input_columns: str | Sequence[str] | None = None,
+        *,
+        batched: bool = False,
+        batch_size: int = 16_384,
+        progress: bool = False,
     ) -> Dataset:
-        """Return the samples for which `function` returns True, as a selection.
+        """Return the samples for which a condition is true, or for which `function` returns True, as a selection.
 
+            ds.filter("label = 3 and length(tokens) > 64")
             ds.filter(lambda score: score > 0.5, input_columns=["score"])
             ds.filter(lambda score: score > 0.5, input_columns=["score"], batched=True)  # arrays: much faster
 
-        It reads every sample once, and only `input_columns`. If these have a fixed size, only the rows of the shards
-        are read, and not what is large: then a sample is not checked by its checksum, only its shard's list of
+        A condition reads only the rows of the shards, many at once, so 10^8 samples take seconds. It compares columns
+        of numbers and bools that have a fixed size, and `length(column)`, which is what `length=` of a batching counts
+        (0 of null): with `=`, `!=`, `<`, `<=`, `>`, `>=`, `between 1 and 3`, `in (1, 2, 3)`; `column is null`; `and`,
+        `or`, `not` and parentheses. Comparisons with null are unknown, as in SQL. docs/training.md has the rules.
+
+        A function reads every sample once, and only `input_columns`. If these have a fixed size, only the rows of the
+        shards are read, and not what is large: then a sample is not checked by its checksum, only its shard's list of
         checksums is. The function runs in this process, one call after the other.
 
         Args:
-            function: It gets the values of `input_columns` as positional arguments, without them a sample as a dict.
+            function: A condition, as text; or a function, which gets the values of `input_columns` as positional
+                arguments, without them a sample as a dict.
             input_columns: The names of the columns that the function needs.
             batched: Whether the function gets many samples at once, as arrays [n, ...] for columns of a fixed size and
                 lists for the others (without `input_columns`, a dict of these), and returns n bools.
@@ -233,10 +260,18 @@ class Dataset:
             progress: Whether to show a line on stderr.
 
         Raises:
-            UsageError: There is no such column, or the function returns something else.
+            UsageError: There is no such column, the text is no condition, a condition needs values that are not in the
+                rows, or the function returns something else.
             MdsxError: The columns cannot be read.
             Exception: What the function raises, with a note that says at which sample.
         """
+        if isinstance(function, str):
+            if input_columns is not None or batched:
+                hint = "give ds.filter(text) alone"
+                raise UsageError("a condition names its columns itself", found=shown(input_columns), hint=hint)
+            with status("filter", len(self), shown=progress) as reached:
+                subset = choose_where(self._excerpt, function, reached)
+            return self._with(replace(self._excerpt, subset=subset))
         subset = choose_by(
             self._excerpt, function, input_columns, batched=batched, batch_size=batch_size, progress=progress
         )

@@ -212,8 +212,9 @@ class Mixture:
              "proportions_of": "tokens", "exclude": {"web": [17, 4]}}
 
         A component has `url`, `proportion` (a number, or text such as "1/3"), `repeat` or `samples`, `columns`,
-        `snapshot`, and `start` and `stop` for some of its samples. All other keys are arguments of Mixture; positions
-        of a schedule are text. What is excluded may be the name of a JSON file with the numbers, beside the file.
+        `snapshot`, `selection`, and `start` and `stop` for some of its samples. All other keys are arguments of
+        Mixture; positions of a schedule are text. What is excluded may be the name of a JSON file with the numbers,
+        beside the file.
 
         Raises:
             UsageError: The file cannot be read, or is not such a description.

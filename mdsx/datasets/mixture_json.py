@@ -16,7 +16,7 @@ from mdsx.storage.cache import Cache, CacheLike
 
 T = TypeVar("T")
 
-_COMPONENT = ("url", "proportion", "repeat", "samples", "columns", "snapshot", "start", "stop")
+_COMPONENT = ("url", "proportion", "repeat", "samples", "columns", "snapshot", "selection", "start", "stop")
 _MIXTURE = (
     "components",
     "columns",
@@ -79,9 +79,13 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
     if not isinstance(given.get("url"), str):
         raise UsageError("a component has a URL", file=place, found=shown(found), expected='{"url": ...}')
     dataset: str | Dataset = given["url"]
-    if any(name in given for name in ("snapshot", "start", "stop")):
+    if any(name in given for name in ("snapshot", "selection", "start", "stop")):
         opened = Dataset(
-            given["url"], cache=Cache.of(cache), storage_options=storage_options, snapshot=given.get("snapshot")
+            given["url"],
+            cache=Cache.of(cache),
+            storage_options=storage_options,
+            snapshot=given.get("snapshot"),
+            selection=given.get("selection"),
         )
         dataset = opened.select(range(len(opened))[given.get("start") : given.get("stop")])
     return {

@@ -7,6 +7,15 @@ from mdsx.format import filenames
 from mdsx.format.bases import BASES, EXTENSIONS, MEDIA, NUMBERS, PICTURES, PYTHON
 from mdsx.format.casts import always_fits, cast, check_castable, first_outside, given_item, number_type
 from mdsx.format.check import check_shard, sample_name
+from mdsx.format.conditions import (
+    ColumnLength,
+    ColumnNull,
+    ColumnValue,
+    Condition,
+    Reference,
+    parse_condition,
+    references,
+)
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
 from mdsx.format.encoded import Encoded, JoinedHeap
@@ -78,10 +87,12 @@ from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.seal import begins_sealed, is_sealed
-from mdsx.format.selection import JoinedValues, Rows, SampleLayout, Selection, Values
+from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, Selection, Values
+from mdsx.format.selection_file import MAX_SELECTION_HEAD, SelectionHead, StoredSelection
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
+from mdsx.format.truth import Truth, Vector, evaluate
 from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
 from mdsx.format.values import NULL as ENCODED_NULL
 from mdsx.format.values import (
@@ -113,6 +124,7 @@ __all__ = [
     "JPEG",
     "JSON",
     "MAX_LENGTH",
+    "MAX_SELECTION_HEAD",
     "MAX_SHARDS",
     "MAX_SPAN",
     "MEDIA",
@@ -133,7 +145,11 @@ __all__ = [
     "Beginning",
     "Codec",
     "Column",
+    "ColumnLength",
+    "ColumnNull",
     "ColumnType",
+    "ColumnValue",
+    "Condition",
     "Decoder",
     "Encoded",
     "Encoder",
@@ -169,23 +185,29 @@ __all__ = [
     "ReadsSamples",
     "ReadsWhole",
     "Receiver",
+    "Reference",
     "Refused",
     "RowDecoder",
+    "RowLayout",
     "Rows",
     "Salvage",
     "SampleDecoder",
     "SampleLayout",
     "Schema",
     "Selection",
+    "SelectionHead",
     "ShardBuilder",
     "ShardEntry",
     "ShardView",
     "SideObject",
     "StoredFormat",
     "StoredIndex",
+    "StoredSelection",
+    "Truth",
     "ValueDecoder",
     "Values",
     "ValuesDecoder",
+    "Vector",
     "WholeIndex",
     "WholeShard",
     "always_fits",
@@ -210,6 +232,7 @@ __all__ = [
     "dimensions_encoder",
     "each",
     "estimated_mean",
+    "evaluate",
     "field_decoder",
     "filenames",
     "first_bytes",
@@ -230,12 +253,14 @@ __all__ = [
     "numpy_values",
     "object_sizes",
     "own_layout",
+    "parse_condition",
     "parse_index",
     "parse_json",
     "parse_type",
     "raw_size",
     "read_joined",
     "read_records",
+    "references",
     "register",
     "salvage",
     "sample_name",

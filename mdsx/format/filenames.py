@@ -18,6 +18,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
 | `_lengths/<column>.u32` | the lengths of all samples by one column |
 | `_lengths/<column>=height.u32`, `=width.u32` | the heights or widths of all images of one column |
+| `_selections/<name>-<fingerprint>.json` | the samples that a condition chose of the dataset with this fingerprint |
 | `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: where the samples of one tar are |
 | `_mdsx-tars/<hash>.json`, `passes.json` | a tar that was indexed, until the index exists; then all of them |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
@@ -58,6 +59,7 @@ RunSign = Literal["alive", "overwrites", "dead", "replaced", "clock"]
 which learns the storage's time from it."""
 
 LENGTHS_FOLDER = "_lengths/"
+SELECTIONS_FOLDER = "_selections/"
 POINTERS_FOLDER = "_mdsx-tars/"
 POINTED = POINTERS_FOLDER + "passes.json"
 """What the last pass over tars found in each of them."""
@@ -93,6 +95,7 @@ _OF_WHOLE = re.compile(
     r"|_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table"
 )
 _TABLE = re.compile(r"_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table")
+_SELECTION = re.compile(r"_selections/([A-Za-z0-9][A-Za-z0-9._-]{0,99})-([0-9a-f]{32})\.json")
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
@@ -253,9 +256,15 @@ def is_of_dataset(key: str) -> bool:
         (shard is not None and shard.canonical)
         or is_kept_index(inner)
         or _OF_DATASET.fullmatch(inner) is not None
+        or selection_of(inner) is not None
         or _OF_WHOLE.fullmatch(key) is not None
         or parse_run_sign(key) is not None
     )
+
+
+def is_beside_index(inner: str) -> bool:
+    """Return whether a key, in the folder of a dataset or a part, is that of its index, lengths or a selection."""
+    return inner == INDEX or inner.startswith((LENGTHS_FOLDER, SELECTIONS_FOLDER))
 
 
 def work_folder(key: str) -> str | None:
@@ -310,6 +319,21 @@ def lengths(column: str, side: str = "") -> str:
     if len(name) > _MAX_COLUMN:
         name = f"{name[:_MAX_COLUMN]}={xxhash.xxh3_64_hexdigest(column.encode())}"
     return f"{LENGTHS_FOLDER}{name}{side and f'={side}'}{_LENGTHS}"
+
+
+def selection(name: str, fingerprint: str) -> str:
+    """Return the key of the selection `name` of the dataset with this fingerprint. Raise ValueError for another name
+    than up to 100 letters, digits, ".", "_" and "-", the first of them a letter or a digit."""
+    key = f"{SELECTIONS_FOLDER}{name}-{fingerprint}.json"
+    if selection_of(key) != (name, fingerprint):
+        raise ValueError(name)
+    return key
+
+
+def selection_of(key: str) -> tuple[str, str] | None:
+    """Return the name of a selection, and the fingerprint of its dataset, by its key; None for any other key."""
+    match = _SELECTION.fullmatch(key)
+    return None if match is None else (match[1], match[2])
 
 
 # --- temporary files of a local disk

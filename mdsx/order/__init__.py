@@ -30,7 +30,16 @@ from mdsx.order.bucketing import (
     rank_edges,
 )
 from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
-from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_between, select_chosen
+from mdsx.order.chosen import (
+    Chosen,
+    Marks,
+    bits_of,
+    chosen_by_bits,
+    chosen_of,
+    same_samples,
+    select_between,
+    select_chosen,
+)
 from mdsx.order.course import (
     MAX_BATCH,
     MAX_WORLD_SIZE,
@@ -115,6 +124,7 @@ __all__ = [
     "active_shards",
     "add_phase",
     "better_lanes",
+    "bits_of",
     "block_bytes",
     "bounds_of",
     "bucket_values",
@@ -124,6 +134,7 @@ __all__ = [
     "checked_batch_sizes",
     "checked_node",
     "checked_sizes",
+    "chosen_by_bits",
     "chosen_of",
     "dealt_costs",
     "default_window",

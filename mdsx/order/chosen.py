@@ -107,6 +107,32 @@ class Marks:
         return np.concatenate(found)
 
 
+def chosen_by_bits(bits: bytes, size: int) -> Chosen:
+    """Return what a bitmap chooses of `size` samples: sample i has bit i % 8, the least significant being 0, of byte
+    i // 8."""
+    packed = np.frombuffer(bits, np.uint8)
+
+    def chosen(start: int, stop: int) -> NDArray[np.int64]:
+        first, stop = start // 8, min(stop, size)
+        marks = np.unpackbits(packed[first : -(-stop // 8)], bitorder="little")
+        return np.flatnonzero(marks[start - 8 * first : max(stop, start) - 8 * first]) + start
+
+    return chosen
+
+
+def bits_of(subset: Subset, stored: NDArray[np.int64]) -> bytes:
+    """Return the bitmap of a subset, with a bit for each stored sample; the inverse of `chosen_by_bits`."""
+    bits = np.zeros(-(-int(stored.sum()) // 8), np.uint8)
+    begins = np.cumsum(stored) - stored
+    for shard in np.flatnonzero(subset.counts).tolist():
+        begin, count = int(begins[shard]), int(subset.counts[shard])
+        marks = np.zeros(begin % 8 + int(stored[shard]), np.bool_)
+        marks[begin % 8 + subset.samples(shard, np.arange(count))] = True
+        packed = np.packbits(marks, bitorder="little")
+        bits[begin // 8 : begin // 8 + len(packed)] |= packed
+    return bits.tobytes()
+
+
 def _check_within(low: int, high: int, size: int) -> None:
     if low < 0 or high >= size:
         expected = f"0 to {size - 1}" if size else "none: there are no samples"

@@ -2,7 +2,7 @@
 
 from mdsx.format import Selection
 from mdsx.shards.changes import Cast, Decode, DTypes, Fill, stored_columns
-from mdsx.shards.choices import choose_by, split
+from mdsx.shards.choices import choose_by, split, status
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
@@ -14,10 +14,19 @@ from mdsx.shards.needs import Announcer, SideNeeds
 from mdsx.shards.objects import coalesce, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.row_lengths import column_of, stored_lengths, stored_sum, write_length_file
 from mdsx.shards.scan import scan
+from mdsx.shards.selections import (
+    open_selection,
+    put_selection,
+    read_selection,
+    selection_heads,
+    selection_key,
+    selections_at,
+)
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
+from mdsx.shards.where import choose_where
 
 __all__ = [
     "OURS",
@@ -41,6 +50,7 @@ __all__ = [
     "as_samples",
     "check_one_attempt",
     "choose_by",
+    "choose_where",
     "coalesce",
     "column_of",
     "download_shard",
@@ -52,14 +62,21 @@ __all__ = [
     "joined",
     "lengths_of",
     "name_of_stored",
+    "open_selection",
     "present",
     "put_length_file",
+    "put_selection",
     "read_index",
+    "read_selection",
     "refuse_foreign",
     "retried",
     "scan",
+    "selection_heads",
+    "selection_key",
+    "selections_at",
     "snapshots",
     "split",
+    "status",
     "stored_columns",
     "stored_lengths",
     "stored_sides",

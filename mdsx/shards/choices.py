@@ -38,7 +38,7 @@ def choose_by(
         raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
     call = _of_batches(function, columns) if batched else _of_samples(function, columns)
     view, marks, done = View([excerpt if columns is None else excerpt.choose(columns)]), Marks(), 0
-    with _shown("filter", view, progress) as reached:
+    with status("filter", int(view.counts.sum()), shown=progress) as reached:
         for run in scan(view, most=batch_size):
             marks.add(call(view.present(run.columns), len(run.samples), done))
             done += len(run.samples)
@@ -60,7 +60,7 @@ def split(
     check_splits(column, excerpt.shards.storage.url)
     count, firsts = int(view.counts.sum()) if stratify else 0, np.cumsum(stored) - stored
     strata, nulls, numbers = np.empty(count, np.uint64), np.empty(count, np.bool_), np.empty(count, np.int64)
-    with _shown("split", view, progress) as reached:
+    with status("split", int(view.counts.sum()), shown=progress) as reached:
         for run in scan(view, most=_RUN):
             values = view.present(run.columns)[by]
             hashes, here = value_hashes(column, values), slice(done, done + len(run.samples))
@@ -127,15 +127,15 @@ def _of_batches(function: Callable[..., Any], columns: Sequence[str] | None) -> 
 
 
 @contextmanager
-def _shown(what: str, view: View, progress: bool) -> Iterator[Callable[[int], None]]:
-    """Show one line with the number of samples that the yielded function is called with, if `progress`."""
-    total, done = int(view.counts.sum()), 0
+def status(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Show one line with the number of samples that the yielded function is called with, if `shown`."""
+    done = 0
 
     def reached(samples: int) -> None:
         nonlocal done
         done = samples
 
-    line = StatusLine(lambda: f"{what}: {done:,} of {total:,} samples") if progress else None
+    line = StatusLine(lambda: f"{what}: {done:,} of {total:,} samples") if shown else None
     try:
         yield reached
     finally:

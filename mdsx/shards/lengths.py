@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -23,6 +23,7 @@ from mdsx.format import (
     MAX_LENGTH,
     SIDES,
     Column,
+    ColumnType,
     EstimatesLengths,
     LengthIdentity,
     LengthRule,
@@ -195,7 +196,19 @@ class _JoinedLengths:
         return found
 
 
-def _part(excerpt: DatasetSlice, name: str, given: LengthRule | None) -> _Part:
+class StoredColumn(NamedTuple):
+    """The stored column that gives the lengths of an excerpt's samples. `home`: its dataset's number; `items`: the type
+    of the items that its bytes are taken for, if they are."""
+
+    home: int
+    number: int
+    type: ColumnType
+    identity: LengthIdentity
+    items: ColumnType | None
+
+
+def stored_column(excerpt: DatasetSlice, name: str, given: LengthRule | None = None) -> StoredColumn:
+    """Return what the lengths by column `name` are. Raise UsageError for a column without lengths."""
     stored = [
         excerpt.datasets[home].schema.columns[number]
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
@@ -207,12 +220,16 @@ def _part(excerpt: DatasetSlice, name: str, given: LengthRule | None) -> _Part:
         )
     )
     place, rule = column_of(named, name, url=excerpt.shards.storage.url, rule=given)
-    number, home = excerpt.columns[place], excerpt.homes[place]
-    shards = excerpt.datasets[home]
-    identity = LengthIdentity(shards.index.fingerprint, stored[place].name, rule)
-    change = excerpt.changes[place]
+    home, own, change = excerpt.homes[place], stored[place], excerpt.changes[place]
+    identity = LengthIdentity(excerpt.datasets[home].index.fingerprint, own.name, rule)
     items = None if change is None or change.bytes_of is None or given is not None else change.source
-    constant = constant_length(items or stored[place].type)
+    return StoredColumn(home, excerpt.columns[place], own.type, identity, items)
+
+
+def _part(excerpt: DatasetSlice, name: str, given: LengthRule | None) -> _Part:
+    home, number, kind, identity, items = stored_column(excerpt, name, given)
+    shards = excerpt.datasets[home]
+    constant = constant_length(items or kind)
     if constant is not None and given is None:
         return _ConstantLengths(identity, shards.index.samples, constant)
     lengths: _Part = _StoredLengths(shards, number, identity)

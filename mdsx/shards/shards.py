@@ -83,18 +83,41 @@ class Shards:
     ) -> None:
         """`connections`: how many to open early, while the index is fetched, if the cache is empty. `index`: the folder
         with the index, if it is not that of the shards. `snapshot`: the fingerprint that the dataset has or had."""
-        self._given_cache = cache
-        self.storage: Storage = open_storage(url, storage_options)
-        path = self.storage.path(filenames.INDEX)
-        self.cache: CacheDirectory | None = None
-        if path is None:
-            self.cache = cache.open()
-            if connections and index is None and self.cache.is_empty():
-                self.storage.connect(filenames.INDEX, connections)
-        self.beside = self.storage if index is None else open_beside(url, index, storage_options)
-        self.index: StoredIndex = read_index(self.beside, snapshot, cache=self.cache)
+        storage = open_storage(url, storage_options)
+        opened: CacheDirectory | None = None
+        if storage.path(filenames.INDEX) is None:
+            opened = cache.open()
+            if connections and index is None and opened.is_empty():
+                storage.connect(filenames.INDEX, connections)
+        beside = storage if index is None else open_beside(url, index, storage_options)
+        found = read_index(beside, snapshot, cache=opened)
+        if opened is None and found.compression is not None:
+            opened = cache.open()
+        self._begin(storage, beside, found, opened, given=cache, mmap=mmap, is_snapshot=snapshot is not None)
+
+    @classmethod
+    def of(cls, storage: Storage, beside: Storage, index: StoredIndex) -> Shards:
+        """Return the shards in `storage` that `index` names, which is, or will be, in `beside`; without a cache."""
+        made = cls.__new__(cls)
+        made._begin(storage, beside, index, None, given=_DEFAULT_CACHE, mmap=True, is_snapshot=True)
+        return made
+
+    def _begin(
+        self,
+        storage: Storage,
+        beside: Storage,
+        index: StoredIndex,
+        cache: CacheDirectory | None,
+        *,
+        given: Cache,
+        mmap: bool,
+        is_snapshot: bool,
+    ) -> None:
+        self._given_cache, self.cache = given, cache
+        self.storage, self.beside, self.index = storage, beside, index
+        path = storage.path(filenames.INDEX)
         self._exact_sizes = not isinstance(self.index, ReadsParts)
-        self.is_pinned = self.is_snapshot = snapshot is not None
+        self.is_pinned = self.is_snapshot = is_snapshot
         self.cache_folder = cache_folder(self.index)
         self.local = path is not None
         self._mmap = mmap and not _on_network(self.beside)
@@ -102,8 +125,6 @@ class Shards:
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
         self.mapped_in_place = self._may_map and not _in_several(self.index)
-        if self.local and self.index.compression is not None:
-            self.cache = cache.open()
         self._state_or_none: _ProcessState | None = None
         self._verified = shared_numbers(len(self.index.counts))  # the stamp of each shard in place that was verified
 
@@ -367,6 +388,16 @@ class Shards:
         """Select all samples of a shard for their fixed-size values alone, from storage; None if that reads no less
         than the whole shard. Samples are not checked: that takes their other values."""
         return self._state.stored.rows(shard)
+
+    def select_whole(self, shard: int) -> Selection:
+        """Select all samples of a shard, which is checked as a whole: in place, in the cache, or in memory."""
+        numbers = np.arange(int(self.index.counts[shard]))
+        if self.open(shard, whole=True) or (self.cache is not None and self.fetch(shard) is None):
+            return self.select(shard, numbers)
+        try:
+            return self._state.stored.whole(shard).select(numbers, verify=False)
+        except CorruptError as error:
+            raise self._numbered(shard, error) from error.__cause__
 
     def requires_full_download(self, shard: int) -> bool:
         """Return whether single samples of the shard cannot be read from storage."""

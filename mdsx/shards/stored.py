@@ -95,7 +95,7 @@ class StoredShards:
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""
         if self.requires_full_download(shard):
-            return self._in_memory(shard).select(samples, verify=False)
+            return self.whole(shard).select(samples, verify=False)
         return self._run(shard, lambda reader: reader.select(samples))
 
     def select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
@@ -208,7 +208,8 @@ class StoredShards:
 
         return retried(attempt)
 
-    def _in_memory(self, shard: int) -> OpenedShard:
+    def whole(self, shard: int) -> OpenedShard:
+        """Return a shard that is downloaded whole into memory, where a few are kept. Raise CorruptError."""
         opened = self._whole.get(shard)
         if opened is None:
             opened = retried(lambda: self._download(shard))

@@ -1,11 +1,12 @@
 """Write a dataset with one writer (`Writer`), or with several that write a part each (`merge`, `append`); and its
-lengths and the sizes of its images."""
+lengths, selections and the sizes of its images."""
 
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
 from mdsx.writer.merge import join_parts, merge
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.parts import write_part
+from mdsx.writer.selections import WrittenSelection, write_selection
 from mdsx.writer.sizes import WrittenSizes, write_sizes
 from mdsx.writer.writer import Writer
 
@@ -14,6 +15,7 @@ __all__ = [
     "Writer",
     "WriterOptions",
     "WrittenLengths",
+    "WrittenSelection",
     "WrittenSizes",
     "append",
     "checked_lengths",
@@ -21,5 +23,6 @@ __all__ = [
     "merge",
     "write_lengths",
     "write_part",
+    "write_selection",
     "write_sizes",
 ]

@@ -2,7 +2,8 @@
 
 Rules:
 - Nothing is moved, copied or changed, except that the index is replaced.
-- The index from before stays as `index-<fingerprint>.json`, a *snapshot*. It is durable before the index is replaced.
+- The index from before stays as `index-<fingerprint>.json`, a *snapshot*. It is durable before the index is replaced,
+  and so are the selections of the dataset with the part.
 - The index is replaced only if it is still the one that was read. Otherwise everything is done again with the new one.
 - Parts have ascending numbers. So the order of the shards follows from their names, for a merge and for a repair.
 """
@@ -18,6 +19,7 @@ from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, discard, file_of, open_storage
 from mdsx.writer.lengths import extend_lengths, sums_of_both
 from mdsx.writer.merge import check_alike, check_shards, read_part
+from mdsx.writer.selections import extend_selections
 
 _TRIES = 8
 _FOREIGN = "only datasets of mdsx's own format can be appended to"
@@ -56,7 +58,8 @@ def append(
 
     The samples of the dataset keep their numbers, and those of the part follow. No shard is copied or changed. The
     index from before stays as a snapshot: `mdsx.Dataset(url, snapshot=...)` reads it, and a run whose state was saved
-    before continues with it. Running jobs are not disturbed. Lengths (`_lengths/`) are extended.
+    before continues with it. Running jobs are not disturbed. Lengths (`_lengths/`) and selections are extended: their
+    conditions choose among the new samples.
 
     If the part had been appended already, nothing changes. After a kill, call it again.
 
@@ -125,6 +128,7 @@ def _append(storage: Storage, name: str) -> Appended:
         whole = parse_index(data)
     discard(storage, filenames.SNAPSHOTS, filenames.INDEX)
     storage.put(filenames.snapshot(before.fingerprint), read.data)
+    extend_selections(storage, before, whole)
     storage.replace(filenames.INDEX, data, etag=read.etag)
     extend_lengths(storage, whole, name, added)
     return Appended(storage.url, name, before.samples, added.samples, whole.fingerprint, before.fingerprint)

@@ -39,6 +39,7 @@ def test_json_has_the_whole_index(run: Run, dataset: Path) -> None:
         "columns": {"name": "str", "label": "int64?", "bits": "bytes"},
         "metadata": {},
         "snapshots": [],
+        "selections": [],
     }
 
 

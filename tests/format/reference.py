@@ -7,6 +7,7 @@ Values are in *plain* form, which JSON can hold: see `plain`.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -395,3 +396,15 @@ def lengths(fingerprint: str, column: str, rule: str, shards: Sequence[Sequence[
     fields |= {"sum": sum(map(sum, shards)), "xxh3_64": "".join(hashes)}
     trailer = {"format": "mdsx-lengths", "version": 1, **fields}
     return b"".join(parts) + seal_index(trailer)
+
+
+def selection(
+    name: str, fingerprint: str, where: str, marks: Sequence[bool], *, selected: int | None = None, **others: Any
+) -> bytes:
+    """Return the file of a selection of the samples with a true mark."""
+    bitmap = bytearray(-(-len(marks) // 8))
+    for sample, mark in enumerate(marks):
+        bitmap[sample // 8] |= mark << sample % 8
+    fields = {"format": "mdsx-selection", "version": 1, "name": name, "fingerprint": fingerprint, "where": where}
+    fields |= {"samples": len(marks), "selected": sum(marks) if selected is None else selected}
+    return seal_index({**fields, "bitmap": base64.b64encode(bitmap).decode(), **others})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from mdsx.format import filenames, frames, index, rows, schema, shard, strict_json, types
+from mdsx.format import conditions, filenames, frames, index, rows, schema, shard, strict_json, types
 from mdsx.order import Grouping
 from mdsx.stream import Cursor
 from mdsx.stream.group_state import GroupIdentity
@@ -59,6 +59,11 @@ def test_the_worked_trailer_of_lengths_is_the_golden_files() -> None:
     assert "".join(block("plain-lengths")) + "\n" == data[20:].decode()
 
 
+def test_the_worked_selection_is_in_the_vectors() -> None:
+    vectors = json.loads((GOOD.parent / "selections-v1.json").read_text())
+    assert "".join(block("plain-selection")) + "\n" == vectors["files"][0]["text"]
+
+
 def test_the_worked_state_is_in_the_vectors() -> None:
     vectors = json.loads((GOOD.parent / "runs-v1.json").read_text())
     assert json.loads("".join(block("state"))) in [vector["value"] for vector in vectors["state"]]
@@ -87,6 +92,7 @@ def test_the_worked_state_of_groups_is_the_codes() -> None:
         (frames.MAX_FRAME_SIZE == 2**20 + 2**16, "a frame has at most 2^20 + 2^16 bytes |"),
         (frames.MAX_WINDOW == 2**23, "| zstd window | 8 MiB |"),
         (filenames.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
+        (conditions.MAX_CONDITION == 2**20, "| condition of a selection | 2^20 characters; "),
         (index.MAX_SHARDS == 2**22, "| shards of a dataset | 2^22; "),
         (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB; "),
         (strict_json.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),

@@ -38,13 +38,14 @@ OURS = [
     "_mdsx/journal.00000.json", "_convert/plan.json", "_convert/part.00000.json", "_convert/skipped.json",
     "_lengths/tokens.u32", "part-00000/_lengths/a=20b.u32", "run-0123456789abcdef/_run/alive", "_mdsx-tars.json",
     "_mdsx-tars/passes.json", "_mdsx-tars/0123456789abcdef.json", "_mdsx-tars/0123456789abcdef-0123456789abcdef.mdsx",
-    "_mdsx-parquet.json",
+    "_mdsx-parquet.json", f"_selections/hard-{'a' * 32}.json", f"part-00000/_selections/a-1.b-{'0' * 32}.json",
 ]  # fmt: skip
 OTHERS = [
     "index.json.bak", "Index.json", "shard.0.mdsx", "shard.000001.mdsx", "shard.00000.mdsx.gz", "x/shard.00000.mdsx",
     "part-1/index.json", "part-00000/notes.txt", "part-00000/_convert/plan.json", "part-00000/x/index.json",
     "part-00000-0123456789ABCDEF/index.json", "index-" + "A" * 32 + ".json", "_mdsx/notes.txt", "_mdsx/writer.json.old",
     "_mdsx/x/writer.json", "_lengths/tokens.csv", "_lengths/sub/tokens.u32", "_convert/notes.json",
+    f"_selections/{'a' * 32}.json", f"_selections/.a-{'a' * 32}.json", "_selections/hard.json", "_selections/notes.txt",
     "run-0123456789abcdef/notes", "_mdsx-tars/notes.mdsx", "_mdsx-tars/thesis/passes.json", "data-00000.tar",
     "README.md", "tally.march.31",
 ]  # fmt: skip
@@ -69,8 +70,8 @@ def test_only_names_that_mdsx_makes_are_its_own() -> None:
 def test_a_name_that_looks_alike_is_not_removed(key: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(key)))
     alike = key[:place] + data.draw(st.sampled_from(["x", "~", " ", "/", "A"])) + key[place:]
-    column = re.fullmatch(r"(part-00000/)?_lengths/[\w.=-]+\.u32", alike)  # of any name
-    assert not filenames.is_of_dataset(alike) or column is not None
+    named = r"_lengths/[\w.=-]+\.u32|_selections/[\w.-]+-[0-9a-f]{32}\.json"  # a column or a selection of any name
+    assert not filenames.is_of_dataset(alike) or re.fullmatch(f"(part-00000/)?({named})", alike) is not None
 
 
 def test_nothing_is_removed_if_one_name_is_not_ours(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tests.vectors import (
     phases,
     plans,
     runs,
+    selections,
     states,
     strata,
 )
@@ -141,6 +142,7 @@ def main() -> None:
     (HERE / "datasets-v1.json").write_text(datasets.text(), encoding="utf-8")
     (HERE / "lengths-v1.json").write_text(lengths.text(), encoding="utf-8")
     (HERE / "windows-v1.json").write_text(lengths.windows_text(), encoding="utf-8")
+    (HERE / "selections-v1.json").write_text(selections.text(), encoding="utf-8")
     (HERE / "more-v1.json").write_text(more.text(), encoding="utf-8")
     (HERE / "states-v1.json").write_text(states.text(), encoding="utf-8")
     (HERE / "strata-v1.json").write_text(strata.text(), encoding="utf-8")

@@ -4,6 +4,9 @@ Shards are downloaded, decompressed and checked in memory, at most `num_threads`
 reported by sample and column, damage to a compressed frame by the samples in it. If no check can locate it, the
 hash of the whole shard is reported. A shard that is missing or cannot be read is damage as well.
 
+Selections next to the index are checked too: their bytes, that they are those of the dataset or of a snapshot, and, if
+no shard is damaged, that their conditions choose these samples.
+
 A shard that is not undamaged is read a second time, because damage in transfer is no damage to the shard. An error of
 storage (no answer, no permission) says nothing about the shard, and is raised.
 """
@@ -11,6 +14,7 @@ storage (no answer, no permission) says nothing about the shard, and is raised.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +28,16 @@ import xxhash
 from mdsx.base.progress import Progress
 from mdsx.base.system import cores
 from mdsx.checks.damage.report import ShardRepair, Verification
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
+from mdsx.errors import (
+    ChangedError,
+    CorruptError,
+    FormatError,
+    MdsxError,
+    MissingError,
+    TruncatedError,
+    UsageError,
+    restated,
+)
 from mdsx.format import (
     FindsDamage,
     Index,
@@ -36,12 +49,25 @@ from mdsx.format import (
     Salvage,
     ShardEntry,
     StoredIndex,
+    StoredSelection,
     filenames,
     own_layout,
     salvage,
     surplus,
 )
-from mdsx.shards import download_shard, inspect_shard, read_index, snapshots, with_side_object
+from mdsx.order import bits_of
+from mdsx.shards import (
+    DatasetSlice,
+    Shards,
+    choose_where,
+    download_shard,
+    inspect_shard,
+    read_index,
+    read_selection,
+    selections_at,
+    snapshots,
+    with_side_object,
+)
 from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside, open_storage
 
 if TYPE_CHECKING:
@@ -106,7 +132,9 @@ def verify_stored(
         damages += found
         size += int(index.sizes[shard])
         watch(Progress(int(firsts[shard + 1]), size, of_size, shard + 1, of_shards, tuple(found)))
-    if found := _damaged_snapshots(beside) if isinstance(index, Index) else ():
+    beside_it = [*(_damaged_snapshots(beside) if isinstance(index, Index) else ())]
+    beside_it += _damaged_selections(storage, beside, index, evaluates=not damages)
+    if found := beside_it:
         damages += found
         watch(Progress(index.samples, size, of_size, of_shards, of_shards, tuple(found)))
     return Verification(storage.url, index.format, index.samples, of_shards, size, tuple(damages), index.checks)
@@ -120,6 +148,38 @@ def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:
         except FormatError as error:
             damages.append(error)
     return damages
+
+
+def _damaged_selections(
+    storage: Storage, beside: Storage, index: StoredIndex, *, evaluates: bool
+) -> Iterator[MdsxError]:
+    """Yield the errors of the selections of a dataset and its snapshots; with `evaluates`, also of those of the dataset
+    that have other samples than their conditions choose."""
+    for name, fingerprint in selections_at(beside):
+        try:
+            own = index if fingerprint == index.fingerprint else read_index(beside, fingerprint)
+        except (FormatError, MissingError):
+            continue  # of a state that the dataset no longer has
+        try:
+            found = read_selection(beside, own, name)
+            if evaluates and own is index:
+                _check_condition(storage, beside, index, found)
+        except FormatError as error:
+            command = shlex.join(["mdsx", "select", beside.url, "--where", "CONDITION", "--name", name])
+            yield restated(error, hint=error.hint or f"make it again: {command}")
+
+
+def _check_condition(storage: Storage, beside: Storage, index: StoredIndex, found: StoredSelection) -> None:
+    """Raise CorruptError unless a selection has the samples that its condition chooses."""
+    file = file_of(beside, filenames.selection(found.head.name, found.head.fingerprint))
+    try:
+        chosen = choose_where(DatasetSlice.whole(Shards.of(storage, beside, index)), found.head.where)
+    except UsageError as error:
+        raise CorruptError(f"its condition cannot be evaluated: {error}", file=file, place="where") from None
+    if bits_of(chosen, index.counts) != found.bits:
+        message = "it has other samples than its condition chooses"
+        count = int(chosen.counts.sum())
+        raise CorruptError(message, file=file, place="bitmap", found=found.head.selected, expected=count)
 
 
 class RawBytes:

@@ -150,6 +150,6 @@ def _is_beside(key: str, folders: set[str]) -> bool:
     if not filenames.is_of_dataset(key):
         return False
     folder, inner = filenames.split_part(key)
-    if inner == filenames.INDEX or inner.startswith(filenames.LENGTHS_FOLDER):
+    if filenames.is_beside_index(inner):
         return not folder or folder in folders
     return key == filenames.CONVERT_SKIPPED or filenames.is_kept_index(key)

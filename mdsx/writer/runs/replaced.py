@@ -1,9 +1,9 @@
 """The dataset that a run replaces: what it consists of, and its removal after the new index is written.
 
 Before the driver replaces the index, it stores the sign "replaced" of its run: a copy of the index from before, and the
-ETags of the objects next to it (snapshots, lengths, indexes that repairs replaced). So a clean can finish the removal
-if the driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the new one is
-missing.
+ETags of the objects next to it (snapshots, lengths, selections, indexes that repairs replaced). So a clean can finish
+the removal if the driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the
+new one is missing.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ _PREFIXES = (
     filenames.RUNS,
     filenames.ALL_INDEXES,
     filenames.LENGTHS_FOLDER,
+    filenames.SELECTIONS_FOLDER,
 )
 
 
@@ -124,12 +125,13 @@ def indexes_at(storage: Storage) -> Iterator[tuple[str, Index]]:
 
 
 def _beside(storage: Storage) -> Iterator[Entry]:
-    """Yield the snapshots, the indexes that repairs replaced, and the lengths."""
+    """Yield the snapshots, the indexes that repairs replaced, the lengths and the selections."""
     yield from (entry for entry in storage.list(filenames.ALL_INDEXES) if filenames.is_kept_index(entry.key))
     yield from storage.list(filenames.LENGTHS_FOLDER)
+    yield from storage.list(filenames.SELECTIONS_FOLDER)
 
 
 def _is_beside_part(key: str, folders: set[str]) -> bool:
-    """Return whether a key is of an index, or of lengths, in one of the folders."""
+    """Return whether a key is of an index, of lengths, or of a selection, in one of the folders."""
     folder, inner = filenames.split_part(key)
-    return folder in folders and (inner == filenames.INDEX or inner.startswith(filenames.LENGTHS_FOLDER))
+    return folder in folders and filenames.is_beside_index(inner)

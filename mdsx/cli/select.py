@@ -1,0 +1,45 @@
+"""`mdsx select`: store which samples a condition chooses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsx.base.progress import Progress
+from mdsx.cli.command import command
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
+
+
+@command("mdsx select s3://bucket/corpus --where 'label = 3 and length(tokens) > 64' --name hard")
+def select(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="Of numbers and bools of a fixed size, and lengths.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="The selection's name: letters, digits, . _ and -")],
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Store which samples a condition chooses, next to the index, so that each process of a job opens them at once:
+    mdsx.Dataset(url, selection="hard").
+
+    A condition compares columns of numbers and bools that have a fixed size, and length(column), with =, !=, <, <=, >,
+    >=, between, in (...), is null, and, or, not. Only rows are read, so 10^8 samples take seconds. docs/training.md has
+    the rules. An append extends the selections of a dataset.
+    """
+    from mdsx.writer import write_selection
+
+    with Bar("selecting") as bar:
+
+        def show(progress: Progress) -> None:
+            bar.expect(progress.of_size)
+            bar.reach(progress.size, f"{progress.samples:,} samples")
+
+        options = storage_options(storage_option)
+        found = write_selection(url, name, where, index=index, storage_options=options, watch=show)
+    if as_json:
+        fields = {"file": found.file, "name": found.name, "where": found.where}
+        print_json({**fields, "samples": found.samples, "selected": found.selected})
+        return
+    share = f" ({found.selected / found.samples:.2%})" if found.samples else ""
+    say(f"{found.file}: {found.selected:,} of {found.samples:,} samples{share}")
