@@ -5,7 +5,8 @@ handle. What it returns depends on the bytes and the seed only.
 """
 
 from mdsx.decoding.audio import Audio
+from mdsx.decoding.headers import SizeOf, header_reader
 from mdsx.decoding.image import Image
 from mdsx.decoding.protocol import Decoder
 
-__all__ = ["Audio", "Decoder", "Image"]
+__all__ = ["Audio", "Decoder", "Image", "SizeOf", "header_reader"]

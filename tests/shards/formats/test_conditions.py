@@ -7,7 +7,7 @@ import pytest
 import mdsx
 from mdsx.format import Index, ProjectsColumns, ReadsRows
 from mdsx.shards import Shards
-from tests.shards.formats.subjects import COUNT, FIRST, Subject, sample
+from mdsx.testing.subject import COUNT, FIRST, Subject, sample
 
 
 def ids(data: mdsx.Dataset) -> list[int]:
