@@ -67,7 +67,8 @@ def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[byt
     process has registered. A package registers its types by entry points (docs/extending.md).
 
     Args:
-        name: The package that has the type, a dot, and the type's name. Errors name the package as what to install.
+        name: The package that has the type, a dot or a colon, and the type's name. Datasets have it with a dot. Errors
+            name the package as what to install.
         encode: A function of a value that returns its bytes. What it raises is an error of the sample. For
             worker processes that are spawned, it must be defined in a module that they can import.
         decode: A function of bytes that returns the value. The same holds for it.
@@ -77,16 +78,21 @@ def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[byt
     Raises:
         UsageError: The name is not of this form, or is reserved.
     """
+    name = dotted(name)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        hint = f"write {name.replace(':', '.')!r}" if isinstance(name, str) and ":" in name else None
         expected = "a package's name, a dot, and the type's name, of letters, digits, _ and -, such as 'acme.Frame'"
-        raise UsageError("a type cannot be registered under this name", found=shown(name), expected=expected, hint=hint)
+        raise UsageError("a type cannot be registered under this name", found=shown(name), expected=expected)
     if package_of(name) in _RESERVED:
         raise UsageError(f"types that begin with {package_of(name)!r} are mdsx's own", found=name)
     for what, function in (("encode", encode), ("decode", decode)):
         if not callable(function):
             raise UsageError(f"{what} must be a function", place=name, found=shown(function))
     _registered[name] = Codec(name, encode, decode)
+
+
+def dotted(text: Any) -> Any:
+    """Return the name of a type as it is stored. Users may write a colon, as in `acme:Frame`, in place of its dot."""
+    return text.replace(":", ".", 1) if isinstance(text, str) else text
 
 
 def package_of(name: str) -> str:

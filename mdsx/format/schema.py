@@ -18,7 +18,7 @@ import numpy as np
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, FormatError, UsageError, shown
 from mdsx.format.bases import BASES
-from mdsx.format.packaged import Codec, codecs_of
+from mdsx.format.packaged import Codec, codecs_of, dotted
 from mdsx.format.suggest import suggest
 from mdsx.format.types import ColumnType, parse_type
 
@@ -174,7 +174,7 @@ def _asked_column(name: str, text: str) -> Column:
     if not isinstance(text, str):
         raise UsageError("a column's type is a str", place=f"column {name!r}", found=shown(text), hint=_way_out(text))
     try:
-        kind = parse_type(text)
+        kind = parse_type(dotted(text))
     except FormatError as error:
         raise UsageError(str(error), place=f"column {name!r}", hint=_way_out(text)) from None
     if not kind.known and not kind.packaged:  # one that is not here can be written as it is stored

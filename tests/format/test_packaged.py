@@ -146,7 +146,7 @@ def test_an_error_of_the_decoder_names_the_sample(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Frame", "a dot"), ("geo:Point", "write 'geo.Point'"), (".Point", "a dot"), ("geo.", "a dot"),
+        ("Frame", "a dot"), ("geo:", "a dot"), (".Point", "a dot"), ("geo.", "a dot"),
         ("geo.Point[*]", "a dot"), ("9geo.Point", "a dot"), ("mds.pil", "mdsx's own"), ("mdsx.x", "mdsx's own"),
         (5, "a dot"), ("str", "a dot"),
     ],
@@ -154,6 +154,14 @@ def test_an_error_of_the_decoder_names_the_sample(tmp_path: Path) -> None:
 def test_other_names_cannot_be_registered(name: Any, says: str) -> None:
     with pytest.raises(mdsx.UsageError, match=says):
         mdsx.register(name, encode=encode, decode=decode)
+
+
+def test_a_colon_may_stand_for_the_dot(tmp_path: Path) -> None:
+    mdsx.register("colon:Point", encode=encode, decode=decode)
+    url = write(tmp_path / "data", {"p": "colon:Point", "more": "colon:Point[*]?"}, [{"p": Point(1), "more": None}])
+    data = mdsx.Dataset(url)
+    assert data[0] == {"p": Point(1), "more": None}
+    assert dict(data.columns) == {"p": "colon.Point", "more": "colon.Point[*]?"}
 
 
 def test_encode_and_decode_are_functions() -> None:
