@@ -8,7 +8,6 @@ import typer
 
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count
-from mdsx.base.system import cores
 from mdsx.cli.columns import parse_declared
 from mdsx.cli.command import command
 from mdsx.cli.conversions import ConversionPrinter, OnBadSample
@@ -93,6 +92,7 @@ def tokenize(
 
     Exit status: 0 tokenized, 1 error, 2 wrong usage, 3 tokenized but something was skipped, 130 interrupted.
     """
+    from mdsx.base.system import cores
     from mdsx.transfer.tokenizing import tokenize as tokenize_texts
 
     if num_workers is None and engine is None:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.format import BYTES, FLOAT32, MEDIA
 
 Samples = NDArray[np.float32]
 
-_STORED = ("bytes", "wav", "flac", "mp3", "ogg")
+_STORED = (BYTES.name, *(base.name for base in MEDIA if (base.media or "").startswith("audio/")))
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Audio:
         """Return the type of the arrays; see `mdsx.Decoder`."""
         if stored not in _STORED:
             raise UsageError("a column has no sound", found=stored, expected=" or ".join(_STORED))
-        return "float32[*]" if self.mono else "float32[*,*]"
+        return f"{FLOAT32.name}[*]" if self.mono else f"{FLOAT32.name}[*,*]"
 
     def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.float32]:
         """Return the samples of a file. Raise CorruptError if it is damaged, of another kind, or too long."""
@@ -81,7 +82,7 @@ class Audio:
             most = math.floor(self.max_samples / longer) // channels
             if announced > most:
                 raise self._too_long(announced, channels)
-            found: Any = file.read(dtype="float32", always_2d=True)
+            found: Any = file.read(dtype=FLOAT32.name, always_2d=True)
         if self.mono and channels > 1:
             found = found.mean(axis=1, keepdims=True, dtype=np.float32)
         if self.rate is not None and self.rate != own:

@@ -12,11 +12,12 @@ from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
 from mdsx.decoding.jpeg_header import read_header
 from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.format import BYTES, PICTURES
 
 Pixels = NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
-_STORED = ("bytes", "jpeg", "png", "webp", "avif")
+_STORED = (BYTES.name, *(base.name for base in PICTURES))
 _JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
 _ON_ITS_SIDE, _LEFT_TO_RIGHT, _UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)

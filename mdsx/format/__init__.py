@@ -20,7 +20,7 @@ from mdsx.format.decode import SampleDecoder
 from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
 from mdsx.format.encoded import Encoded, JoinedHeap
 from mdsx.format.families.binary import BYTES, JPEG, PNG
-from mdsx.format.families.floats import FLOAT64
+from mdsx.format.families.floats import FLOAT32, FLOAT64
 from mdsx.format.families.integers import BOOL, INT8, INT64, UINT8, UINT16, UINT32, UINT64
 from mdsx.format.families.json_text import JSON
 from mdsx.format.families.message_pack import MSGPACK
@@ -115,6 +115,7 @@ __all__ = [
     "BYTES",
     "ENCODED_NULL",
     "EXTENSIONS",
+    "FLOAT32",
     "FLOAT64",
     "FRAME_SIZE",
     "HEADER_SIZE",

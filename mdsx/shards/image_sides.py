@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mdsx.base.process import REQUESTS, Share
 from mdsx.decoding import SizeOf, header_reader
 from mdsx.errors import UsageError
-from mdsx.format import STORED_LENGTH, ProjectsColumns, StoredIndex, has_sides, values_of_selection
+from mdsx.format import BYTES, STORED_LENGTH, ProjectsColumns, StoredIndex, has_sides, values_of_selection
 from mdsx.shards.side_objects import SideObjects
 from mdsx.shards.stored import StoredShards
 from mdsx.storage import Storage
@@ -32,7 +32,7 @@ Sides = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 def image_column(index: StoredIndex, name: str | None, *, url: str) -> int:
     """Return the number of a column of encoded images; of the only one, if no name is given. Raise UsageError."""
     columns = index.schema.columns
-    good = [column.name for column in columns if has_sides(column.type) and (name or column.type.base != "bytes")]
+    good = [column.name for column in columns if has_sides(column.type) and (name or column.type.base != BYTES.name)]
     if name is None and len(good) == 1:
         (name,) = good
     if name in good:

@@ -157,7 +157,7 @@ def test_a_forked_worker_that_uses_cuda(url: str, where: str, monkeypatch: pytes
         next(iter(loader))
     place, way_out = raised.value.__notes__
     assert place.startswith(f"mdsx: in {where}, ")
-    assert 'return CPU tensors, and call .to("cuda"' in way_out
+    assert 'return CPU tensors, and give the loader device="cuda"' in way_out
     assert 'or give multiprocessing_context="spawn"' in way_out
 
 

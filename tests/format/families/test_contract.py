@@ -280,7 +280,7 @@ def test_no_other_module_names_a_type() -> None:
                 found.append(f"{name}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Compare | ast.Subscript) and _names_base(node):
                 found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def _is_name(text: str) -> bool:
