@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
-from mdsx.decoding.jpeg_header import read_header
+from mdsx.decoding.jpeg_header import LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
 from mdsx.errors import CorruptError, UsageError, shown
 
 Pixels = NDArray[np.uint8]
@@ -19,8 +19,6 @@ _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
 _STORED = ("bytes", "jpeg", "png", "webp", "avif")
 _JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
-_ON_ITS_SIDE, _LEFT_TO_RIGHT, _UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
-"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,9 @@ class Image:
             resizes all pictures about twice as fast as "pillow", which needs only Pillow.
         max_pixels: The most pixels that a picture may have by its header; one with more is damaged. Pillow has a limit
             of its own beyond 89 million.
+        device: "cuda": a GPU decodes, crops and resizes JPEGs, in a `StreamingDataLoader` with `device="cuda"`; it needs
+            torchvision with nvJPEG. Other pictures are decoded in the loader's threads. `decode` itself always uses the
+            processor. Its pixels differ a little, see docs/images.md.
 
     Raises:
         UsageError: An argument is invalid, or a package is not installed.
@@ -62,6 +63,7 @@ class Image:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     backend: Literal["turbo", "pillow"] = "turbo"
     max_pixels: int = 2**26
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def __post_init__(self) -> None:
         choices = {
@@ -69,6 +71,7 @@ class Image:
             "resize": (None, "shortest", "exact", "random_crop"),
             "layout": ("HWC", "CHW"),
             "backend": ("turbo", "pillow"),
+            "device": ("cpu", "cuda"),
         }
         for name, expected in choices.items():
             if (given := getattr(self, name)) not in expected:
@@ -77,7 +80,7 @@ class Image:
                 )
         if self.size is None and self.resize is not None:
             raise UsageError("resize needs a size", found=shown(self.resize), hint="give size=(height, width)")
-        sides = (1, 1) if self.size is None else self._size
+        sides = (1, 1) if self.size is None else self.sides
         if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _LARGEST for side in sides):
             expected_sides = f"a number from 1 to {_LARGEST}, or two: the height and the width"
             raise UsageError("size of an mdsx.Image", found=shown(self.size), expected=expected_sides)
@@ -87,6 +90,8 @@ class Image:
                 expected_pair = f"the least and the largest, above 0 and up to {most:g}"
                 raise UsageError(f"{name} of an mdsx.Image", found=shown((low, high)), expected=expected_pair)
             object.__setattr__(self, name, (low, high))
+        if self.device == "cuda" and self.mode == "RGBA":
+            raise UsageError("a GPU decodes JPEGs to RGB or L, without alpha", found="mode='RGBA'")
         if type(self.max_pixels) is not int or self.max_pixels < 1:
             raise UsageError("max_pixels is a number of at least 1", found=shown(self.max_pixels))
         pictures.check_installed()
@@ -94,14 +99,14 @@ class Image:
             turbo.check_installed()
 
     @property
-    def _size(self) -> tuple[int, ...]:
+    def sides(self) -> tuple[int, ...]:
         return tuple(self.size) if isinstance(self.size, tuple | list) else (self.size or 0, self.size or 0)
 
     def gives(self, stored: str) -> str:
         """Return the type of the arrays; see `mdsx.Decoder`."""
         if stored not in _STORED:
             raise UsageError("a column has no pictures", found=stored, expected=" or ".join(_STORED))
-        high, wide = ("*", "*") if self.size is None else self._size
+        high, wide = ("*", "*") if self.size is None else self.sides
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
@@ -114,6 +119,11 @@ class Image:
         except Exception as error:  # what Pillow raises has no base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
         return pixels.transpose(2, 0, 1) if self.layout == "CHW" else pixels
+
+    def part(self, header: JpegHeader, seed: int) -> Box | None:
+        """Return the box of a stored JPEG that is resized and then turned; None for all of it, as it is. Raise
+        CorruptError if the picture is too large."""
+        return self._planned(header.width, header.height, header.orientation, seed)[0]
 
     def _pixels(self, data: memoryview, seed: int) -> Pixels:
         header = read_header(data) if bytes(data[:3]) == _JPEG else None
@@ -142,8 +152,8 @@ class Image:
             raise CorruptError("a picture is too large", found=found, expected=f"{self.max_pixels} pixels", hint=hint)
         if self.size is None:
             return None, 1
-        high, wide = self._size
-        if orientation in _ON_ITS_SIDE:
+        high, wide = self.sides
+        if orientation in ON_ITS_SIDE:
             width, height = height, width
         if self.resize == "exact":
             box: Box = (0, 0, width, height)
@@ -158,7 +168,7 @@ class Image:
     def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
         """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
         if box is not None:
-            wide, high = self._size if orientation in _ON_ITS_SIDE else self._size[::-1]
+            wide, high = self.sides if orientation in ON_ITS_SIDE else self.sides[::-1]
             height, width = pixels.shape[:2]
             left, top, right, bottom = (side / factor for side in box)
             part = left, top, min(right, width), min(bottom, height)
@@ -178,18 +188,18 @@ def _pair(given: object, name: str) -> tuple[float, float]:
 
 def _turned(pixels: Pixels, orientation: int) -> Pixels:
     """Return a picture as EXIF says that it is to be seen."""
-    if orientation in _ON_ITS_SIDE:
+    if orientation in ON_ITS_SIDE:
         pixels = pixels.transpose(1, 0, 2)
-    if orientation in _LEFT_TO_RIGHT:
+    if orientation in LEFT_TO_RIGHT:
         pixels = pixels[:, ::-1]
-    return pixels[::-1] if orientation in _UPSIDE_DOWN else pixels
+    return pixels[::-1] if orientation in UPSIDE_DOWN else pixels
 
 
 def _as_stored(box: Box, width: int, height: int, orientation: int) -> Box:
     """Return where a box of a picture of this size, as it is to be seen, is in the stored picture."""
     left, top, right, bottom = box
-    if orientation in _LEFT_TO_RIGHT:
+    if orientation in LEFT_TO_RIGHT:
         left, right = width - right, width - left
-    if orientation in _UPSIDE_DOWN:
+    if orientation in UPSIDE_DOWN:
         top, bottom = height - bottom, height - top
-    return (top, left, bottom, right) if orientation in _ON_ITS_SIDE else (left, top, right, bottom)
+    return (top, left, bottom, right) if orientation in ON_ITS_SIDE else (left, top, right, bottom)
