@@ -45,22 +45,22 @@ class Pictures:
         Raise CorruptError that names the first one that cannot be decoded.
         """
         found: list[torch.Tensor | None] = [
-            torch.from_numpy(np.ascontiguousarray(value)).to(device) if isinstance(value, np.ndarray) else None
-            for value in self.values
+            _copied(value, device) if isinstance(value, np.ndarray) else None for value in self.values
         ]
         for places, values in _together(self.values):
             decoded = _decoded(values, device)
-            shown = iter(_shown([(pixels, value) for pixels, value in zip(decoded, values, strict=True) if pixels is not None]))
+            there = [(pixels, value) for pixels, value in zip(decoded, values, strict=True) if pixels is not None]
+            shown = iter(_shown(there))
             for place, value, pixels in zip(places, values, decoded, strict=True):
                 found[place] = _on_cpu(value, device) if pixels is None else next(shown)
         if self.shape is None:
             return [None if pixels is None else _rounded(pixels.contiguous()) for pixels in found]
         if not found:
             return torch.empty((0, *self.shape), dtype=torch.uint8, device=device)
-        there = [pixels for pixels in found if pixels is not None]
-        if any(pixels.is_floating_point() for pixels in there):
-            there = [pixels.float() for pixels in there]
-        return _rounded(torch.stack(there))
+        same = [pixels for pixels in found if pixels is not None]
+        if any(pixels.is_floating_point() for pixels in same):
+            same = [pixels.float() for pixels in same]
+        return _rounded(torch.stack(same))
 
 
 def pictures(kind: ColumnType, values: list[Any]) -> Pictures | None:
@@ -158,7 +158,11 @@ def _on_cpu(value: Deferred, device: torch.device) -> torch.Tensor:
         raise
     except Exception as error:
         raise corrupt(error, value.place) from error
-    return torch.from_numpy(np.ascontiguousarray(found)).to(device)
+    return _copied(found, device)
+
+
+def _copied(array: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
 
 
 def _shown(decoded: list[tuple[torch.Tensor, Deferred]]) -> list[torch.Tensor]:

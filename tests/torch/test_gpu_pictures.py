@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,14 +108,18 @@ def loader(url: str, device: str = "cuda", decode: Any = None, **options: Any) -
     return StreamingDataLoader(data, BATCH, device="cpu", **{"drop_last": False, **options})
 
 
-def close(one: Any, other: Any, most: int = 1) -> bool:
-    if isinstance(one, list):
-        return len(one) == len(other) and all(close(*pair, most) for pair in zip(one, other, strict=True))
-    if one is None or other is None:
-        return one is other
-    difference = one.int() - other.int()
-    assert (one.dtype, one.shape) == (other.dtype, other.shape)
-    return bool((difference.abs().float().mean() <= most).item())
+def near(one: list[Any], other: list[Any], edge: int = 0) -> bool:
+    """Return whether pictures are within 1 of 255; without the `edge` of them, at [C, H, W]."""
+    for found, expected in zip(one, other, strict=True):
+        if found is None or expected is None:
+            assert found is expected
+            continue
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        gap = (found.int() - expected.int()).abs()
+        if edge:
+            gap = gap[:, edge:-edge, edge:-edge]
+        assert gap.max() <= 1
+    return True
 
 
 def same(one: Any, other: Any) -> bool:
@@ -153,4 +156,245 @@ def test_pixels_are_those_of_the_processor(orientation: int, resize: Resize, mod
             gap = np.abs(found - expected)
             if resize == "random_crop":
                 gap = gap[3:-3, 3:-3] if layout == "HWC" else gap[:, 3:-3, 3:-3]
-            print(orientation, resize, size, shape, gap.max(), gap.mean())
+            assert gap.max() <= 1
+            assert gap.mean() < 0.3
+
+
+def test_a_grey_picture_is_rgb_if_asked_for() -> None:
+    data = jpeg(photo(40, 60)[..., :1])
+    for size in (None, 24):
+        image = mdsx.Image(size=size, device="cuda")
+        (found,) = on_gpu(image, data)
+        assert np.abs(found - image.decode(data)).max() <= 1
+
+
+def test_a_picture_does_not_depend_on_those_beside_it() -> None:
+    data = [jpeg(photo(40 + number % 2, 60, seed=number)) for number in range(7)]
+    image = mdsx.Image(size=24, resize="random_crop", device="cuda")
+    seeds = tuple(range(7))
+    together = on_gpu(image, *data, seeds=seeds)
+    for one, each, seed in zip(together, data, seeds, strict=True):
+        np.testing.assert_array_equal(one, on_gpu(image, each, seeds=(seed,))[0])
+
+
+def test_large_pictures_are_decoded_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[int]()
+
+    def counted(encoded: list[torch.Tensor], mode: Any, device: torch.device) -> list[torch.Tensor]:
+        calls.append(len(encoded))
+        return stand_in(encoded, mode, device)
+
+    monkeypatch.setattr("mdsx.torch.gpu_pictures.nvjpeg", counted)
+    monkeypatch.setattr("mdsx.torch.gpu_pictures._MOST", 5 * 40 * 60)
+    data = [jpeg(photo(40, 60, seed=number)) for number in range(12)]
+    found = on_gpu(mdsx.Image(device="cuda"), *data)
+    assert calls == [5, 5, 2]
+    for one, each in zip(found, data, strict=True):
+        np.testing.assert_array_equal(one, mdsx.Image().decode(each))
+
+
+# --- batches
+
+
+@pytest.fixture(scope="module")
+def expected(url: str) -> list[dict[str, Any]]:
+    return list(loader(url, "cpu"))
+
+
+def check(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert list(one) == list(other)
+        assert torch.equal(one["id"], other["id"])
+        assert same(one["large"], other["large"])  # not resized
+        assert near(list(one["image"]), list(other["image"]), edge=2)
+        assert near(one["maybe"], other["maybe"])
+        assert all(each is None or each.is_contiguous() for each in (one["image"], *one["large"], *one["maybe"]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_are_those_of_the_processor(url: str, expected: list[dict[str, Any]], way: str) -> None:
+    gpu = loader(url, **WAYS[way])
+    check(list(gpu), expected)
+    check(list(gpu), list(loader_at(url, "cpu", epoch=1)))
+
+
+def loader_at(url: str, device: str, epoch: int) -> StreamingDataLoader:
+    found = loader(url, device)
+    found.set_epoch(epoch)
+    return found
+
+
+def test_a_run_resumes_with_the_same_pictures(url: str) -> None:
+    whole = list(loader(url))
+    for after in (2, 5):
+        first, again = loader(url, num_threads=2), loader(url, num_workers=1)
+        for _ in itertools.islice(first, after):
+            pass
+        again.load_state_dict(first.state_dict())
+        rest = list(again)
+        assert len(rest) == len(whole) - after
+        for one, other in zip(rest, whole[after:], strict=True):
+            assert all(same(one[name], other[name]) for name in other)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}])
+def test_a_rank_without_samples_gets_an_empty_batch(url: str, options: dict[str, Any]) -> None:
+    """The last of 41 samples is one for two ranks."""
+    sizes = list[tuple[int, ...]]()
+    for rank in range(2):
+        data = StreamingDataset(url, decode=decoding("cuda"), rank=rank, world_size=2, columns=list(COLUMNS))
+        *_, last = StreamingDataLoader(data, 4, device="cpu", drop_last=False, **options)
+        sizes.append(tuple(last["image"].shape))
+        assert last["image"].dtype == torch.uint8
+    assert sorted(sizes) == [(0, 3, 32, 32), (1, 3, 32, 32)]
+
+
+def test_a_rank_without_samples_may_repeat_one(url: str) -> None:
+    valid = list[bool]()
+    for rank in range(2):
+        data = StreamingDataset(url, decode=decoding("cuda"), rank=rank, world_size=2)
+        *_, last = StreamingDataLoader(data, 4, device="cpu", drop_last=False, uneven="repeat")
+        assert last["image"].shape == (1, 3, 32, 32)
+        valid += last["valid"].tolist()
+    assert sorted(valid) == [False, True]
+
+
+def test_batches_of_one_shape(url: str) -> None:
+    sizes = [(32, 32), (24, 48)]
+    mdsx.write_sizes(url, column="large")
+    decode = {"image": mdsx.Image(size=24, device="cuda")}
+    data = StreamingDataset(url, decode=decode, columns=["image", "large", "id"])
+    batching = mdsx.Buckets(by="large", sizes=sizes, global_batch_size=4)
+    batches = list(StreamingDataLoader(data, batching=batching, device="cpu"))
+    assert sum(len(batch["image"]) for batch in batches) == N
+    assert {tuple(batch["image"].shape[1:]) for batch in batches} == {(24, 24, 3)}
+
+
+# --- what cannot be decoded
+
+
+def test_a_damaged_picture_is_the_error_of_its_batch(tmp_path: Path) -> None:
+    """One that the loader's threads find, and one that only nvJPEG finds: both name the sample and the column."""
+    for name, data in {"cut": jpeg(photo(40, 60))[:900], "damaged": damaged()}.items():
+        with mdsx.Writer(tmp_path / name, {"image": "jpeg", "id": "int64"}) as out:
+            for number in range(12):
+                out.write({"image": data if number == 7 else jpeg(photo(40, 60)), "id": number})
+        found = list[int]()
+        data_ = StreamingDataset(tmp_path / name, shuffle=False, decode={"image": mdsx.Image(device="cuda", size=24)})
+        made = StreamingDataLoader(data_, 3, device="cpu")
+        batches = iter(made)
+        for _ in range(2):
+            found += next(batches)["id"].tolist()
+        for _ in range(2):  # again at the same batch
+            with pytest.raises(
+                mdsx.CorruptError, match=r"shard\.0+\.mdsx, sample 7, column 'image': the picture cannot"
+            ):
+                next(batches)
+        assert found == list(range(6))
+        assert made.state_dict()["position"] == 6
+
+
+def damaged() -> bytes:
+    """Return a JPEG without its quantization tables."""
+    return jpeg(photo(40, 60)).replace(b"\xff\xdb", b"\xff\xfe")  # they become comments
+
+
+def test_a_picture_with_two_sizes_is_damaged() -> None:
+    from mdsx.decoding import Deferred
+    from mdsx.decoding.jpeg_header import read_header
+
+    data = jpeg(photo(40, 60))
+    header = read_header(memoryview(data))._replace(height=41)
+    value = Deferred(mdsx.Image(device="cuda"), data, header, 0, "here")
+    found = Pictures([value], None).to(torch.device("cpu"))
+    np.testing.assert_array_equal(found[0], mdsx.Image().decode(data))  # the processor decides
+
+
+def test_a_torchvision_without_nvjpeg_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(encoded: list[torch.Tensor], mode: Any, device: torch.device) -> list[torch.Tensor]:
+        raise RuntimeError("decode_jpegs_cuda: torchvision not compiled with nvJPEG support")
+
+    monkeypatch.setattr("mdsx.torch.gpu_pictures.nvjpeg", without)
+    with pytest.raises(mdsx.UsageError, match="this torchvision has no nvJPEG"):
+        next(iter(loader(url)))
+
+
+# --- where it is refused
+
+
+def packed(url: str) -> Any:
+    return loader(url, batching=mdsx.Pack(64, length="id"))
+
+
+def planned(url: str) -> Any:
+    data = StreamingDataset(url, decode=decoding("cuda"))
+    plan = mdsx.Plan({0: mdsx.Phase(global_batch_size=4), 8: mdsx.Phase(batching=mdsx.Pad())})
+    return StreamingDataLoader(data, plan=plan, device="cpu")
+
+
+def transforming(url: str) -> Any:
+    data = StreamingDataset(url, decode=decoding("cuda"), transform=dict)
+    return StreamingDataLoader(data, 4, device="cpu")
+
+
+REFUSED_WAYS: dict[str, Any] = {
+    "an mdsx.Dataset": lambda url: mdsx.Dataset(url, decode=decoding("cuda")),
+    "an mdsx.Loader": lambda url: mdsx.Loader(url, 4, decode=decoding("cuda")),
+    "a StreamingDataset without a StreamingDataLoader": lambda url: iter(
+        StreamingDataset(url, decode=decoding("cuda"))
+    ),
+    "a StreamingDataLoader with device=None": lambda url: streamed(url),
+    "a transform": transforming,
+    "a collate_fn": lambda url: loader(url, collate_fn=list),
+    "a batch that is packed or padded": packed,
+    "on_error='skip'": lambda url: loader(url, on_error="skip"),
+}
+
+
+def streamed(url: str) -> Any:
+    return StreamingDataLoader(StreamingDataset(url, decode=decoding("cuda")), 4)
+
+
+@pytest.mark.parametrize("what", REFUSED_WAYS)
+def test_what_needs_the_pictures_before_is_refused_at_once(url: str, what: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="decoded later") as raised:
+        REFUSED_WAYS[what](url)
+    assert what in str(raised.value)
+    assert "device='cpu'" in str(raised.value)
+
+
+def test_a_later_phase_of_a_plan_is_refused_too(url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="a batch that is packed or padded"):
+        planned(url)
+
+
+def test_other_devices_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.torch.gpu_pictures.DEVICE", "cuda")
+    with pytest.raises(mdsx.UsageError, match="a StreamingDataLoader with device='cpu' needs the pictures"):
+        loader(url)
+
+
+def test_rgba_is_refused() -> None:
+    with pytest.raises(mdsx.UsageError, match="without alpha"):
+        mdsx.Image(mode="RGBA", device="cuda")
+
+
+# --- streams
+
+
+def test_the_stream_of_the_loop_is_recorded_in_each_picture(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Memory of pictures is used again only after the loop's work with them, as that of other columns."""
+    monkeypatch.setattr("mdsx.torch.carriers.cuda", model := Cuda(devices=1))
+    monkeypatch.setattr("mdsx.torch.gpu_pictures.DEVICE", "cuda")
+    monkeypatch.setattr(OnHost, "cuda", model, raising=False)
+    recorded = list[OnDevice]()
+
+    def arrive(self: Pictures, device: torch.device, non_blocking: bool = False) -> list[Any]:
+        return [OnDevice(model, device) for _ in self.values]
+
+    monkeypatch.setattr(Pictures, "to", arrive)
+    monkeypatch.setattr(OnDevice, "record_stream", lambda self, stream: recorded.append(self))
+    data = StreamingDataset(url, columns=["large"], decode={"large": mdsx.Image(device="cuda")})
+    for batch in StreamingDataLoader(data, BATCH, device="cuda"):
+        assert batch["large"] == recorded
+        recorded.clear()
