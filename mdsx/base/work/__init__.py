@@ -3,11 +3,12 @@
 from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Stop, Waiting, chunk_lengths
 from mdsx.base.work.counts import Counted
 from mdsx.base.work.info import WorkerInfo, worker_info
+from mdsx.base.work.items import iterate_ahead
 from mdsx.base.work.memory import SharedNumbers
 from mdsx.base.work.parcels import register_reducer
 from mdsx.base.work.processes import Processes, context_of
 from mdsx.base.work.relay import Relay
-from mdsx.base.work.threads import Threads, iterate_ahead
+from mdsx.base.work.threads import Threads
 
 __all__ = [
     "Begin",

@@ -7,7 +7,8 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from mdsx.base.work.contract import UNMEASURED, Executor, Stop, Task, Waiting
-from mdsx.base.work.threads import Items, Threads
+from mdsx.base.work.items import Items
+from mdsx.base.work.threads import Threads
 
 Through: TypeAlias = Callable[[Iterator[tuple[Any, Any]]], Generator[tuple[Any, Any], None, None]]
 """From tasks with their results to these tasks with other results, one by one. A relay calls it in the consumer's

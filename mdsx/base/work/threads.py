@@ -10,7 +10,7 @@ import atexit
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import Any, Generic
@@ -23,7 +23,6 @@ from mdsx.base.work.contract import (
     Maker,
     Result,
     Stop,
-    T,
     Task,
     Waiting,
     chunk_lengths,
@@ -106,29 +105,6 @@ class Threads:
             for thread in threads:
                 if thread.is_alive():
                     thread.join(self._farewell)
-
-
-class Items:
-    """A maker whose results are the tasks."""
-
-    def __init__(self, number: int) -> None:
-        pass
-
-    def __call__(self, chunk: list[T]) -> Iterator[T]:
-        return iter(chunk)
-
-    def close(self) -> None:
-        pass
-
-
-def iterate_ahead(items: Iterable[T], ahead: int, counters: Counters | None = None) -> Generator[T, None, None]:
-    """Yield `items`, which a thread iterates up to `ahead` items ahead. `counters`: of the work in the thread."""
-    run = Threads(Items, ahead=ahead, counters=counters).run(items)
-    try:
-        for item, _ in run:
-            yield item
-    finally:
-        run.close()
 
 
 class _Chunk(Generic[Task, Result]):
