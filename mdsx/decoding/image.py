@@ -47,9 +47,9 @@ class Image:
             resizes all pictures about twice as fast as "pillow", which needs only Pillow.
         max_pixels: The most pixels that a picture may have by its header; one with more is damaged. Pillow has a limit
             of its own beyond 89 million.
-        device: "cuda": a GPU decodes, crops and resizes JPEGs, in a `StreamingDataLoader` with `device="cuda"`; it needs
-            torchvision with nvJPEG. Other pictures are decoded in the loader's threads. `decode` itself always uses the
-            processor. Its pixels differ a little, see docs/images.md.
+        device: "cuda": the GPU decodes, crops and resizes JPEGs, by nvJPEG, of torchvision, on the way to a
+            `StreamingDataLoader(device="cuda")` without transform. Threads decode other pictures, and `decode` itself
+            uses the processor. Pixels differ a little; docs/images.md has how much.
 
     Raises:
         UsageError: An argument is invalid, or a package is not installed.

@@ -27,8 +27,8 @@ Value = Deferred | np.ndarray[Any, Any] | None
 
 
 class Pictures:
-    """A column of pictures on their way: those that a GPU decodes, arrays of others, and None. `shape`: of all pictures,
-    if they have one and none is None."""
+    """A column on its way: pictures that a GPU decodes, arrays of others, and None. `shape`: of each, if they have one
+    size and none is None."""
 
     def __init__(self, values: Sequence[Value], shape: tuple[int, ...] | None) -> None:
         self.values, self.shape = values, shape
