@@ -110,22 +110,26 @@ class Image:
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
-    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.uint8]:
-        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large."""
+    def decode(self, data: bytes | memoryview, seed: int = 0, out: Pixels | None = None) -> NDArray[np.uint8]:
+        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large.
+
+        `out`: an array for it. A JPEG that is neither resized nor turned is decoded into it if it fits, and it is what
+        is returned then. An error may leave pixels in it.
+        """
         try:
-            pixels = self._pixels(memoryview(data), seed)
+            pixels = self._pixels(memoryview(data), seed, out)
         except (CorruptError, MemoryError):
             raise
         except Exception as error:  # what Pillow raises has no base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
-        return pixels.transpose(2, 0, 1) if self.layout == "CHW" else pixels
+        return pixels.transpose(2, 0, 1) if self.layout == "CHW" and pixels is not out else pixels
 
     def part(self, header: JpegHeader, seed: int) -> Box | None:
         """Return the box of a stored JPEG that is resized and then turned; None for all of it, as it is. Raise
         CorruptError if the picture is too large."""
         return self._planned(header.width, header.height, header.orientation, seed)[0]
 
-    def _pixels(self, data: memoryview, seed: int) -> Pixels:
+    def _pixels(self, data: memoryview, seed: int, out: Pixels | None) -> Pixels:
         header = read_header(data) if bytes(data[:3]) == _JPEG else None
         if header is None:
             picture = pictures.opened(data)
@@ -135,7 +139,10 @@ class Image:
         box, factor = self._planned(header.width, header.height, header.orientation, seed)
         pixels = None
         if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
-            pixels = turbo.decode_jpeg(data, header, self.mode, factor)
+            place = out if out is not None and self._fits(header, box, out) else None
+            pixels = turbo.decode_jpeg(data, header, self.mode, factor, place)
+            if place is not None and pixels is not None:
+                return place
         if pixels is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
@@ -143,6 +150,12 @@ class Image:
             pictures.shrink(picture, self.mode, factor)
             pixels = pictures.pixels_of(picture, self.mode)
         return self._shown(pixels, box, factor, header.orientation)
+
+    def _fits(self, header: JpegHeader, box: Box | None, out: Pixels) -> bool:
+        """Return whether a stored JPEG, as it is, is what `out` is for."""
+        high, wide = header.height, header.width
+        stays = header.orientation == 1 and box in (None, (0, 0, wide, high)) and self.layout == "HWC"
+        return stays and out.shape == (high, wide, _CHANNELS[self.mode]) and out.flags.c_contiguous
 
     def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
         """Return the box to resize of a stored picture, None for all, and by how much it may be shrunk before."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.decoding import Decoder, corrupt, deferred, on_gpu
+from mdsx.decoding import Decoder, Image, corrupt, deferred, on_gpu
 from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import ColumnType, parse_type
 
@@ -63,8 +63,9 @@ def decoded(
             if left is not None:
                 found[number] = left
                 continue
+        row = found[number] if joined else None
         try:
-            array = decoder.decode(value, seed)
+            array = decoder.decode(value, seed, row) if isinstance(decoder, Image) else decoder.decode(value, seed)
         except MemoryError:
             raise
         except Exception as error:
@@ -73,7 +74,8 @@ def decoded(
             given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             place = f"{place_of(number)}, column {name!r}"
             raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
-        found[number] = array if joined else np.require(array, requirements=("C", "W"))
+        if array is not row:
+            found[number] = array if joined else np.require(array, requirements=("C", "W"))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,11 +142,20 @@ def as_tensor(data: bytes) -> torch.Tensor:
 
 
 def _on_cpu(bench: Bench, load: Callable[[], Decode]) -> dict[str, Any]:
+    """Return rates, and what an image costs in all threads: processor time, and pages that the system gave."""
     decode, images = load(), bench.jpegs()
-    return {
-        "images/s": _rate(bench, lambda number: (decode(images[number % len(images)]), 1)[1], bench.threads),
-        "1 thread": _rate(bench, lambda number: (decode(images[number % len(images)]), 1)[1], 1),
-    }
+
+    def work(number: int) -> int:
+        decode(images[number % len(images)])
+        return 1
+
+    one = _rate(bench, work, 1)
+    before, since = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    rate = _rate(bench, work, bench.threads)
+    count, now = rate * (time.perf_counter() - since), resource.getrusage(resource.RUSAGE_SELF)
+    spent = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
+    faults = (now.ru_minflt - before.ru_minflt) / count
+    return {"images/s": rate, "1 thread": one, "processor ms": spent / count * 1e3, "page faults": faults}
 
 
 def _on_gpu(bench: Bench, size: int, threads: int = 1) -> dict[str, Any]:
