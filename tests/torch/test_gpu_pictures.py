@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
 import mdsx
+from mdsx.decoding import Deferred, deferred
+from mdsx.decoding.jpeg_header import read_header
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from mdsx.torch.gpu_pictures import Pictures
 from tests.decoding.files import encoded, jpeg, photo
@@ -132,8 +134,6 @@ def same(one: Any, other: Any) -> bool:
 
 
 def on_gpu(image: mdsx.Image, *data: bytes, seeds: tuple[int, ...] = ()) -> list[NDArray[np.int16]]:
-    from mdsx.decoding import deferred
-
     values = [deferred(image, each, seed, "here") for each, seed in itertools.zip_longest(data, seeds, fillvalue=0)]  # type: ignore[arg-type]
     assert None not in values
     found = Pictures(values, None).to(torch.device("cpu"))
@@ -158,6 +158,32 @@ def test_pixels_are_those_of_the_processor(orientation: int, resize: Resize, mod
                 gap = gap[3:-3, 3:-3] if layout == "HWC" else gap[:, 3:-3, 3:-3]
             assert gap.max() <= 1
             assert gap.mean() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("kind", "goes"),
+    [
+        ({}, True),
+        ({"progressive": True}, True),
+        ({"subsampling": 0}, True),
+        ({"exif": b"Exif\0\0damaged"}, True),
+        ({"mode": "L"}, True),
+        ({"keep_rgb": True}, False),  # stored as RGB
+        ({"mode": "CMYK"}, False),
+        ({"kind": "PNG"}, False),
+        ({"kind": "WEBP"}, False),
+        ({"cut": 20}, False),
+        ({"max_pixels": 100}, False),
+    ],
+    ids=str,
+)
+def test_the_gpu_gets_what_it_decodes_as_the_processor_does(kind: dict[str, Any], goes: bool) -> None:
+    options = dict(kind)
+    name, mode, cut = options.pop("kind", "JPEG"), options.pop("mode", "RGB"), options.pop("cut", 0)
+    limit = options.pop("max_pixels", 10**6)
+    data = encoded(PillowImage.fromarray(photo(40, 60)).convert(mode), name, **options)
+    image = mdsx.Image(device="cuda", max_pixels=limit)
+    assert (deferred(image, data[: len(data) - cut], 0, "here") is not None) == goes
 
 
 def test_a_grey_picture_is_rgb_if_asked_for() -> None:
@@ -300,9 +326,6 @@ def damaged() -> bytes:
 
 
 def test_a_picture_with_two_sizes_is_damaged() -> None:
-    from mdsx.decoding import Deferred
-    from mdsx.decoding.jpeg_header import read_header
-
     data = jpeg(photo(40, 60))
     header = read_header(memoryview(data))._replace(height=41)
     value = Deferred(mdsx.Image(device="cuda"), data, header, 0, "here")
