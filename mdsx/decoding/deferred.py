@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from mdsx.decoding.image import Image
-from mdsx.decoding.jpeg_header import JpegHeader, read_header
+from mdsx.decoding.jpeg_header import ON_ITS_SIDE, JpegHeader, read_header
 from mdsx.errors import CorruptError, UsageError
 
 _JPEG, _END = b"\xff\xd8\xff", b"\xff\xd9"
+
+
+Part = tuple[int, int, int, int]
+"""Left, top, right and bottom, in pixels."""
+
+
+class Way(NamedTuple):
+    """The part of a stored picture that is resized, the height and width that it gets, and what is left of that."""
+
+    part: Part
+    size: tuple[int, int]
+    middle: Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,22 @@ class Deferred:
     seed: int
     place: str
 
+    @property
+    def way(self) -> Way:
+        """Return what becomes of the stored picture before it is turned. Raise CorruptError if it is too large."""
+        image, (width, height) = self.image, self.header[:2]
+        box, _ = image._planned(width, height, self.header.orientation, self.seed)
+        whole = 0, 0, width, height
+        if box is None:
+            return Way(whole, (height, width), whole)
+        wide, high = image._size if self.header.orientation in ON_ITS_SIDE else image._size[::-1]
+        left, top, right, bottom = box
+        if image.resize in ("exact", "random_crop"):  # its box has edges of whole pixels
+            return Way((round(left), round(top), round(right), round(bottom)), (high, wide), (0, 0, wide, high))
+        across, down = wide / (right - left), high / (bottom - top)
+        x, y = round(left * across), round(top * down)
+        return Way(whole, (round(height * down), round(width * across)), (x, y, x + wide, y + high))
+
 
 def deferred(image: Image, data: bytes | memoryview, seed: int, place: str) -> Deferred | None:
     """Return a picture for a GPU. Return None if the processor decodes it: it is no JPEG, one with other colours than
@@ -30,13 +58,12 @@ def deferred(image: Image, data: bytes | memoryview, seed: int, place: str) -> D
     if bytes(data[:3]) != _JPEG or bytes(data[-2:]) != _END:
         return None
     try:
-        header = read_header(memoryview(data))
-        image.part(header, seed)
+        found = Deferred(image, bytes(data), read_header(memoryview(data)), seed, place)
+        _ = found.way
     except CorruptError:
         return None
-    if header.bits != 8 or header.components not in (1, 3) or not header.plain:
-        return None
-    return Deferred(image, bytes(data), header, seed, place)
+    header = found.header
+    return found if header.bits == 8 and header.components in (1, 3) and header.plain else None
 
 
 def on_gpu(decoder: object) -> TypeGuard[Image]:
@@ -62,5 +89,5 @@ def corrupt(error: Exception, place: str) -> CorruptError:
     text = f"the value cannot be decoded: {type(error).__name__}: {error}"
     hint = getattr(error, "hint", None)
     if isinstance(error, CorruptError):
-        text = str(error).removesuffix(f"; {hint}")  # of which the new error says it
+        text = str(error).removesuffix(f"; {hint}")  # the new error has it too
     return CorruptError(text, place=place, hint=hint)

@@ -80,7 +80,7 @@ class Image:
                 )
         if self.size is None and self.resize is not None:
             raise UsageError("resize needs a size", found=shown(self.resize), hint="give size=(height, width)")
-        sides = (1, 1) if self.size is None else self.sides
+        sides = (1, 1) if self.size is None else self._size
         if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _LARGEST for side in sides):
             expected_sides = f"a number from 1 to {_LARGEST}, or two: the height and the width"
             raise UsageError("size of an mdsx.Image", found=shown(self.size), expected=expected_sides)
@@ -99,14 +99,14 @@ class Image:
             turbo.check_installed()
 
     @property
-    def sides(self) -> tuple[int, ...]:
+    def _size(self) -> tuple[int, ...]:
         return tuple(self.size) if isinstance(self.size, tuple | list) else (self.size or 0, self.size or 0)
 
     def gives(self, stored: str) -> str:
         """Return the type of the arrays; see `mdsx.Decoder`."""
         if stored not in _STORED:
             raise UsageError("a column has no pictures", found=stored, expected=" or ".join(_STORED))
-        high, wide = ("*", "*") if self.size is None else self.sides
+        high, wide = ("*", "*") if self.size is None else self._size
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
@@ -123,11 +123,6 @@ class Image:
         except Exception as error:  # what Pillow raises has no base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
         return pixels.transpose(2, 0, 1) if self.layout == "CHW" and pixels is not out else pixels
-
-    def part(self, header: JpegHeader, seed: int) -> Box | None:
-        """Return the box of a stored JPEG that is resized and then turned; None for all of it, as it is. Raise
-        CorruptError if the picture is too large."""
-        return self._planned(header.width, header.height, header.orientation, seed)[0]
 
     def _pixels(self, data: memoryview, seed: int, out: Pixels | None) -> Pixels:
         header = read_header(data) if bytes(data[:3]) == _JPEG else None
@@ -165,7 +160,7 @@ class Image:
             raise CorruptError("a picture is too large", found=found, expected=f"{self.max_pixels} pixels", hint=hint)
         if self.size is None:
             return None, 1
-        high, wide = self.sides
+        high, wide = self._size
         if orientation in ON_ITS_SIDE:
             width, height = height, width
         if self.resize == "exact":
@@ -181,7 +176,7 @@ class Image:
     def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
         """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
         if box is not None:
-            wide, high = self.sides if orientation in ON_ITS_SIDE else self.sides[::-1]
+            wide, high = self._size if orientation in ON_ITS_SIDE else self._size[::-1]
             height, width = pixels.shape[:2]
             left, top, right, bottom = (side / factor for side in box)
             part = left, top, min(right, width), min(bottom, height)

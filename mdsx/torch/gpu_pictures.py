@@ -2,8 +2,8 @@
 there (`carriers.py`).
 
 What becomes of a picture depends on its bytes and its seed, never on those beside it. Pixels are resized as float32 by
-`interpolate(antialias=True)`: with "shortest" the whole picture, of which the middle is taken; else its part, so pixels
-at the edge of a part do not see those beyond it, as in torchvision.
+`interpolate(antialias=True)`: with "shortest" the whole picture, and the middle of that is taken; else its part, so
+pixels at the edge of a part do not see those beyond it, as in torchvision.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def _shown(decoded: list[tuple[torch.Tensor, Deferred]]) -> list[torch.Tensor]:
     alike: dict[tuple[Any, ...], list[int]] = {}
     found = [pixels for pixels, _ in decoded]
     for number, (pixels, value) in enumerate(decoded):
-        part, size, middle = _ways(value)
-        pixels = found[number] = pixels[:, part[1] : part[3], part[0] : part[2]]
+        (left, top, right, bottom), size, middle = value.way
+        pixels = found[number] = pixels[:, top:bottom, left:right]
         alike.setdefault((pixels.shape, size, middle), []).append(number)
     for (shape, size, (left, top, right, bottom)), numbers in alike.items():
         if shape[1:] != size:  # together those that are resized alike, each by itself in the arithmetic
@@ -182,23 +182,6 @@ def _shown(decoded: list[tuple[torch.Tensor, Deferred]]) -> list[torch.Tensor]:
         for number in numbers:
             found[number] = _turned(found[number][:, top:bottom, left:right], decoded[number][1])
     return found
-
-
-def _ways(value: Deferred) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, ...]]:
-    """Return the part of a stored picture that is resized, the height and width that it gets, and the part that is left
-    of that."""
-    image, header = value.image, value.header
-    whole = 0, 0, header.width, header.height
-    box = image.part(header, value.seed)
-    if box is None:
-        return whole, (header.height, header.width), whole
-    high, wide = reversed(image.sides) if header.orientation in ON_ITS_SIDE else image.sides
-    left, top, right, bottom = box
-    if image.resize in ("exact", "random_crop"):
-        return (round(left), round(top), round(right), round(bottom)), (high, wide), (0, 0, wide, high)
-    across, down = wide / (right - left), high / (bottom - top)
-    x, y = round(left * across), round(top * down)
-    return whole, (round(header.height * down), round(header.width * across)), (x, y, x + wide, y + high)
 
 
 def _turned(pixels: torch.Tensor, value: Deferred) -> torch.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
 import mdsx
-from mdsx.decoding import Deferred, deferred
-from mdsx.decoding.jpeg_header import read_header
+from mdsx.decoding import deferred
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from mdsx.torch.gpu_pictures import Pictures
 from tests.decoding.files import encoded, jpeg, photo
@@ -327,8 +327,9 @@ def damaged() -> bytes:
 
 def test_a_picture_with_two_sizes_is_damaged() -> None:
     data = jpeg(photo(40, 60))
-    header = read_header(memoryview(data))._replace(height=41)
-    value = Deferred(mdsx.Image(device="cuda"), data, header, 0, "here")
+    value = deferred(mdsx.Image(device="cuda"), data, 0, "here")
+    assert value is not None
+    value = replace(value, header=value.header._replace(height=41))
     found = Pictures([value], None).to(torch.device("cpu"))
     np.testing.assert_array_equal(found[0], mdsx.Image().decode(data))  # the processor decides
 

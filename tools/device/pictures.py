@@ -134,6 +134,6 @@ def _damaged(bench: Bench, name: str) -> dict[str, Any]:
     except mdsx.CorruptError as error:
         if "sample 2, column 'image'" not in str(error):
             raise AssertionError(f"the error does not name the sample: {error}") from error
-        torch.zeros(8, device=bench.device).sum().item()  # the device goes on
+        torch.zeros(8, device=bench.device).sum().item()  # the device still works
         return {"error of": "sample 2"}
     raise AssertionError("a damaged picture is no error")
