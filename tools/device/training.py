@@ -97,7 +97,7 @@ def _network(bench: Bench) -> torch.nn.Module:
 
 def _measured(bench: Bench, step: Step, source: Callable[[], Iterator[Any]], loader: Any) -> dict[str, Any]:
     batches = source()
-    warm, count = (1, 2) if bench.small else (12, 32)
+    warm, count = (1, 2) if bench.small else (8, 32)
     for _ in range(warm):
         step(*next(batches))
     bench.synchronize()
