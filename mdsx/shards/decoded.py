@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.decoding import Decoder, Image, corrupt, deferred, on_gpu
+from mdsx.decoding import Decoder, Deferred, Image, corrupt, deferred, on_gpu
 from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import ColumnType, parse_type
 
@@ -76,6 +76,8 @@ def decoded(
             raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
         if array is not row:
             found[number] = array if joined else np.require(array, requirements=("C", "W"))
+    if kind.one_size and not joined and not any(isinstance(each, Deferred) for each in found):
+        return np.stack(found)
     return found
 
 

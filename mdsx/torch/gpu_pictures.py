@@ -65,7 +65,7 @@ class Pictures:
 
 def pictures(kind: ColumnType, values: list[Any]) -> Pictures | None:
     """Return a column of the type `kind` as pictures, if it has some that a GPU decodes."""
-    if not kind.one_size and not any(isinstance(value, Deferred) for value in values):
+    if not any(isinstance(value, Deferred) for value in values):
         return None
     return Pictures(values, tuple(size or 0 for size in kind.shape or ()) if kind.one_size else None)
 

@@ -263,6 +263,27 @@ def test_a_run_resumes_with_the_same_pictures(url: str) -> None:
             assert all(same(one[name], other[name]) for name in other)
 
 
+def test_pictures_that_the_gpu_does_not_decode_are_a_tensor_too(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"image": "png"}) as out:
+        for number in range(BATCH):
+            out.write({"image": encoded(photo(40, 60, seed=number))})
+    (batch,) = loader(str(tmp_path / "data"), decode={"image": mdsx.Image(size=32, device="cuda")})
+    assert batch["image"].shape == (BATCH, 32, 32, 3)
+
+
+def test_arrays_that_were_never_encoded_are_no_pictures(tmp_path: Path) -> None:
+    """A packed row has a list of them, also where it is empty."""
+    with mdsx.Writer(tmp_path / "data", {"tokens": "uint16[*]", "pixels": "uint8[3,4,4]"}) as out:
+        for number in range(BATCH):
+            out.write({"tokens": np.arange(5), "pixels": np.full((3, 4, 4), number, np.uint8)})
+    data = StreamingDataset(str(tmp_path / "data"), shuffle=False, rank=0, world_size=1)
+    packed = mdsx.Pack(16, length="tokens")
+    (batch,) = StreamingDataLoader(data, 3, device="cpu", batching=packed, drop_last=False, uneven="empty")
+    rows = batch["pixels"]
+    assert all(isinstance(each, torch.Tensor) for row in rows for each in row)
+    assert sum(map(len, rows)) == BATCH
+
+
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}])
 def test_a_rank_without_samples_gets_an_empty_batch(url: str, options: dict[str, Any]) -> None:
     """The last of 41 samples is one for two ranks."""
