@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
-import PIL.ImageOps
 import torch
 import torch.distributed as dist
 from data import EPOCHS, SAMPLES, latest, publish, record
@@ -42,10 +41,8 @@ def write(url: str) -> None:
 
 def resized(sample: dict[str, Any]) -> dict[str, Any]:
     """Return the image at its bucket's size: scaled to cover it, and cut at the edges."""
-    height, width = sample["bucket"]
-    image = PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(sample["image"]))).convert("RGB")
-    pixels = np.asarray(PIL.ImageOps.fit(image, (width, height)), np.float32) / 127.5 - 1
-    return {"id": sample["id"], "image": pixels.transpose(2, 0, 1).copy()}
+    pixels = mdsx.Image(size=sample["bucket"], layout="CHW").decode(sample["image"])
+    return {"id": sample["id"], "image": pixels.astype(np.float32) / 127.5 - 1}
 
 
 def main(data: str, run: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.base.mosaicml import DATASET, explain
+from mdsx.decoding import check_on_cpu
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.foreign.arrow import pa, to_table
 from mdsx.order import Weight, chosen_of, sample_seeds, select_between, select_chosen, select_fraction
@@ -117,6 +118,7 @@ class Dataset:
         if selection is not None:
             excerpt = replace(excerpt, subset=open_selection(shards, selection))
         self._show((excerpt if columns is None else excerpt.choose(columns)).change(dtypes, fill, decode))
+        check_on_cpu(self._view.decodes, "an mdsx.Dataset")
 
     def _show(self, excerpt: DatasetSlice) -> Dataset:
         self._excerpt = excerpt

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
-from mdsx.decoding.jpeg_header import read_header
+from mdsx.decoding.jpeg_header import LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import BYTES, PICTURES
 
@@ -20,8 +20,6 @@ _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
 _STORED = (BYTES.name, *(base.name for base in PICTURES))
 _JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
-_ON_ITS_SIDE, _LEFT_TO_RIGHT, _UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
-"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,9 @@ class Image:
             resizes all pictures about twice as fast as "pillow", which needs only Pillow.
         max_pixels: The most pixels that a picture may have by its header; one with more is damaged. Pillow has a limit
             of its own beyond 89 million.
+        device: "cuda": the GPU decodes, crops and resizes JPEGs, by nvJPEG, of torchvision, on the way to a
+            `StreamingDataLoader(device="cuda")` without transform. Threads decode other pictures, and `decode` itself
+            uses the processor. Pixels differ a little; docs/images.md has how much.
 
     Raises:
         UsageError: An argument is invalid, or a package is not installed.
@@ -63,6 +64,7 @@ class Image:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     backend: Literal["turbo", "pillow"] = "turbo"
     max_pixels: int = 2**26
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def __post_init__(self) -> None:
         choices = {
@@ -70,6 +72,7 @@ class Image:
             "resize": (None, "shortest", "exact", "random_crop"),
             "layout": ("HWC", "CHW"),
             "backend": ("turbo", "pillow"),
+            "device": ("cpu", "cuda"),
         }
         for name, expected in choices.items():
             if (given := getattr(self, name)) not in expected:
@@ -88,6 +91,8 @@ class Image:
                 expected_pair = f"the least and the largest, above 0 and up to {most:g}"
                 raise UsageError(f"{name} of an mdsx.Image", found=shown((low, high)), expected=expected_pair)
             object.__setattr__(self, name, (low, high))
+        if self.device == "cuda" and self.mode == "RGBA":
+            raise UsageError("a GPU decodes JPEGs to RGB or L, without alpha", found="mode='RGBA'")
         if type(self.max_pixels) is not int or self.max_pixels < 1:
             raise UsageError("max_pixels is a number of at least 1", found=shown(self.max_pixels))
         pictures.check_installed()
@@ -106,17 +111,21 @@ class Image:
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
-    def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.uint8]:
-        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large."""
+    def decode(self, data: bytes | memoryview, seed: int = 0, out: Pixels | None = None) -> NDArray[np.uint8]:
+        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large.
+
+        `out`: an array for it. A JPEG that is neither resized nor turned is decoded into it if it fits, and it is what
+        is returned then. An error may leave pixels in it.
+        """
         try:
-            pixels = self._pixels(memoryview(data), seed)
+            pixels = self._pixels(memoryview(data), seed, out)
         except (CorruptError, MemoryError):
             raise
         except Exception as error:  # what Pillow raises has no base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
-        return pixels.transpose(2, 0, 1) if self.layout == "CHW" else pixels
+        return pixels.transpose(2, 0, 1) if self.layout == "CHW" and pixels is not out else pixels
 
-    def _pixels(self, data: memoryview, seed: int) -> Pixels:
+    def _pixels(self, data: memoryview, seed: int, out: Pixels | None) -> Pixels:
         header = read_header(data) if bytes(data[:3]) == _JPEG else None
         if header is None:
             picture = pictures.opened(data)
@@ -126,7 +135,10 @@ class Image:
         box, factor = self._planned(header.width, header.height, header.orientation, seed)
         pixels = None
         if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
-            pixels = turbo.decode_jpeg(data, header, self.mode, factor)
+            place = out if out is not None and self._fits(header, box, out) else None
+            pixels = turbo.decode_jpeg(data, header, self.mode, factor, place)
+            if place is not None and pixels is not None:
+                return place
         if pixels is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
@@ -134,6 +146,12 @@ class Image:
             pictures.shrink(picture, self.mode, factor)
             pixels = pictures.pixels_of(picture, self.mode)
         return self._shown(pixels, box, factor, header.orientation)
+
+    def _fits(self, header: JpegHeader, box: Box | None, out: Pixels) -> bool:
+        """Return whether a stored JPEG, as it is, is what `out` is for."""
+        high, wide = header.height, header.width
+        stays = header.orientation == 1 and box in (None, (0, 0, wide, high)) and self.layout == "HWC"
+        return stays and out.shape == (high, wide, _CHANNELS[self.mode]) and out.flags.c_contiguous
 
     def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
         """Return the box to resize of a stored picture, None for all, and by how much it may be shrunk before."""
@@ -144,7 +162,7 @@ class Image:
         if self.size is None:
             return None, 1
         high, wide = self._size
-        if orientation in _ON_ITS_SIDE:
+        if orientation in ON_ITS_SIDE:
             width, height = height, width
         if self.resize == "exact":
             box: Box = (0, 0, width, height)
@@ -159,7 +177,7 @@ class Image:
     def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
         """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
         if box is not None:
-            wide, high = self._size if orientation in _ON_ITS_SIDE else self._size[::-1]
+            wide, high = self._size if orientation in ON_ITS_SIDE else self._size[::-1]
             height, width = pixels.shape[:2]
             left, top, right, bottom = (side / factor for side in box)
             part = left, top, min(right, width), min(bottom, height)
@@ -179,18 +197,18 @@ def _pair(given: object, name: str) -> tuple[float, float]:
 
 def _turned(pixels: Pixels, orientation: int) -> Pixels:
     """Return a picture as EXIF says that it is to be seen."""
-    if orientation in _ON_ITS_SIDE:
+    if orientation in ON_ITS_SIDE:
         pixels = pixels.transpose(1, 0, 2)
-    if orientation in _LEFT_TO_RIGHT:
+    if orientation in LEFT_TO_RIGHT:
         pixels = pixels[:, ::-1]
-    return pixels[::-1] if orientation in _UPSIDE_DOWN else pixels
+    return pixels[::-1] if orientation in UPSIDE_DOWN else pixels
 
 
 def _as_stored(box: Box, width: int, height: int, orientation: int) -> Box:
     """Return where a box of a picture of this size, as it is to be seen, is in the stored picture."""
     left, top, right, bottom = box
-    if orientation in _LEFT_TO_RIGHT:
+    if orientation in LEFT_TO_RIGHT:
         left, right = width - right, width - left
-    if orientation in _UPSIDE_DOWN:
+    if orientation in UPSIDE_DOWN:
         top, bottom = height - bottom, height - top
-    return (top, left, bottom, right) if orientation in _ON_ITS_SIDE else (left, top, right, bottom)
+    return (top, left, bottom, right) if orientation in ON_ITS_SIDE else (left, top, right, bottom)

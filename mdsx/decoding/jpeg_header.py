@@ -10,24 +10,29 @@ from mdsx.errors import CorruptError
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """Markers of a frame's header: SOF0 to SOF15, without DHT, JPG and DAC."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment: TEM, RST0 to RST7, SOI
-_EXIF, _SCAN, _END = 0xE1, 0xDA, 0xD9
+_EXIF, _ADOBE, _SCAN, _END = 0xE1, 0xEE, 0xDA, 0xD9
 _ORIENTATION, _SHORT = 0x0112, 3
+ON_ITS_SIDE, LEFT_TO_RIGHT, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
 
 
 class JpegHeader(NamedTuple):
-    """Sizes are in pixels, as stored. `orientation` is that of EXIF, 1 to 8."""
+    """Sizes are in pixels, as stored. `orientation` is that of EXIF, 1 to 8. `plain`: whether its colours, if it has
+    three components, are surely YCbCr."""
 
     width: int
     height: int
     components: int
     bits: int
     orientation: int
+    plain: bool
 
 
 def read_header(data: memoryview) -> JpegHeader:
     """Return what a JPEG's header says. Raise CorruptError if it has none."""
     frame: tuple[int, int, int, int] | None = None
     orientation: int | None = None
+    plain = True
     at = 2
     while at + 4 <= len(data):
         if data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):  # stray bytes, which libjpeg skips too, or padding
@@ -43,12 +48,15 @@ def read_header(data: memoryview) -> JpegHeader:
         if marker in _FRAMES and frame is None and len(segment) >= 6:
             bits, height, width, components = struct.unpack_from(">BHHB", segment)
             frame = width, height, components, bits
+            plain = plain and bytes(segment[6:16:3]) != b"RGB"  # the components' names
         elif marker == _EXIF and orientation is None and bytes(segment[:6]) == b"Exif\0\0":
             orientation = _orientation(segment[6:])
+        elif marker == _ADOBE and bytes(segment[:5]) == b"Adobe":
+            plain = plain and bytes(segment[11:12]) == b"\x01"
         at += 2 + max(data[at + 2] << 8 | data[at + 3], 2)
     if frame is None or not frame[0] or not frame[1]:
         raise CorruptError("the JPEG has no size")
-    return JpegHeader(*frame, orientation or 1)
+    return JpegHeader(*frame, orientation or 1, plain)
 
 
 def _orientation(tiff: memoryview) -> int:

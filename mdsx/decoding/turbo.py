@@ -33,8 +33,11 @@ def check_installed() -> None:
         ) from None
 
 
-def decode_jpeg(data: memoryview, header: JpegHeader, mode: str, factor: int) -> Pixels | None:
-    """Return a JPEG as uint8 [H, W, C], its sides divided by `factor` (1, 2, 4 or 8) and rounded up, and not turned.
+def decode_jpeg(
+    data: memoryview, header: JpegHeader, mode: str, factor: int, out: Pixels | None = None
+) -> Pixels | None:
+    """Return a JPEG as uint8 [H, W, C], its sides divided by `factor` (1, 2, 4 or 8) and rounded up, and not turned; in
+    the memory of `out`, if it is given, which has that shape.
 
     Return None if it is damaged, or odd: then Pillow decides.
     """
@@ -46,6 +49,7 @@ def decode_jpeg(data: memoryview, header: JpegHeader, mode: str, factor: int) ->
             _COLOURS[mode],
             min_height=-(-header.height // factor),
             min_width=-(-header.width // factor),
+            buffer=out,
         )
     except ValueError:
         return None

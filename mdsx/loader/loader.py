@@ -11,6 +11,7 @@ import numpy as np
 
 from mdsx.base.mosaicml import LOADER, explain
 from mdsx.datasets import Dataset, Mixture, Sample
+from mdsx.decoding import check_on_cpu
 from mdsx.format import numpy_values
 from mdsx.loader.ahead import Ahead, Workforce
 from mdsx.loader.assembly import ArrayBackend, Collate, OnError
@@ -218,7 +219,9 @@ class Loader(BatchLoader):
             backend=ARRAYS,
         )
         run = first_batching(spec).run(Run(shuffled=bool(shuffle)), epoch_steps)
-        super().__init__(Reading.of(spec), run, ahead, progress=progress)
+        reading = Reading.of(spec)
+        check_on_cpu(reading.view.decodes, "an mdsx.Loader")
+        super().__init__(reading, run, ahead, progress=progress)
 
 
 def _worker_seed(seed: int, epoch: int) -> int:

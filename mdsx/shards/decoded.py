@@ -1,4 +1,7 @@
-"""The values of a column through its decoder: an array [n, ...] if the results have one size, else a list of arrays."""
+"""The values of a column through its decoder: an array [n, ...] if the results have one size, else a list of arrays.
+
+What a GPU is to decode is a `Deferred` in a list, among arrays of what it does not decode.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.decoding import Decoder
-from mdsx.errors import CorruptError, FormatError, UsageError, shown
+from mdsx.decoding import Decoder, Deferred, Image, corrupt, deferred, on_gpu
+from mdsx.errors import FormatError, UsageError, shown
 from mdsx.format import ColumnType, parse_type
 
 
@@ -47,32 +50,35 @@ def decoded(
     else than it says.
     """
     found: NDArray[Any] | list[Any] = [None] * len(values)
-    if kind.one_size:
+    later = decoder if on_gpu(decoder) else None
+    joined = kind.one_size and (later is None or not values)
+    if joined:
         found = np.empty(len(values), kind.field_dtype)
     drawn = [0] * len(values) if seeds is None else seeds.tolist()
     for number, (value, seed) in enumerate(zip(values, drawn, strict=True)):
         if value is None:
             continue
+        if later is not None:
+            left = deferred(later, value, seed, f"{place_of(number)}, column {name!r}")
+            if left is not None:
+                found[number] = left
+                continue
+        row = found[number] if joined else None
         try:
-            array = decoder.decode(value, seed)
+            array = decoder.decode(value, seed, row) if isinstance(decoder, Image) else decoder.decode(value, seed)
         except MemoryError:
             raise
         except Exception as error:
-            place = f"{place_of(number)}, column {name!r}"
-            raise CorruptError(_message(error), place=place, hint=getattr(error, "hint", None)) from error
+            raise corrupt(error, f"{place_of(number)}, column {name!r}") from error
         if not _is_of(array, kind):
             given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             place = f"{place_of(number)}, column {name!r}"
             raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
-        found[number] = array if kind.one_size else np.require(array, requirements=("C", "W"))
+        if array is not row:
+            found[number] = array if joined else np.require(array, requirements=("C", "W"))
+    if kind.one_size and not joined and not any(isinstance(each, Deferred) for each in found):
+        return np.stack(found)
     return found
-
-
-def _message(error: Exception) -> str:
-    """Return what a decoder's error says, without the hint, which its own error has."""
-    if isinstance(error, CorruptError):
-        return str(error).removesuffix(f"; {error.hint}")
-    return f"the value cannot be decoded: {type(error).__name__}: {error}"
 
 
 def _is_of(array: object, kind: ColumnType) -> bool:

@@ -1,7 +1,8 @@
 """Batches on their way to a device: pinned, and copied there one ahead of the training loop.
 
 A carrier works in a thread between those that make the batches and the loop (`mdsx/base/work/relay.py`). On CUDA it
-copies on a stream of its own, so that copies overlap with the kernels of the loop:
+copies on a stream of its own, so that copies overlap with the kernels of the loop. Pictures that the GPU decodes
+(`gpu_pictures.py`) are decoded there:
 
 - The stream of the loop waits for the copy of a batch when `next()` hands the batch out; the processor does not.
 - The loop's stream is recorded in each tensor: its memory is used again only after what the loop has queued by then.
@@ -21,6 +22,7 @@ import torch
 from torch import cuda
 
 from mdsx.errors import UsageError, shown
+from mdsx.torch.gpu_pictures import Pictures
 from mdsx.torch.nested import changed
 
 _RECORD = "record_stream"
@@ -159,13 +161,19 @@ class _Copied:
         return batch
 
     def _copy(self, value: Any) -> Any:
-        """Copy a tensor, or an object that a stream can be recorded in. Leave others to the consumer's stream."""
+        """Copy a tensor, or an object that a stream can be recorded in, and decode pictures. Leave others to the
+        consumer's stream."""
+        if isinstance(value, Pictures):
+            return changed(value.to(self.device), _RECORD, self._keep)
         recordable = value.layout is torch.strided if isinstance(value, torch.Tensor) else hasattr(value, _RECORD)
         if not recordable:
             self.late.append(value)
             return value
-        self._copies.append(found := _to(value, self.device))
-        return found
+        return self._keep(_to(value, self.device))
+
+    def _keep(self, copy: Any) -> Any:
+        self._copies.append(copy)
+        return copy
 
 
 def _event(stream: Any) -> Any:

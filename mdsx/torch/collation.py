@@ -11,6 +11,7 @@ from torch.utils.data import default_collate
 
 from mdsx.format import ColumnType, Number
 from mdsx.loader import ArrayBackend, join_samples
+from mdsx.torch.gpu_pictures import pictures
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -41,6 +42,8 @@ def _plain(value: Any) -> Any:
 
 def _column(kind: ColumnType, values: Any) -> Any:
     if isinstance(values, list):
+        if (later := pictures(kind, values)) is not None:
+            return later
         if kind.foreign is not None:
             return listed(values)
         if not kind.scalar:

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from mdsx.base.mosaicml import STREAMING_DATASET, explain
 from mdsx.base.warn import leave_warnings_to_others
 from mdsx.datasets import Dataset, Mixture, Sample
+from mdsx.decoding import check_on_cpu
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.loader import BatchMaker, Mesh, Ranks, Reading, RunSpec, opened, transformed
 from mdsx.order import Shuffle, Weight
@@ -284,6 +285,7 @@ class StreamingDataset(IterableDataset[Any]):
         raise UsageError("a StreamingDataset is read in its order, not by number", hint=hint)
 
     def __iter__(self) -> Iterator[Any]:
+        check_on_cpu(self._reading.view.decodes, "a StreamingDataset without a StreamingDataLoader")
         worker, workers = _worker()
         if worker > 0:
             leave_warnings_to_others()

@@ -18,6 +18,7 @@ from mdsx.stream import Batching, Plan
 from mdsx.torch.carriers import carrier, checked_device
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.dividing import gathers_tensors, uneven_shares
+from mdsx.torch.gpu_pictures import check_gpu
 from mdsx.torch.worker import draw_seed, setup_worker
 
 
@@ -166,6 +167,7 @@ class StreamingDataLoader(BatchLoader):
         self.num_threads, self.num_workers = num_threads, num_workers
         self.pin_memory = pin_memory
         self.device = None if device is None else checked_device(device)
+        check_gpu(reading, self.device)
         workforce = Workforce(
             num_threads,
             num_workers,

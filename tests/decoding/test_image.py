@@ -261,3 +261,23 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
     with pytest.raises(mdsx.UsageError, match=r"needs the package Pillow"):
         mdsx.Image(backend="pillow")
+
+
+def test_a_jpeg_that_stays_as_it_is_is_decoded_where_it_is_to_be() -> None:
+    """Any other picture is returned as another array."""
+    plain, turned, small = jpeg(photo(40, 60)), jpeg(photo(40, 60), orientation=3), jpeg(photo(30, 60))
+    out = np.zeros((40, 60, 3), np.uint8)
+    for image in (mdsx.Image(), mdsx.Image(size=(40, 60)), mdsx.Image(size=(40, 60), resize="exact")):
+        out[...] = 0
+        assert image.decode(plain, 0, out) is out
+        np.testing.assert_array_equal(out, image.decode(plain))
+        for other in (turned, small, encoded(photo(40, 60))):
+            found = image.decode(other, 0, out)
+            assert not np.shares_memory(found, out)
+            np.testing.assert_array_equal(found, image.decode(other))
+    part = mdsx.Image(size=(40, 60), resize="random_crop", scale=(0.3, 0.5))
+    assert part.decode(plain, 0, out) is not out
+    assert mdsx.Image(layout="CHW").decode(plain, 0, out) is not out
+    assert mdsx.Image(mode="L").decode(plain, 0, out) is not out
+    with pytest.raises(mdsx.CorruptError):
+        mdsx.Image().decode(plain[:900], 0, out)

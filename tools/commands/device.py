@@ -4,12 +4,13 @@ from typing import Any
 
 RUN = "tools.device.run:run"
 FAILS = "a part fails"
+_PARTS = "bytes,overlap,scale,decode,train"
 
 
 def arguments(add: Any) -> None:
-    add("--parts", metavar="A,B", default="bytes,overlap,decode,train", help="of bytes, overlap, decode, train")
+    add("--parts", metavar="A,B", default=_PARTS, help=f"of {_PARTS} (default: all)")
     add("--out", metavar="FILE", help="write all figures to this file, as JSON")
     add("--device", default="cuda", help="the device (default cuda); cpu tries the program where there is no GPU")
     add("--threads", type=int, metavar="N", help="threads that decode (default: as many as there are cores)")
-    add("--decoder", metavar="NAME", help="pillow, torchvision, opencv, or image for mdsx.Image (default: the fastest)")
+    add("--decoder", metavar="NAME", help="of the training: pillow, torchvision, opencv (default: mdsx.Image)")
     add("--small", action="store_true", help="use little data: it tries the program, and measures nothing")

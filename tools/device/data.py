@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ class Bench:
 
     def loader(self, kind: str, *, data: dict[str, Any] | None = None, **options: Any) -> StreamingDataLoader:
         """Return a loader of that dataset."""
-        made = StreamingDataset(self.url(kind), seed=7, rank=0, world_size=1, **(data or {}))
+        epoch: dict[str, Any] = {"epoch_samples": 2**20} if kind == "jpegs" else {}  # no measurement reaches its end
+        made = StreamingDataset(self.url(kind), seed=7, rank=0, world_size=1, **epoch, **(data or {}))
         if "batching" not in options or "batch_size" in options:
             options = {"batch_size": self.batch, **options}
         return StreamingDataLoader(made, **options)
@@ -83,16 +85,29 @@ def _jpegs(bench: Bench, url: str) -> None:
 
 def made_jpegs(count: int) -> list[bytes]:
     """Return JPEGs of smooth shapes and noise, whose amplitude makes them about 100 kB."""
-    draws, found, noise = torch.Generator().manual_seed(3), list[bytes](), 22.0
+    found, noise = list[bytes](), 22.0
     encode = _encoder()
+    for smooth, grain in _made(count):
+        found.append(encode(_pixels(smooth, grain, noise)))
+        noise *= (100_000 / len(found[-1])) ** 0.5  # towards the size
+    return found
+
+
+def made_pixels(count: int) -> list[torch.Tensor]:
+    """Return such pictures as uint8 [3, HEIGHT, WIDTH]."""
+    return [_pixels(smooth, grain, 10.0) for smooth, grain in _made(count)]
+
+
+def _made(count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    draws = torch.Generator().manual_seed(3)
     for _ in range(count):
         small = torch.rand(1, 3, 12, 16, generator=draws) * 255
         smooth = torch.nn.functional.interpolate(small, size=(HEIGHT, WIDTH), mode="bicubic")[0]
-        grain = torch.randn(1, 1, HEIGHT, WIDTH, generator=draws)[0]
-        pixels = (smooth + noise * grain).clamp(0, 255).to(torch.uint8)
-        found.append(encode(pixels))
-        noise *= (100_000 / len(found[-1])) ** 0.5  # towards the size
-    return found
+        yield smooth, torch.randn(1, 1, HEIGHT, WIDTH, generator=draws)[0]
+
+
+def _pixels(smooth: torch.Tensor, grain: torch.Tensor, noise: float) -> torch.Tensor:
+    return (smooth + noise * grain).clamp(0, 255).to(torch.uint8)
 
 
 def _encoder() -> Any:

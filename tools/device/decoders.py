@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import mdsx
+from mdsx.decoding import deferred
+from mdsx.torch.gpu_pictures import Pictures
 from tools.device.data import Bench
 from tools.device.run import attempt
 
@@ -28,6 +32,8 @@ def part(bench: Bench) -> dict[str, Any]:
     for size in (1, 16, 64, 256):
         found[f"torchvision on the GPU, {size} at a time"] = attempt(_on_gpu, bench, size)
     found["torchvision on the GPU, 64 at a time in 4 threads"] = attempt(_on_gpu, bench, 64, 4)
+    for name, options in _GPU_IMAGES.items():
+        found[f'mdsx.Image(device="cuda"), {name}, 64 at a time'] = attempt(_image_on_gpu, bench, options)
     found["pixels"] = attempt(_pixels, bench)
     return found
 
@@ -54,7 +60,16 @@ def _torchvision() -> Decode:
     return lambda data: decode_jpeg(as_tensor(data), ImageReadMode.RGB)
 
 
-WHOLE: dict[str, Callable[[], Decode]] = {"Pillow": _pillow, "OpenCV": _opencv, "torchvision": _torchvision}
+def _image() -> Decode:
+    return mdsx.Image().decode
+
+
+WHOLE: dict[str, Callable[[], Decode]] = {
+    "Pillow": _pillow,
+    "OpenCV": _opencv,
+    "torchvision": _torchvision,
+    "mdsx.Image": _image,
+}
 
 
 # --- the middle of an image, as a tensor uint8 [3, 224, 224]
@@ -104,10 +119,21 @@ def _torchvision_cropped() -> Decode:
     return decode
 
 
+def _image_cropped() -> Decode:
+    image = mdsx.Image(size=224, layout="CHW")
+    return lambda data: torch.from_numpy(np.ascontiguousarray(image.decode(data)))
+
+
 CROPPED: dict[str, Callable[[], Decode]] = {
     "Pillow": _pillow_cropped,
     "OpenCV": _opencv_cropped,
     "torchvision": _torchvision_cropped,
+    "mdsx.Image": _image_cropped,
+}
+_GPU_IMAGES: dict[str, dict[str, Any]] = {
+    "as stored": {},
+    "to 224": {"size": 224},
+    "random crops": {"size": 224, "resize": "random_crop"},
 }
 
 
@@ -116,11 +142,20 @@ def as_tensor(data: bytes) -> torch.Tensor:
 
 
 def _on_cpu(bench: Bench, load: Callable[[], Decode]) -> dict[str, Any]:
+    """Return rates, and what an image costs in all threads: processor time, and pages that the system gave."""
     decode, images = load(), bench.jpegs()
-    return {
-        "images/s": _rate(bench, lambda number: (decode(images[number % len(images)]), 1)[1], bench.threads),
-        "1 thread": _rate(bench, lambda number: (decode(images[number % len(images)]), 1)[1], 1),
-    }
+
+    def work(number: int) -> int:
+        decode(images[number % len(images)])
+        return 1
+
+    one = _rate(bench, work, 1)
+    before, since = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    rate = _rate(bench, work, bench.threads)
+    count, now = rate * (time.perf_counter() - since), resource.getrusage(resource.RUSAGE_SELF)
+    spent = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
+    faults = (now.ru_minflt - before.ru_minflt) / count
+    return {"images/s": rate, "1 thread": one, "processor ms": spent / count * 1e3, "page faults": faults}
 
 
 def _on_gpu(bench: Bench, size: int, threads: int = 1) -> dict[str, Any]:
@@ -139,9 +174,25 @@ def _on_gpu(bench: Bench, size: int, threads: int = 1) -> dict[str, Any]:
     return {"images/s": _rate(bench, work, threads)}
 
 
+def _image_on_gpu(bench: Bench, options: dict[str, Any], size: int = 64) -> dict[str, Any]:
+    images, image = bench.jpegs(), mdsx.Image(**options, layout="CHW", device="cuda")
+    shape = None if image.size is None else (3, 224, 224)
+    device = torch.device("cuda", torch.cuda.current_device())
+
+    def work(number: int) -> int:
+        some = [number * size + each for each in range(size)]
+        values = [deferred(image, images[each % len(images)], each, "an image") for each in some]
+        Pictures(values, shape).to(device)
+        torch.cuda.current_stream().synchronize()
+        return size
+
+    work(0)
+    return {"images/s": _rate(bench, work, 1)}
+
+
 def _rate(bench: Bench, work: Callable[[int], int], threads: int) -> float:
     """Return how many images a second `work` decodes, called with a number by each of these threads."""
-    seconds = 0.1 if bench.small else 1.5
+    seconds = 0.1 if bench.small else 1.0
 
     def turn(first: int) -> int:
         done, number = 0, first

@@ -24,12 +24,13 @@ if __name__ == "__main__":
 def run(given: argparse.Namespace) -> int:
     import torch
 
-    from tools.device import decoders, overlap, sameness, training
+    from tools.device import decoders, overlap, sameness, scale, training
     from tools.device.data import Bench
 
     parts = {
         "bytes": sameness.part,
         "overlap": overlap.part,
+        "scale": scale.part,
         "decode": decoders.part,
         "train": training.part,
     }
@@ -88,9 +89,9 @@ def machine() -> dict[str, Any]:
     found["cores"] = str(len(os.sched_getaffinity(0)))
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
-    for name in ("torchvision", "PIL", "cv2", "numpy"):
+    for name in ("torchvision", "PIL", "simplejpeg", "cykooz_resizer", "cv2", "numpy"):
         try:
-            found[name] = __import__(name).__version__
+            found[name] = getattr(__import__(name), "__version__", "there")
         except Exception as error:  # torchvision raises other errors, for another PyTorch
             found[name] = f"none: {type(error).__name__}"
     return found

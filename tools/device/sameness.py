@@ -1,4 +1,7 @@
-"""Bytes on the device equal those on the CPU: plain, nested and packed, in threads and workers, after a resume."""
+"""Bytes on the device equal those on the CPU: plain, nested and packed, in threads and workers, after a resume.
+
+Pictures that the GPU decodes differ a little: `pictures.py` has how much.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import torch
 
 import mdsx
+from tools.device import pictures
 from tools.device.data import Bench
 from tools.device.run import attempt
 
@@ -29,6 +33,7 @@ def part(bench: Bench) -> dict[str, Any]:
     found = {f"{kind}, {way}": attempt(_compared, bench, kind, way) for kind in _KINDS for way in _WAYS}
     if bench.device.type == "cuda":
         found["memory"] = attempt(_memory, bench)
+        found.update(pictures.rows(bench))
     return found
 
 

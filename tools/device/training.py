@@ -11,7 +11,7 @@ import torch
 
 import mdsx
 from tools.device.data import Bench
-from tools.device.decoders import CROPPED, _rate, as_tensor
+from tools.device.decoders import CROPPED, as_tensor
 from tools.device.run import attempt
 
 Step = Callable[[torch.Tensor, torch.Tensor], None]
@@ -19,7 +19,7 @@ Step = Callable[[torch.Tensor, torch.Tensor], None]
 
 def part(bench: Bench) -> dict[str, Any]:
     torch.set_num_threads(1)  # of each thread that decodes
-    name, step = _fastest(bench), _model(bench)
+    name, step = bench.decoder or "image", _model(bench)
     found: dict[str, Any] = {"decoder": name}
     device, threads = bench.device, bench.threads
     found["on the device already"] = attempt(_measured, bench, step, partial(_same, bench), None)
@@ -34,6 +34,11 @@ def part(bench: Bench) -> dict[str, Any]:
         loader = bench.loader("jpegs", data=decoding(name), **options)
         found[way] = attempt(_measured, bench, step, partial(_endless, bench, loader, non_blocking), loader)
     if device.type == "cuda":
+        for crop in ("shortest", "random_crop"):
+            image = mdsx.Image(size=224, resize=crop, layout="CHW", device="cuda")
+            loader = bench.loader("jpegs", data={"decode": {"image": image}}, device=device, num_threads=2)
+            work = partial(_endless, bench, loader, None)
+            found[f'Image(device="cuda"), {crop}, 2 threads'] = attempt(_measured, bench, step, work, loader)
         loader = bench.loader("jpegs", num_threads=2)
         found["nvJPEG in the loop"] = attempt(_measured, bench, step, partial(_by_nvjpeg, bench, loader), loader)
     return found
@@ -42,8 +47,7 @@ def part(bench: Bench) -> dict[str, Any]:
 def decoding(name: str) -> dict[str, Any]:
     """Return what a dataset is given so that its images come as uint8 [3, 224, 224]."""
     if name == "image":
-        image: Any = mdsx.Image  # type: ignore[attr-defined,unused-ignore]
-        return {"decode": {"image": image(size=224, mode="RGB", resize="exact")}}
+        return {"decode": {"image": mdsx.Image(size=224, layout="CHW")}}
     return {"transform": Decoded(name)}
 
 
@@ -61,24 +65,6 @@ class Decoded:
         if self._decode is None:
             self._decode = {key.lower(): load for key, load in CROPPED.items()}[self._name]()
         return {**sample, "image": self._decode(sample["image"])}
-
-
-def _fastest(bench: Bench) -> str:
-    if bench.decoder is not None:
-        return bench.decoder
-    images, rates = bench.jpegs(), dict[str, float]()
-    for name, load in CROPPED.items():
-        try:
-            decode = load()
-        except (ImportError, RuntimeError):  # torchvision raises the latter for another PyTorch
-            continue
-
-        def work(number: int, decode: Any = decode) -> int:
-            decode(images[number % len(images)])
-            return 1
-
-        rates[name.lower()] = _rate(bench, work, bench.threads)
-    return max(rates, key=lambda name: rates[name])
 
 
 def _model(bench: Bench) -> Step:
@@ -111,7 +97,7 @@ def _network(bench: Bench) -> torch.nn.Module:
 
 def _measured(bench: Bench, step: Step, source: Callable[[], Iterator[Any]], loader: Any) -> dict[str, Any]:
     batches = source()
-    warm, count = (1, 2) if bench.small else (10, 50)
+    warm, count = (1, 2) if bench.small else (8, 32)
     for _ in range(warm):
         step(*next(batches))
     bench.synchronize()
