@@ -77,7 +77,7 @@ def decoded(
         if array is not row:
             found[number] = array if joined else np.require(array, requirements=("C", "W"))
     if kind.one_size and not joined and not any(isinstance(each, Deferred) for each in found):
-        return np.stack(found)
+        return np.stack(list(found))
     return found
 
 

@@ -41,7 +41,7 @@ _ALLOWED = {
     ("__init__.py", "globals"),
     ("transfer/converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
     ("foreign/mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
-    ("decoding/headers.py", "PIL.Image"),  # opens pictures, of which it reads only the header
+    ("decoding/headers.py", "PIL.Image"),  # opens pictures, and reads only their headers
     ("decoding/pictures.py", "PIL"),  # decodes formats from a list, up to a number of pixels
     ("decoding/pictures.py", "PIL.Image"),  # the same
     ("base/system.py", "ctypes"),  # maps a file over its own memory, and limits the arenas of the C library
