@@ -3,7 +3,8 @@
 A condition found here is true for every row for which the predicate is, maybe for more: Polars looks at these again.
 So a part of an `and` that cannot be translated is left out, and an `or` with such a part is left out as a whole.
 
-Negations are carried down to the comparisons, because the negation of "maybe more" would be "maybe fewer". These differ:
+Negations are carried down to the comparisons, because the negation of "maybe more" would be "maybe fewer". These
+differ:
 - For Polars NaN equals NaN and is greater than all numbers; a condition compares as IEEE 754 says, so NaN is never
   greater. Only <, <= and = are used, and negated for the others: `f > 1` becomes `not f <= 1`, which NaN fulfils.
 - The length of null is null for Polars, which chooses no row then, and 0 in a condition, which may choose it.

@@ -273,7 +273,9 @@ class HubStorage(ReadOnlyStorage):
         if code == "RevisionNotFound":
             return MissingBucketError(f"there is no such revision: {said}", file=file, hint="check what follows '@'")
         if code == "GatedRepo":
-            hint = f"accept its terms at {self._endpoint()}/{self._kind}/{self._repository}, and give that account's token"
+            hint = (
+                f"accept its terms at {self._endpoint()}/{self._kind}/{self._repository}, and give that account's token"
+            )
             return ForbiddenError(f"refused: {said}", file=file, hint=hint)
         if status == 401 and not code:
             hint = "check its name; if it is private, log in (hf auth login), or give HF_TOKEN or the option token"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,10 @@ INTEGERS = st.sampled_from([*SMALL, *LARGE, 200, 2**70])
 REALS = st.sampled_from([*FLOATS, 0.8999999, 1e300, 1, 16_777_217]) | st.floats(width=32)
 TESTS = st.one_of(
     *(compared(C(name), INTEGERS | REALS) for name in ("small", "large", "id", "a b")),
-    *(compared(C(name), REALS | REALS.map(lambda real: pl.lit(real, pl.Float64))) for name in ("half", "score", "exact")),
+    *(
+        compared(C(name), REALS | REALS.map(lambda real: pl.lit(real, pl.Float64)))
+        for name in ("half", "score", "exact")
+    ),
     between(C("id"), INTEGERS),
     between(C("score"), st.sampled_from(FLOATS)),
     between(C("a b"), st.sampled_from(SMALL)),
@@ -81,7 +85,9 @@ TESTS = st.one_of(
     compared(C("text"), st.sampled_from(["", "xx"])),
     compared(C("small"), st.just(C("a b"))),
     st.sampled_from([C(name).is_null() for name in COLUMNS] + [C(name).is_not_null() for name in COLUMNS]),
-    st.sampled_from([C("ok"), C("good"), C("score").is_nan(), C("small").is_in([1, None]), C("id").is_in([3, 5]), pl.lit(True)]),
+    st.sampled_from(
+        [C("ok"), C("good"), C("score").is_nan(), C("small").is_in([1, None]), C("id").is_in([3, 5]), pl.lit(True)]
+    ),
 )
 PREDICATES = st.recursive(
     TESTS,
@@ -119,12 +125,13 @@ def test_a_query_has_the_rows_of_one_over_all_samples(
     dataset = mdsx.Dataset(data if stored == "data" else parquet)
     whole: Any = pl.from_arrow(dataset.take(range(SEEDS), as_arrow=True))
     frame = dataset.to_polars()
-    for query in (
+    queries: list[Callable[[Any], Any]] = [
         lambda frame: frame.filter(predicate),
         lambda frame: frame.filter(predicate).select("id").head(head),
         lambda frame: frame.head(head).filter(predicate).select("text", n="id"),
         lambda frame: frame.filter(predicate).select(pl.len()),
-    ):
+    ]
+    for query in queries:
         found, expected = query(frame).collect(engine=engine), query(whole.lazy()).collect()
         assert found.schema == expected.schema
         assert found.equals(expected)
@@ -168,14 +175,15 @@ def test_samples_that_cannot_match_are_not_read(data: Path, tmp_path: Path, pred
     found = dataset.to_polars().filter(predicate).select("id").collect()["id"].to_list()
     assert found
     assert found == mdsx.Dataset(data).to_polars().collect().filter(predicate)["id"].to_list()
-    with pytest.raises(Exception, match="damaged|corrupt|checksum"):
+    with pytest.raises(Exception, match=r"damaged|corrupt|checksum"):
         dataset.to_polars().filter(C("text") == "x").collect()
 
 
 def test_duckdb_and_pandas_read_a_part(data: Path, tmp_path: Path) -> None:
     frame = damaged(data, tmp_path / "copy").to_polars()
-    rows = duckdb.sql("select id, text from frame where id between 4 and 6 and text is not null").fetchall()
-    assert rows == [(4, ""), (6, "xx")]
+    rows = duckdb.sql("select id, text from frame where id between 4 and 6 and text is not null")
+    assert rows is not None
+    assert rows.fetchall() == [(4, ""), (6, "xx")]
     assert frame.filter(C("id") < 3).select("id").collect().to_pandas()["id"].tolist() == [0, 1, 2]
 
 

@@ -147,7 +147,7 @@ def test_errors_say_what_is_missing(hub: Hub, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["hf://datasets/org/set/data", "hf://buckets/org/set/data"])
 def test_it_is_not_written(hub: Hub, url: str) -> None:
-    with pytest.raises(mdsx.UsageError, match="hf upload.*hf buckets sync"):
+    with pytest.raises(mdsx.UsageError, match=r"hf upload.*hf buckets sync"):
         mdsx.Writer(url, {"n": "int64"})
 
 

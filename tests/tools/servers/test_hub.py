@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import BucketNotFoundError, GatedRepoError, HfHubHTTPError, RemoteEntryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    BucketNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RemoteEntryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.errors import RepositoryNotFoundError as NoRepository
 
 from tools.servers.hub import Hub
@@ -106,7 +113,7 @@ def test_a_bucket_is_listed_read_and_replaced(hub: Hub, source: Path, tmp_path: 
     hub.fill("org/secret", source, private=True)
     api = client(hub)
     assert api.bucket_info("org/bucket").total_files == 3
-    listed = {entry.path: entry for entry in api.list_bucket_tree("org/bucket", recursive=True)}
+    listed: dict[str, Any] = {entry.path: entry for entry in api.list_bucket_tree("org/bucket", recursive=True)}
     assert list(listed) == ["small.json", "sub/large.bin", "sub/x y.txt"]
     assert hub.requests["bucket_tree"] == 2  # pages
     assert [entry.path for entry in api.list_bucket_tree("org/bucket", "sub", recursive=True)] == list(listed)[1:]
