@@ -137,6 +137,18 @@ def test_a_query_has_the_rows_of_one_over_all_samples(
         assert found.equals(expected)
 
 
+@pytest.mark.parametrize("name", ["__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"])
+@pytest.mark.parametrize("column", ["score", "exact", "small", "a b"])
+def test_each_comparison_alone_has_the_rows_of_polars(parquet: Path, column: str, name: str) -> None:
+    """NaN, infinities and nulls are among the values, and those compared with are among them."""
+    frame = mdsx.Dataset(parquet).to_polars()
+    whole = frame.collect()
+    for value in (0.0, 0.9, 1.5, math.inf, math.nan) if column in ("score", "exact") else (-128, 0, 127):
+        test = getattr(C(column), name)(value)
+        for predicate in (test, ~test):
+            assert frame.filter(predicate).collect().equals(whole.filter(predicate))
+
+
 def test_a_frame_has_the_types_of_arrow_and_every_sample(data: Path) -> None:
     dataset = mdsx.Dataset(data).select(range(0, SEEDS, 2))
     found = dataset.to_polars().collect()
