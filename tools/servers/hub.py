@@ -12,7 +12,7 @@ It answers as huggingface.co does, as far as `huggingface_hub` shows it:
 - `/datasets/REPO/resolve/REV/PATH`: a small file, by a relative redirect (307) to a cache; a large one (LFS), by a
   redirect (302) to a signed URL on another port, which expires (403) and answers 400 if it gets a token.
 - `/api/buckets/BUCKET[/tree[/PREFIX]?recursive=true]` and `/buckets/BUCKET/resolve/PATH`: a bucket, without revisions;
-  each file is behind a signed URL of its content, whose hash the header X-Xet-Hash and listings have.
+  each file is read through a signed URL of its content, whose hash the header X-Xet-Hash and listings have.
 - An unknown repository is 401 without a token and 404 with one, as is a private one without access; a gated one is 401
   or 403; a wrong token is 401. The header X-Error-Code distinguishes a missing revision, file and repository.
 
