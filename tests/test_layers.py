@@ -48,6 +48,7 @@ OWNERS = {
     "resource": ("base.system",),
     "google": ("storage", "transfer"),
     "huggingface_hub": ("transfer",),
+    "polars": ("foreign.polars",),
     "pyarrow": ("foreign.arrow", "foreign.parquet"),
     "pyspark": ("engines",),
     "ray": ("engines", "base.process"),

@@ -19,6 +19,7 @@ from mdsx.base.mosaicml import DATASET, explain
 from mdsx.decoding import check_on_cpu
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.foreign.arrow import pa, to_table
+from mdsx.foreign.polars import lazy_frame
 from mdsx.order import Weight, chosen_of, sample_seeds, select_between, select_chosen, select_fraction
 from mdsx.shards import (
     ColumnChoice,
@@ -31,6 +32,7 @@ from mdsx.shards import (
     Shards,
     View,
     as_samples,
+    check_condition,
     choose_by,
     choose_where,
     open_selection,
@@ -390,6 +392,41 @@ class Dataset:
 
         tables = decoded(self, 0, len(self), table, most=batch_size)
         return pa.RecordBatchReader.from_batches(schema, (batch for each in tables for batch in each.to_batches()))
+
+    def to_polars(self) -> Any:
+        """Return all samples in order as a `polars.LazyFrame`, which reads only what a query needs.
+
+            ds.to_polars().filter(pl.col("score") > 0.5).select("text").collect()
+            duckdb.sql("select text from frame where score > 0.5")  # with frame = ds.to_polars()
+
+        The query's columns are the only ones that are decoded. What `filter` can express of its predicate is evaluated
+        on the rows of the shards first: samples that cannot match are not read. Polars evaluates the whole predicate on
+        the others, so the result is that of a frame with all samples. Types are those of docs/arrow.md. Every sample
+        that is read is checked; Polars raises its own error with the text. The streaming engine of Polars
+        (`collect(engine="streaming")`) reads batch by batch.
+
+        Raises:
+            UsageError: polars or pyarrow is not installed, or Arrow has no type for a column.
+        """
+
+        def read(columns: list[str] | None, condition: str | None, rows: int | None) -> Iterator[Any]:
+            found = self if rows is None else self.select(0, min(rows, len(self)))
+            if condition is not None:
+                with suppress(UsageError):  # there are too many parentheses
+                    found = found.filter(condition)
+            if columns is not None:
+                found = found.select_columns(columns)
+            yield found._table(np.zeros(0, np.int64))  # a query without samples has a schema too
+            yield from found.to_batches()
+
+        def known(condition: str) -> bool:
+            try:
+                check_condition(self._excerpt, condition)
+            except UsageError:  # this format has the column in the heaps of its shards
+                return False
+            return True
+
+        return lazy_frame(self._table(np.zeros(0, np.int64)), self.columns, known, read)
 
     def _checked(self, places: object) -> NDArray[np.int64]:
         try:

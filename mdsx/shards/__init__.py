@@ -26,7 +26,7 @@ from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
-from mdsx.shards.where import choose_where
+from mdsx.shards.where import check_condition, choose_where
 
 __all__ = [
     "OURS",
@@ -48,6 +48,7 @@ __all__ = [
     "View",
     "Warmed",
     "as_samples",
+    "check_condition",
     "check_one_attempt",
     "choose_by",
     "choose_where",

@@ -38,6 +38,11 @@ def choose_where(
     return select_chosen(excerpt.subset, excerpt.shards.index.counts, marks)
 
 
+def check_condition(excerpt: DatasetSlice, condition: str) -> None:
+    """Raise UsageError if `condition` is none, or needs values that are not in the rows. Read no sample."""
+    _Reading(excerpt, parse_condition(condition))
+
+
 class _Reading:
     """Reads the samples of an excerpt, which may have the columns of several datasets, for a condition.
 

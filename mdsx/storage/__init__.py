@@ -60,12 +60,14 @@ _ONE_SLASH = re.compile(r"(\w+):/(?!/)")
 _PAGES = re.compile(
     r"(?P<aws>(?:[\w-]+\.)*console\.aws\.amazon\.com)|(?P<google>console\.cloud\.google\.com)"
     r"|(?P<azure>portal\.azure\.com)|(?P<hub>huggingface\.co/datasets/(?![^?#]*/resolve/))"
+    r"|(?P<bucket>huggingface\.co/buckets/(?![^?#]*/resolve/))"
 )
 _PAGE_HINTS = {
     "aws": "write s3://bucket/prefix",
     "google": "write gs://bucket/prefix",
     "azure": "write az://container@ACCOUNT.blob.core.windows.net/prefix",
     "hub": "write hf://datasets/owner/name",
+    "bucket": "write hf://buckets/owner/name",
 }
 
 

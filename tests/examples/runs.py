@@ -155,12 +155,12 @@ def _run(program: str, data: str, folder: Path, starts: Sequence[Start], *more: 
 
 
 def run_ranks(
-    program: str, data: str, folder: Path, start: Start, *more: str, addressed: bool = False
+    program: str, data: str, folder: Path, start: Start, *more: str, addressed: bool = False, numbered: bool = False
 ) -> list[int | None]:
     """Run a program on ranks that this process forks, and return how they ended. When one fails, end the others.
 
-    `more`: its arguments after these. `addressed`: they also say where the ranks meet, the rank, and the number of
-    ranks.
+    `more`: its arguments after these. `numbered`: they also say the rank and the number of ranks; `addressed`: and,
+    before these, where the ranks meet.
     """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -173,7 +173,8 @@ def run_ranks(
             args=(
                 {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()},
                 [str(EXAMPLES / program), data, str(folder), *more]
-                + [f"127.0.0.1:{port}", str(rank), str(start.ranks)] * addressed,
+                + [f"127.0.0.1:{port}"] * addressed
+                + [str(rank), str(start.ranks)] * (addressed or numbered),
                 start.killed_in if rank == start.ranks - 1 else None,
                 folder.parent / f"{folder.name}.{rank}.log",
             ),

@@ -32,6 +32,26 @@ print(json.dumps([run_ranks("jax_loop.py", data, Path(run), start, addressed=Tru
 """
 
 
+SHARDED = """
+import sys
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import mdsx
+
+sharded = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
+for batch in mdsx.Loader(sys.argv[1], 48, seed=7):
+    tokens = jax.make_array_from_process_local_data(sharded, batch["tokens"])
+    assert tokens.shape == (48, 16), tokens.shape
+    parts = tokens.addressable_shards
+    assert len({part.device for part in parts}) == 4
+    for part in parts:
+        assert part.data.shape == (12, 16), part.data.shape
+        assert np.array_equal(part.data, batch["tokens"][part.index])
+print("all batches are sharded")
+"""
+
+
 @pytest.fixture(scope="module")
 def python() -> str:
     environment = PeerEnvironment("jax", shared=False)
@@ -43,7 +63,8 @@ def test_jax_resumes_on_other_processes_exactly_once(
     python: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = os.pathsep.join((str(EXAMPLES), str(EXAMPLES.parent)))
-    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    devices = "--xla_force_host_platform_device_count=4"  # of each process
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}
     run = str(tmp_path / "run")
     done = subprocess.run(
         [python, "-c", PROGRAM, data, run], env=environment, stdout=subprocess.PIPE, timeout=200, check=True
@@ -60,3 +81,13 @@ def test_jax_resumes_on_other_processes_exactly_once(
         assert Counter(numbers) == Counter(range(960))
     losses = [float.fromhex(min(step.losses)) for step in steps.values()]
     assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def test_a_batch_is_one_array_over_the_local_devices(python: str, data: str) -> None:
+    devices = "--xla_force_host_platform_device_count=4"
+    paths = str(EXAMPLES.parent)
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}
+    done = subprocess.run(
+        [python, "-c", SHARDED, data], env=environment, stdout=subprocess.PIPE, timeout=200, check=True, text=True
+    )
+    assert done.stdout == "all batches are sharded\n"

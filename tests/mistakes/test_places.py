@@ -25,6 +25,7 @@ from mdsx.torch import StreamingDataset
         ("https://s3.console.aws.amazon.com/s3/buckets/b?prefix=x", "a page for people.*write s3://bucket/prefix"),
         ("https://console.cloud.google.com/storage/browser/b", "a page for people.*write gs://bucket/prefix"),
         ("https://huggingface.co/datasets/a/b", "a page for people.*write hf://datasets/owner/name"),
+        ("https://huggingface.co/buckets/a/b", "a page for people.*write hf://buckets/owner/name"),
         ("$HOME/data", r"variables are not expanded in a path: give os\.path\.expandvars"),
     ],
 )

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
@@ -19,6 +22,7 @@ from mdsx.torch import PrometheusStats, StreamingDataLoader, StreamingDataset, T
 from tests.terminal import terminal
 
 N, BATCH = 1003, 16
+OPERATIONS = (Path(mdsx.__file__).parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def loader(url: str, **options: Any) -> StreamingDataLoader:
@@ -82,6 +86,27 @@ def test_prometheus_reads_the_totals_of_each_loader_at_each_scrape(local_url: st
     assert 'mdsx_wait_seconds_total{loader="train",rank="0"}' in text
     names = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")}
     assert len(names) == 13  # each field of Stats but sample_bytes
+
+
+def test_opentelemetry_gets_the_totals_with_the_code_of_the_page(local_url: str) -> None:
+    reader, batches = InMemoryMetricReader(), loader(local_url)
+    metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+    (code,) = re.findall(r"^```python\n(from opentelemetry.*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
+    exec(code, {"loader": batches, "rank": 0})
+    for _ in batches:
+        pass
+    collected = reader.get_metrics_data()
+    assert collected is not None
+    found: Any = {
+        metric.name: (metric.unit, *metric.data.data_points)
+        for resource in collected.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    unit, point = found["mdsx.samples"]
+    assert (unit, point.value, dict(point.attributes)) == ("{sample}", N - N % BATCH, {"rank": 0})
+    assert found["mdsx.waited"][1].value > 0
+    assert len(found) == 9
 
 
 def test_prometheus_is_named_if_it_is_missing(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

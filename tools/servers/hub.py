@@ -1,7 +1,9 @@
-"""A local Hugging Face hub: what reading `hf://datasets/ORG/NAME@REVISION/PATH` needs, in threads of this process.
+"""A local Hugging Face hub: what reading `hf://datasets/ORG/NAME@REVISION/PATH` and `hf://buckets/ORG/NAME/PATH` needs,
+in threads of this process.
 
     with Hub(directory) as hub:
         commit = hub.publish("org/name", source)  # a directory; its files are copied
+        hub.fill("org/bucket", source)
         os.environ.update(hub.env())
 
 It answers as huggingface.co does, as far as `huggingface_hub` shows it:
@@ -9,10 +11,13 @@ It answers as huggingface.co does, as far as `huggingface_hub` shows it:
 - `/api/datasets/REPO/tree/REV[/PATH]?recursive=true`: entries in pages, with a `Link` to the next.
 - `/datasets/REPO/resolve/REV/PATH`: a small file, by a relative redirect (307) to a cache; a large one (LFS), by a
   redirect (302) to a signed URL on another port, which expires (403) and answers 400 if it gets a token.
+- `/api/buckets/BUCKET[/tree[/PREFIX]?recursive=true]` and `/buckets/BUCKET/resolve/PATH`: a bucket, without revisions;
+  each file is read through a signed URL of its content, whose hash the header X-Xet-Hash and listings have.
 - An unknown repository is 401 without a token and 404 with one, as is a private one without access; a gated one is 401
   or 403; a wrong token is 401. The header X-Error-Code distinguishes a missing revision, file and repository.
 
-It lacks Xet's own protocol (files that it stores can also be read over plain HTTP), writing, and models and spaces.
+It lacks Xet's own protocol (files that it stores can also be read over plain HTTP), writing, and models and spaces. A
+hash of Xet is one of other blocks; here it is the SHA-256.
 """
 
 from __future__ import annotations
@@ -45,7 +50,11 @@ _ROUTES = {
     "resolve": re.compile(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)"),
     "small": re.compile(r"/api/resolve-cache/datasets/([^/]+/[^/]+)/([^/]+)/(.+)"),
     "signed": re.compile(r"/signed/([^/]+/[^/]+)/([^/]+)/(.+)"),
+    "bucket": re.compile(r"/api/buckets/([^/]+/[^/]+)"),
+    "bucket_tree": re.compile(r"/api/buckets/([^/]+/[^/]+)/tree(?:/([^/]*))?"),
+    "bucket_file": re.compile(r"/buckets/([^/]+/[^/]+)/resolve/(.+)"),
 }
+_DAY = "2026-01-01T00:00:00.000Z"
 
 
 @dataclass
@@ -55,6 +64,14 @@ class Repository:
     branches: dict[str, str] = field(default_factory=dict)
     private: bool = False
     gated: bool = False
+
+
+@dataclass
+class Bucket:
+    """A bucket: the files that it has now, by path, each with the hash of its content; and who may read it."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    private: bool = False
 
 
 class Hub:
@@ -68,10 +85,11 @@ class Hub:
     def __init__(self, directory: str | Path, *, large: int = 1024, page: int = 1000) -> None:
         self.directory = Path(directory)
         self.repositories: dict[str, Repository] = {}
+        self.buckets: dict[str, Bucket] = {}
         self.large = large  # bytes from which on a file is stored in LFS
         self.page = page  # entries of a listing in one answer
         self.link_seconds = 3600.0  # for which a signed URL is valid
-        self.requests: Counter[str] = Counter()  # api, tree, resolve, small, signed: answered; "limited": refused
+        self.requests: Counter[str] = Counter()  # those of _ROUTES: answered; "limited": refused
         self._key = secrets.token_bytes()
         self._limited: tuple[int, float, str] = (0, 0.0, "")
         self._lock = threading.Lock()
@@ -105,6 +123,17 @@ class Hub:
         for key, value in access.items():
             setattr(repository, key, value)
         return commit
+
+    def fill(self, name: str, source: Path, *, private: bool = False) -> None:
+        """Put the files of `source` into a bucket ("org/name"), in place of those of the same path."""
+        bucket = self.buckets.setdefault(name, Bucket())
+        bucket.private = private
+        contents = self.directory / name / "contents"
+        contents.mkdir(parents=True, exist_ok=True)
+        for path in sorted(path for path in source.rglob("*") if path.is_file()):
+            data = path.read_bytes()
+            content = bucket.files[path.relative_to(source).as_posix()] = hashlib.sha256(data).hexdigest()
+            (contents / content).write_bytes(data)
 
     def expire_links(self) -> None:
         """Expire every signed URL handed out so far."""
@@ -157,6 +186,10 @@ class Hub:
     def _tree(self, request: Request, name: str, revision: str, path: str) -> Response:
         commit, query = self._commit(request, name, revision), request.query_params
         entries = self._entries(name, commit, path, recursive=query.get("recursive", "").lower() in ("true", "1"))
+        return self._page(request, entries)
+
+    def _page(self, request: Request, entries: list[dict[str, Any]]) -> Response:
+        query = request.query_params
         start, page = int(query.get("cursor", 0)), min(int(query.get("limit", self.page)), self.page)
         more = request.url.include_query_params(cursor=start + page)
         headers = {"Link": f'<{more}>; rel="next"'} if start + page < len(entries) else {}
@@ -174,10 +207,14 @@ class Hub:
             etag = f'"{_blob(file.read_bytes())}"'
             headers |= {"Location": f"/api/resolve-cache/datasets/{place}?{urlencode({'etag': etag})}", "ETag": etag}
             return PlainTextResponse("Temporary Redirect", 307, headers)
+        headers |= {"Location": self._link(place), "X-Linked-Etag": f'"{_sha(file)}"'}
+        return PlainTextResponse("Found. Redirecting", 302, headers)
+
+    def _link(self, place: str) -> str:
+        """A signed URL."""
         expires = str(time.time() + self.link_seconds)
         signed = urlencode({"Expires": expires, "Signature": self._signature(f"/signed/{place}", expires)})
-        headers |= {"Location": f"{self._links}/signed/{place}?{signed}", "X-Linked-Etag": f'"{_sha(file)}"'}
-        return PlainTextResponse("Found. Redirecting", 302, headers)
+        return f"{self._links}/signed/{place}?{signed}"
 
     def _small(self, request: Request, name: str, commit: str, path: str) -> Response:
         file = self._file(name, self._commit(request, name, commit), path)
@@ -192,6 +229,40 @@ class Hub:
             raise _Refused(403, "", "Request has expired")
         file = self._file(name, commit, path)
         return FileResponse(file, headers={"ETag": f'"{_sha(file)}"'})
+
+    def _bucket(self, request: Request, name: str) -> Response:
+        bucket = self._seen(request, name)
+        sizes = [(self.directory / name / "contents" / content).stat().st_size for content in bucket.files.values()]
+        answer = {"id": name, "private": bucket.private, "createdAt": _DAY, "size": sum(sizes)}
+        return JSONResponse({**answer, "totalFiles": len(sizes)})
+
+    def _bucket_tree(self, request: Request, name: str, prefix: str) -> Response:
+        bucket, entries = self._seen(request, name), list[dict[str, Any]]()
+        for path, content in sorted(bucket.files.items()):
+            if path == prefix or path.startswith(prefix and f"{prefix.rstrip('/')}/"):
+                size = (self.directory / name / "contents" / content).stat().st_size
+                entries.append({"type": "file", "path": path, "size": size, "xetHash": content, "uploadedAt": _DAY})
+        return self._page(request, entries)
+
+    def _bucket_file(self, request: Request, name: str, path: str) -> Response:
+        content = self._seen(request, name).files.get(path)
+        if content is None:
+            raise _Refused(404, "EntryNotFound", "Entry not found")
+        file = self.directory / name / "contents" / content
+        headers = {"X-Linked-Size": str(file.stat().st_size), "X-Xet-Hash": content}
+        headers["X-Xet-Refresh-Route"] = f"/api/buckets/{name}/xet-read-token"
+        return PlainTextResponse(
+            "Found. Redirecting", 302, {**headers, "Location": self._link(f"{name}/contents/{content}")}
+        )
+
+    def _seen(self, request: Request, name: str) -> Bucket:
+        """A bucket, if the request may see it."""
+        token, bucket = self._token(request), self.buckets.get(name)
+        if bucket is None or (bucket.private and token != self.token):
+            if not token:
+                raise _Refused(401, "", "Invalid username or password.")
+            raise _Refused(404, "RepoNotFound", "Bucket not found")
+        return bucket
 
     def _token(self, request: Request) -> str:
         """The request's token, "" for none. Refuse an unknown one."""

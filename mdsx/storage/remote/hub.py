@@ -1,7 +1,9 @@
-"""Reading from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path`.
+"""Reading from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path` and `hf://buckets/ORG/NAME/path`.
 
-The first answer says which commit the revision is, and all later requests name that commit: what is read never changes
-under a run. A large file is read through a link that expires. A process asks for it once, and again after it expired.
+The first answer of a dataset says which commit the revision is, and all later requests name that commit: what is read
+never changes under a run. A bucket has no revisions: as in other clouds, a file that was replaced has another ETag, the
+hash of its content.
+A large file is read through a link that expires. A process asks for it once, and again after it expired.
 The protocol is that of the package huggingface_hub, which is not needed.
 """
 
@@ -58,9 +60,10 @@ class _Item(msgspec.Struct):
 
     type: str
     path: str
-    oid: str
+    oid: str = ""
     size: int = 0
     lfs: _Lfs | None = None
+    xet_hash: str = msgspec.field(name="xetHash", default="")
 
 
 class _Revision(msgspec.Struct):
@@ -84,19 +87,23 @@ class _Links:
 
 
 class HubStorage(ReadOnlyStorage):
-    """The files below a path of a dataset repository."""
+    """The files below a path of a dataset repository, or of a bucket."""
 
     way_out = "check HF_ENDPOINT or the option endpoint"
-    instead = "upload a finished dataset with `hf upload`"
+    instead = "upload a finished dataset with `hf upload`, to a bucket with `hf buckets sync`"
 
     def __init__(self, url: str, given: StorageOptions | None = None) -> None:
         found = _URL.fullmatch(url)
         if found is None:
             hint = "name a revision as in hf://datasets/ORG/NAME@REVISION/path"
-            raise UsageError("a Hub URL is hf://datasets/ORG/NAME/path", hint=hint)
-        self._repository, revision, prefix = found["repository"], found["revision"], (found["prefix"] or "").strip("/")
+            message = "a Hub URL is hf://datasets/ORG/NAME/path or hf://buckets/ORG/NAME/path"
+            raise UsageError(message, hint=hint)
+        self._kind, self._repository, revision = found["kind"], found["repository"], found["revision"]
+        self._in_bucket, prefix = self._kind == "buckets", (found["prefix"] or "").strip("/")
         self._revision = unquote(revision or "main")
-        name = f"hf://datasets/{self._repository}" + (f"@{revision}" if revision else "")
+        name = f"hf://{self._kind}/{self._repository}" + (f"@{revision}" if revision else "")
+        if revision and self._in_bucket:
+            raise UsageError("a bucket has no revisions", found=name, hint=f"leave out @{revision}")
         self._options = parsed(HubOptions, given, name)
         super().__init__(f"{name}/{prefix}".rstrip("/"), self._repository, prefix, self._options.connect_timeout)
         self._commit: str | None = None
@@ -123,7 +130,7 @@ class HubStorage(ReadOnlyStorage):
         return "none: requests are anonymous"
 
     def landmark(self) -> str:
-        return f"{self._endpoint()}/api/datasets/{self._repository}"
+        return f"{self._endpoint()}/api/{self._kind}/{self._repository}"
 
     def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
         return body[:1] == b"{"
@@ -135,9 +142,13 @@ class HubStorage(ReadOnlyStorage):
 
     def _tree(self, folder: str) -> Iterator[Entry]:
         """Yield the files below a folder of the repository whose path begins with the storage's prefix."""
-        commit = self._commit or self._pinned(self._ask(self.url, "GET", self._api("revision"))[0])
-        url = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
-        at: Address | None = self._address(f"{url}?recursive=true&limit={_PAGE}", self.url)
+        if self._in_bucket:
+            url = f"{self.landmark()}/tree" + (f"/{quote(folder, safe='')}" if folder else "") + "?recursive=true"
+        else:
+            commit = self._commit or self._pinned(self._ask(self.url, "GET", self._api("revision"))[0])
+            url = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
+            url += f"?recursive=true&limit={_PAGE}"
+        at: Address | None = self._address(url, self.url)
         pages = Pages(self.url)
         while at is not None:
             try:
@@ -149,7 +160,8 @@ class HubStorage(ReadOnlyStorage):
             items = self._decoded(page, list[_Item])
             for item in items:
                 if item.type == "file" and item.path.startswith(self._prefix):
-                    yield parse.entry(item.path[len(self._prefix) :], item.size, (item.lfs or item).oid, 0.0, self.url)
+                    etag = item.xet_hash if self._in_bucket else (item.lfs or item).oid
+                    yield parse.entry(item.path[len(self._prefix) :], item.size, etag, 0.0, self.url)
             at = self._next(at, headers.get("Link") or "")
             if at is not None:
                 pages.following(at.reveal(), len(items))
@@ -175,7 +187,7 @@ class HubStorage(ReadOnlyStorage):
 
     def _note(self, commit: str | None) -> None:
         """Pin the commit, or check that it is the pinned one. Without one (other servers), the revision stays."""
-        if commit is None:
+        if commit is None or self._in_bucket:
             return
         if self._commit is None:
             self._commit = commit
@@ -205,17 +217,18 @@ class HubStorage(ReadOnlyStorage):
                 links.known.pop(key, None)  # it has expired
                 raise TransientError(ForbiddenError, error.message, file=file) from None
         status, sent = response.status, response.headers
-        found = link.etag if link.address else _etag(sent) or link.etag
+        found = link.etag if link.address else self._etag(sent) or link.etag
         return covering(response, file, start, stop, status=status, etag=found, wanted=etag, headers=sent)
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""
         at = first = self._address(self._resolve_url(key), file)
+        etag = ""
         hosts = (*_HOSTS, *named_hosts(self._options.redirects))
         for _ in range(limits.HOPS):
             response = self._send(file, "GET", at, headers=headers, accepted=(200, 206, *REDIRECTS))
             self._note(response.headers.get("X-Repo-Commit"))
-            etag = _etag(response.headers)
+            etag = self._etag(response.headers) or etag
             if response.status not in REDIRECTS:
                 return response, _Link(None if at == first else at, etag)
             response.close()
@@ -225,13 +238,20 @@ class HubStorage(ReadOnlyStorage):
         raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def _resolve_url(self, key: str) -> str:
-        revision = quote(self._commit or self._revision, safe="")
-        path = quote(self._prefix + check_key(key))
-        return f"{self._endpoint()}/datasets/{self._repository}/resolve/{revision}/{path}"
+        path, place = quote(self._prefix + check_key(key)), f"{self._endpoint()}/{self._kind}/{self._repository}"
+        if self._in_bucket:
+            return f"{place}/resolve/{path}"
+        return f"{place}/resolve/{quote(self._commit or self._revision, safe='')}/{path}"
 
     def _api(self, what: str, revision: str | None = None) -> str:
         name = quote(revision or self._revision, safe="")
-        return f"{self._endpoint()}/api/datasets/{self._repository}/{what}/{name}"
+        return f"{self.landmark()}/{what}/{name}"
+
+    def _etag(self, headers: Mapping[str, str]) -> str:
+        """Return the ETag of the Hub's own answer, without quotes, as listings have it."""
+        if self._in_bucket and (content := headers.get("X-Xet-Hash")):
+            return content
+        return (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
 
     def _endpoint(self) -> str:
         return endpoint(self._options.endpoint or os.environ.get("HF_ENDPOINT") or _HUB, file=self.url, form=_HUB)
@@ -248,12 +268,14 @@ class HubStorage(ReadOnlyStorage):
         said = shortened(f"{code} {headers.get('X-Error-Message') or text}")
         if code == "RepoNotFound":
             hint = "check its name; a private one needs HF_TOKEN, or the option token"
-            message = f"there is no such repository: {said}"
+            message = f"there is no such {'bucket' if self._in_bucket else 'repository'}: {said}"
             return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if code == "RevisionNotFound":
             return MissingBucketError(f"there is no such revision: {said}", file=file, hint="check what follows '@'")
         if code == "GatedRepo":
-            hint = f"accept its terms at {self._endpoint()}/datasets/{self._repository}, and give that account's token"
+            hint = (
+                f"accept its terms at {self._endpoint()}/{self._kind}/{self._repository}, and give that account's token"
+            )
             return ForbiddenError(f"refused: {said}", file=file, hint=hint)
         if status == 401 and not code:
             hint = "check its name; if it is private, log in (hf auth login), or give HF_TOKEN or the option token"
@@ -280,13 +302,8 @@ def _stored_token() -> Secret | None:
         return None
 
 
-def _etag(headers: Mapping[str, str]) -> str:
-    """Return the ETag of the Hub's own answer, without quotes, as listings have it."""
-    return (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
-
-
 _URL = re.compile(
-    r"hf://datasets/(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[^/?#@\s]+))?"
+    r"hf://(?P<kind>datasets|buckets)/(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[^/?#@\s]+))?"
     r"(?P<prefix>/[^?#]*)?"
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')

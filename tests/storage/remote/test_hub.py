@@ -145,9 +145,66 @@ def test_errors_say_what_is_missing(hub: Hub, tmp_path: Path) -> None:
         assert "hf_" not in str(caught.value)
 
 
-def test_it_is_not_written(hub: Hub) -> None:
-    with pytest.raises(mdsx.UsageError, match="hf upload"):
-        mdsx.Writer("hf://datasets/org/set/data", {"n": "int64"})
+@pytest.mark.parametrize("url", ["hf://datasets/org/set/data", "hf://buckets/org/set/data"])
+def test_it_is_not_written(hub: Hub, url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"hf upload.*hf buckets sync"):
+        mdsx.Writer(url, {"n": "int64"})
+
+
+def test_a_bucket_is_streamed_verified_and_listed(hub: Hub, tmp_path: Path) -> None:
+    hub.fill("org/bucket", written(tmp_path / "new", range(1000)))
+    url = "hf://buckets/org/bucket/data"
+    assert streamed(url, tmp_path / "cache") == list(range(1000))
+    assert mdsx.Dataset(url)[731]["n"] == 731  # by range
+    assert mdsx.verify(url).ok
+    hub.page = 2
+    entries = list(open_storage(url).list())
+    assert [entry.key for entry in entries] == sorted(path.name for path in (tmp_path / "new" / "data").iterdir())
+    assert all(open_storage(url).get(entry.key).etag == entry.etag for entry in entries)
+    assert list(open_storage("hf://buckets/org/bucket/none").list()) == []
+    found = examine(url, job=Job(), cache=mdsx.Cache(tmp_path / "cache"))
+    assert {each.check for each in found if each.state != "ok"} <= {"latency"}  # a busy machine may be slow
+
+
+def test_files_of_a_bucket_are_read_through_links_that_expire(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "new" / "a folder").mkdir(parents=True)
+    (tmp_path / "new" / "a folder" / "large").write_bytes(DATA)
+    hub.fill("org/bucket", tmp_path / "new")
+    storage = open_storage("hf://buckets/org/bucket/a folder")
+    for _ in range(3):
+        assert storage.get("large", start=5, stop=9).data == DATA[5:9]
+        hub.expire_links()
+    assert hub.requests["bucket_file"] == 3
+    assert pickle.loads(pickle.dumps(storage)).get("large").data == DATA
+
+
+def test_a_file_of_a_bucket_that_was_replaced_is_noticed(hub: Hub, tmp_path: Path) -> None:
+    hub.fill("org/bucket", written(tmp_path / "old", range(1000)))
+    url = "hf://buckets/org/bucket/data"
+    storage, dataset = open_storage(url), mdsx.Dataset(url)
+    first = storage.get("shard.00000.mdsx")
+    hub.fill("org/bucket", written(tmp_path / "new", range(1000, 2000)))
+    assert storage.get("shard.00000.mdsx", etag=first.etag).data == first.data  # the link is one of the content
+    hub.expire_links()
+    with pytest.raises(mdsx.ChangedError, match=r"bucket/data/shard\.00000"):
+        storage.get("shard.00000.mdsx", etag=first.etag)
+    with pytest.raises(mdsx.CorruptError):
+        dataset[0]
+    assert mdsx.Dataset(url)[0]["n"] == 1000
+
+
+def test_errors_say_what_is_missing_in_a_bucket(hub: Hub, tmp_path: Path) -> None:
+    hub.fill("org/secret", written(tmp_path / "new", range(10)), private=True)
+    for url, options, kind, text in (
+        ("hf://buckets/org/secret/data", None, mdsx.ForbiddenError, "HF_TOKEN"),
+        ("hf://buckets/org/secret/data", {"token": hub.stranger}, mdsx.MissingError, "no such bucket"),
+        ("hf://buckets/org/secret/none", {"token": hub.token}, mdsx.MissingError, "no dataset is here"),
+        ("hf://buckets/org/secret@main/data", {"token": hub.token}, mdsx.UsageError, "a bucket has no revisions"),
+    ):
+        with pytest.raises(kind, match=text) as caught:
+            mdsx.Dataset(url, storage_options=options)
+        assert "hf_" not in str(caught.value)
+    assert mdsx.Dataset("hf://buckets/org/secret/data", storage_options={"token": hub.token})[3]["n"] == 3
 
 
 @pytest.mark.parametrize("url", ["hf://org/set", "hf://datasets/set", "hf://datasets/org/set?x=1", "hf://models/a/b"])

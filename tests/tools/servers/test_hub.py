@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RemoteEntryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    BucketNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RemoteEntryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.errors import RepositoryNotFoundError as NoRepository
 
 from tools.servers.hub import Hub
@@ -99,3 +106,27 @@ def test_the_next_requests_are_limited(hub: Hub) -> None:
         client(hub).dataset_info("org/name")
     assert client(hub).dataset_info("org/name").sha
     assert hub.requests == {"limited": 1, "api": 1}
+
+
+def test_a_bucket_is_listed_read_and_replaced(hub: Hub, source: Path, tmp_path: Path) -> None:
+    hub.fill("org/bucket", source)
+    hub.fill("org/secret", source, private=True)
+    api = client(hub)
+    assert api.bucket_info("org/bucket").total_files == 3
+    listed: dict[str, Any] = {entry.path: entry for entry in api.list_bucket_tree("org/bucket", recursive=True)}
+    assert list(listed) == ["small.json", "sub/large.bin", "sub/x y.txt"]
+    assert hub.requests["bucket_tree"] == 2  # pages
+    assert [entry.path for entry in api.list_bucket_tree("org/bucket", "sub", recursive=True)] == list(listed)[1:]
+    files = huggingface_hub.HfFileSystem(endpoint=hub.endpoint, token=False)
+    with files.open("hf://buckets/org/bucket/sub/large.bin") as opened:
+        opened.seek(3)
+        assert opened.read(3) == b"\3\4\5"
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "small.json").write_bytes(b"new")
+    hub.fill("org/bucket", tmp_path / "new")
+    replaced = api.get_bucket_file_metadata("org/bucket", "small.json")
+    assert replaced.size == 3
+    assert replaced.xet_file_data.file_hash != listed["small.json"].xet_hash
+    with pytest.raises(BucketNotFoundError):
+        client(hub, hub.stranger).bucket_info("org/secret")
+    assert client(hub, hub.token).bucket_info("org/secret").private
