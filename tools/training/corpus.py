@@ -39,8 +39,8 @@ class Corpus:
     @property
     def identity(self) -> str:
         """Return a hash of all bytes."""
-        found = hashlib.sha256(np.ascontiguousarray(self.training))
-        found.update(np.ascontiguousarray(self.validation))
+        found = hashlib.sha256(self.training.tobytes())
+        found.update(self.validation.tobytes())
         return found.hexdigest()[:16]
 
 

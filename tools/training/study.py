@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
+from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -61,24 +64,15 @@ class Pairs:
 
     def add(self, seconds: float, jobs: int, note: Callable[[str], None] = lambda text: None) -> None:
         """Train further pairs, `jobs` at a time, until the bounds are narrow. Start none that would end too late."""
-        end, longest, started, last = time.monotonic() + seconds, 0.0, dict[Future[Losses], tuple[int, float]](), -1
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            while True:
-                late = time.monotonic() + longest > end
-                while len(started) < jobs and not late and not narrow(self.found):
-                    last = next(
-                        pair for pair in range(last + 1, last + 2 + len(self._found)) if pair not in self._found
-                    )
-                    task = pool.submit(losses_of, last, self.setting, self.corpus, self.device)
-                    started[task] = last, time.monotonic()
-                if not started:
-                    return
-                for task in wait(started, return_when=FIRST_COMPLETED).done:
-                    pair, begun = started.pop(task)
-                    self._found[pair] = task.result()
-                    longest = max(longest, time.monotonic() - begun)
-                    self._keep()
-                    note(f"{len(self._found)} pairs, the last one in {time.monotonic() - begun:.0f} s")
+        end, longest = time.monotonic() + seconds, 0.0
+        work = partial(losses_of, setting=self.setting, corpus=self.corpus, device=self.device)
+        with ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else nullcontext() as pool:
+            while not narrow(self.found) and (begun := time.monotonic()) + longest < end:
+                pairs = [*islice((pair for pair in count() if pair not in self._found), jobs)]
+                self._found |= zip(pairs, (pool.map if pool else map)(work, pairs), strict=True)
+                self._keep()
+                longest = max(longest, time.monotonic() - begun)
+                note(f"{len(self._found)} pairs, the last in {time.monotonic() - begun:.0f} s")
 
     def _keep(self) -> None:
         if self._file is not None:
