@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tools.training.setting import CONTROL, GOAL
 from tools.training.statistics import Difference
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _TOP, _BOTTOM = 760, 250, 20, 26, 16, 52
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP, _BOTTOM = 760, 250, 40, 26, 16, 52
 _STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between lines of the grid
 _MOST_LINES = 9
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files, version
+from importlib.metadata import PackageNotFoundError, files
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +75,3 @@ def text_of(package: str) -> bytes:
         raise SystemExit(f"the text of the study is that of installed packages: install {package}") from None
     paths = sorted((path for path in listed if path.suffix == ".py"), key=str)
     return b"".join(path.read_binary() for path in paths)
-
-
-def versions() -> dict[str, str]:
-    """Return the version of each package."""
-    return {package: version(package) for package in SOURCES}
