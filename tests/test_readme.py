@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,6 +81,15 @@ def write_mixed_tars(directory: Path) -> None:
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
+
+
+def write_photos() -> None:
+    """`s3://bucket/photos`: encoded images of several sizes."""
+    with mdsx.Writer("s3://bucket/photos", {"image": "jpeg"}) as out:
+        for number in range(4):
+            file = io.BytesIO()
+            PIL.Image.new("RGB", (40 + number, 30)).save(file, "JPEG")
+            out.write({"image": file.getvalue()})
 
 
 def write_table(directory: Path) -> None:
@@ -154,11 +164,12 @@ def test_every_snippet_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_tars(tmp_path)
     write_mixed_tars(tmp_path)
     write_table(tmp_path)
+    write_photos()
     copy_golden_files(tmp_path)
     commands, remaining = fork_server.call(run_pages, tmp_path, PAGES, timeout=280)
     monkeypatch.chdir(tmp_path)
-    expected = "append cache cat change clean convert doctor export info lengths merge quickstart repair tokenize "
-    expected += "verify"
+    expected = "append cache cat change clean convert doctor export info lengths merge quickstart repair select "
+    expected += "sizes tokenize verify"
     assert commands == set(expected.split())
     assert remaining["README.md"] == (1000 // 32 - 10) * 32
     assert remaining["docs/training.md"] == (5000 // 32 - 10) * 32
