@@ -15,7 +15,8 @@ from tools.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with their arguments
-_TESTS = ("pytest", "-n", str(min(len(os.sched_getaffinity(0)), 8)), "--dist", "worksteal", "--durations=20")
+_WORKERS = min(len(os.sched_getaffinity(0)) * 3 // 2, 8)  # more than cores: tests wait for servers and processes
+_TESTS = ("pytest", "-n", str(_WORKERS), "--dist", "worksteal", "--durations=20")
 STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
