@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _INTEGERS = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_FLOATS = {"float32": "Float32", "float64": "Float64"}  # Polars reads the types that Arrow lacks as others
+_FLOATS = {f"float{bits}": f"Float{bits}" for bits in (32, 64)}  # Polars reads the types that Arrow lacks as others
 _NUMBERS = _INTEGERS | _FLOATS
 _NULLABLE = re.compile(r"(bool|u?int\d+|float(16|32|64)|str|bytes)(\[[\d*,]+\])?\??")  # an object's null may be another
 _COMPARES = {  # operator -> (that of the condition, whether it is negated)
