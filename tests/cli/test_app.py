@@ -115,7 +115,7 @@ def test_a_closed_pipe_prints_no_error(dataset: Path) -> None:
 
 
 def test_commands_take_storage_options(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server listens there
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:7")  # where no server listens, in any test
     commands = [["info"], ["cat"], ["verify"], ["repair"], ["merge"], ["convert", "tar", "s3://bucket/x.tar"]]
     commands += [["cache", "warm"]]
     for command in commands:

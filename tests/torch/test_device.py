@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
-import multiprocessing
 import pickle
 import threading
 import weakref
@@ -23,6 +22,7 @@ import torch
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.base.work.makers import living_workers
 from tests.waiting import wait_until
 
 from .device_model import Cuda, OnDevice, OnHost, Unrecordable
@@ -157,7 +157,7 @@ def test_nothing_is_left_over(url: str, way: dict[str, Any], leave: str) -> None
         left.set_epoch(7)
     del left, _
     gc.collect()
-    assert not multiprocessing.active_children()
+    assert not living_workers()
     wait_until(lambda: not set(threading.enumerate()) - before)
 
 
@@ -330,7 +330,7 @@ def test_an_error_of_a_copy_comes_at_its_batch(
     flag.unlink()
     assert list(batches) == whole[place:]
     del batches
-    assert not multiprocessing.active_children()  # without the garbage collector: the error keeps nothing alive
+    assert not living_workers()  # without the garbage collector: the error keeps nothing alive
 
 
 class Numbers:

@@ -18,6 +18,7 @@ import pytest
 import mdsx
 from mdsx.datasets import Sample
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.base.work.makers import living_workers
 
 N, BATCH = 1003, 50
 BAD = 700  # the sample that is spoilt, the first time
@@ -144,7 +145,7 @@ def test_exception_is_raised_once_and_no_sample_is_lost(
         except BaseException as error:
             raised += 1
             assert BAD not in found
-            assert not multiprocessing.active_children()
+            assert not living_workers()
             compare(error, RAISED[kind](), f"mdsx: in {where}")
     assert raised == 1
     assert sorted(found) == list(range(N))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import multiprocessing
 import random
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ import mdsx
 from mdsx.datasets import excerpt_of
 from mdsx.format import parse_index
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.base.work.makers import living_workers
 from tests.conftest import Often
 
 COLUMNS = {
@@ -306,7 +306,7 @@ def test_workers_end_with_the_error(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(mdsx.CorruptError):
                 next(batches)
-            assert not multiprocessing.active_children()
+            assert not living_workers()
     finally:
         gc.enable()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,8 @@ def waiting_for(flag: Path, task: int) -> int:
 def drawn(_: int) -> tuple[Any, ...]:
     """Return what each source of random numbers gives, and who draws."""
     return worker_info(), random.random(), float(np.random.random())
+
+
+def living_workers() -> list[BaseProcess]:
+    """The worker processes that live. A process that another test has left is none of them."""
+    return [child for child in multiprocessing.active_children() if child.name.startswith("mdsx-worker")]

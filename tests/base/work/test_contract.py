@@ -27,6 +27,7 @@ from tests.base.work.makers import (
     failing,
     failing_once,
     late,
+    living_workers,
     made,
     same,
     waiting_for,
@@ -242,7 +243,7 @@ def test_no_thread_process_or_descriptor_is_left(executor: Make, notes: Path, wa
     runner.close()
     del runner
     soon(lambda: not set(threading.enumerate()) - threads_before)
-    assert not multiprocessing.active_children()
+    assert not living_workers()
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
     began = {path.name.split()[1] for path in notes.iterdir() if path.name.startswith("closed")}
     assert began  # makers were closed

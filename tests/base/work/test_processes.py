@@ -20,7 +20,7 @@ import pytest
 
 import mdsx
 from mdsx.base.work import Processes, WorkerInfo, worker_info
-from tests.base.work.makers import Maker, array, drawn, processes, same, waiting_for
+from tests.base.work.makers import Maker, array, drawn, living_workers, processes, same, waiting_for
 
 N = 40
 METHODS = ["fork", "spawn", "forkserver"]
@@ -53,7 +53,7 @@ def test_what_cannot_be_pickled_is_named_with_the_way_out() -> None:
     runner = processes(lambda task: task, count=1, context="spawn")
     with pytest.raises(mdsx.UsageError, match=r"'spawn'.*lambda.*in a module.*notebook.*'fork'"):
         results(runner)
-    assert not multiprocessing.active_children()
+    assert not living_workers()
 
 
 SCRIPT = """
@@ -254,7 +254,7 @@ def test_timeout_ends_a_wait() -> None:
     with pytest.raises(RuntimeError, match=r"no batch within timeout=0.3 seconds"):
         results(processes(wait, timeout=0.3))
     assert time.monotonic() - since < 10
-    assert not multiprocessing.active_children()
+    assert not living_workers()
 
 
 def test_many_results_are_kept_with_few_descriptors() -> None:
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_a_wait_and_the_workers() -> None:
     with pytest.raises(KeyboardInterrupt):
         results(runner)
     timer.join()
-    assert not multiprocessing.active_children()
+    assert not living_workers()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -388,4 +388,4 @@ def test_the_runner_may_be_dropped_in_any_state() -> None:
         run = runner.run(range(N))
         assert len(list(itertools.islice(run, taken))) == taken
         del run, runner
-        assert not multiprocessing.active_children()
+        assert not living_workers()
