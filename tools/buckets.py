@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Groups, GroupSequence, Order
-from tools.console import Console
-from tools.pages import measured_on, put_between_marks, table
+from tools.pages import table, write_tables
 from tools.pretrain import PAGE, planning
 
 SAMPLES, SHARD, STEP, LANES = 2**22, 2**14, 1024, 64
@@ -24,15 +23,7 @@ RANKS = (8, 64)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Return 0: nothing here fails but by an exception."""
-    console = Console()
-    for name, make in TABLES.items():
-        with console.step(f"Table: {name}"):
-            text = make() + "\n" + measured_on() if name in TIMED else make()
-            console.page(text)
-            if given.docs:
-                put_between_marks(PAGE, "buckets", name, text)
-    return 0
+    return write_tables(PAGE, "buckets", TABLES, timed=TIMED, docs=given.docs)
 
 
 @cache

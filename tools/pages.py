@@ -7,12 +7,13 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
+from tools.console import Console
 from tools.environment import PeerEnvironment
 from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
@@ -86,3 +87,18 @@ def put_between_marks(path: Path, kind: str, name: str, text: str) -> None:
     if not found or not also_found:
         raise ValueError(f"{path} has no marks {begin} and {end}")
     path.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+def write_tables(
+    page: Path, kind: str, tables: Mapping[str, Callable[[], str]], *, timed: Collection[str] = (), docs: bool
+) -> int:
+    """Print tables, those that are `timed` with the machine; with `docs`, put them between their marks too. Return 0:
+    nothing here fails but by an exception."""
+    console = Console()
+    for name, make in tables.items():
+        with console.step(f"Table: {name}"):
+            text = make() + "\n" + measured_on() if name in timed else make()
+            console.page(text)
+            if docs:
+                put_between_marks(page, kind, name, text)
+    return 0

@@ -27,8 +27,7 @@ from mdsx.order import (
     Oversize,
     step_order,
 )
-from tools.console import Console
-from tools.pages import measured_on, put_between_marks, table
+from tools.pages import table, write_tables
 from tools.processes import ROOT
 
 PAGE = ROOT / "docs" / "batches.md"
@@ -45,15 +44,7 @@ STEPS = 100
 
 
 def run(given: argparse.Namespace) -> int:
-    """Return 0: nothing here fails but by an exception."""
-    console = Console()
-    for name, make in TABLES.items():
-        with console.step(f"Table: {name}"):
-            text = make() + "\n" + measured_on() if name in TIMED else make()
-            console.page(text)
-            if given.docs:
-                put_between_marks(PAGE, "pretrain", name, text)
-    return 0
+    return write_tables(PAGE, "pretrain", TABLES, timed=TIMED, docs=given.docs)
 
 
 @cache

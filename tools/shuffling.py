@@ -18,8 +18,7 @@ from mdsx.simulate.buffered import Buffer
 from mdsx.simulate.orders import EpochOrder, Exact, Ours, ShardLine
 from mdsx.simulate.py1e import Py1e
 from mdsx.simulate.quality import distinct_in
-from tools.console import Console
-from tools.pages import put_between_marks, table
+from tools.pages import table, write_tables
 from tools.processes import ROOT
 
 PAGE = ROOT / "docs" / "shuffling.md"
@@ -34,15 +33,7 @@ SEEDS = 4
 
 
 def run(given: argparse.Namespace) -> int:
-    """Return 0: nothing here fails but by an exception."""
-    console = Console()
-    for name, make in TABLES.items():
-        with console.step(f"Table: {name}"):
-            text = make()
-            console.page(text)
-            if given.docs:
-                put_between_marks(PAGE, "shuffling", name, text)
-    return 0
+    return write_tables(PAGE, "shuffling", TABLES, docs=given.docs)
 
 
 def holding(counts: NDArray[np.int64], lanes: int, held: int, seed: int = 0) -> Order | None:

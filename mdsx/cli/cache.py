@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdsx.base.progress import Progress
 from mdsx.base.sizes import SECONDS, format_count, format_size, parse_age, parse_size
 from mdsx.cli.command import Commands, command, group
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, say, storage_options
@@ -226,12 +225,7 @@ def warm(
             kept, options = Cache(cache, limit=cache_limit), storage_options(storage_option)
             opened = Shards(url, cache=kept, storage_options=options, index=index)
             with Bar("fetching") as bar:
-
-                def watch(progress: Progress) -> None:
-                    bar.expect(progress.of_size)
-                    bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
-
-                done = warm(opened, first=shards, watch=watch)
+                done = warm(opened, first=shards, watch=bar.reach_shards)
         finally:
             for warning in caught:
                 complain(warning.message, kind="warning: ")

@@ -59,8 +59,7 @@ def verify(
     with Bar("verifying") as bar:
 
         def watch(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
+            bar.reach_shards(progress)
             for damage in progress.problems:
                 file = damage.file or ""
                 files[file] += 1
@@ -133,18 +132,13 @@ def repair(
     import mdsx
 
     with Bar("checking") as bar:
-
-        def watch(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
-
         done = mdsx.repair(
             url,
             drop_damaged=drop_damaged,
             dry_run=dry_run,
             num_threads=num_threads,
             storage_options=storage_options(storage_option),
-            watch=watch,
+            watch=bar.reach_shards,
         )
     if as_json:
         print_json(_repair_fields(done))

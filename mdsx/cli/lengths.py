@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from mdsx.base.progress import Progress
 from mdsx.cli.command import command
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
 
@@ -31,13 +30,8 @@ def lengths(
     from mdsx.writer import write_lengths
 
     with Bar("reading lengths") as bar:
-
-        def show(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.samples:,} samples")
-
         options = storage_options(storage_option)
-        found = write_lengths(url, column, index=index, storage_options=options, watch=show)
+        found = write_lengths(url, column, index=index, storage_options=options, watch=bar.reach_samples)
     if as_json:
         fields = {"file": found.file, "column": found.column, "rule": found.rule, "samples": found.samples}
         print_json({**fields, "sum": found.sum, "mean": found.mean})

@@ -175,6 +175,16 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def reach_samples(self, progress: Progress) -> None:
+        """Show how far a call has come that reads samples: its `watch`."""
+        self.expect(progress.of_size)
+        self.reach(progress.size, f"{progress.samples:,} samples")
+
+    def reach_shards(self, progress: Progress) -> None:
+        """Show how far a call has come that reads shards: its `watch`."""
+        self.expect(progress.of_size)
+        self.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
+
     def expect(self, total: int) -> None:
         """Set the total number of bytes."""
         self._total = total

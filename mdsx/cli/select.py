@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from mdsx.base.progress import Progress
 from mdsx.cli.command import command
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
 
@@ -30,13 +29,8 @@ def select(
     from mdsx.writer import write_selection
 
     with Bar("selecting") as bar:
-
-        def show(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.samples:,} samples")
-
         options = storage_options(storage_option)
-        found = write_selection(url, name, where, index=index, storage_options=options, watch=show)
+        found = write_selection(url, name, where, index=index, storage_options=options, watch=bar.reach_samples)
     if as_json:
         fields = {"file": found.file, "name": found.name, "where": found.where}
         print_json({**fields, "samples": found.samples, "selected": found.selected})

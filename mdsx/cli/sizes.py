@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from mdsx.base.progress import Progress
 from mdsx.cli.command import command
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
 
@@ -31,13 +30,8 @@ def sizes(
     from mdsx.writer import write_sizes
 
     with Bar("reading sizes") as bar:
-
-        def show(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.samples:,} samples")
-
         options = storage_options(storage_option)
-        found = write_sizes(url, column, index=index, storage_options=options, watch=show)
+        found = write_sizes(url, column, index=index, storage_options=options, watch=bar.reach_samples)
     if as_json:
         fields = {"files": found.files, "column": found.column, "samples": found.samples, "missing": found.missing}
         print_json(fields)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-from mdsx.errors import UsageError
+from mdsx.decoding.jpeg_header import ON_ITS_SIDE, ORIENTATION
+from mdsx.decoding.pictures import check_installed
 
-_WIDTH, _HEIGHT, _ORIENTATION = 0x0100, 0x0101, 0x0112  # tags of EXIF and TIFF
-_QUARTERS = (5, 6, 7, 8)  # orientations that turn by a quarter
+_WIDTH, _HEIGHT = 0x0100, 0x0101  # tags of TIFF
 
 SizeOf = Callable[[Any], tuple[int, int]]
 
@@ -18,11 +18,9 @@ SizeOf = Callable[[Any], tuple[int, int]]
 def header_reader() -> SizeOf:
     """Return a function from an encoded image to its height and width, (0, 0) if they cannot be read. Raise UsageError
     without Pillow."""
-    try:
-        import PIL.Image
-    except ModuleNotFoundError:
-        hint = "pip install 'mdsx[images]'"
-        raise UsageError("the headers of images are read by Pillow, which is not installed", hint=hint) from None
+    check_installed("reading the headers of images")
+    import PIL.Image
+
     base = PIL.Image.Image
 
     def size_of(data: Any) -> tuple[int, int]:
@@ -32,7 +30,7 @@ def header_reader() -> SizeOf:
                 image = PIL.Image.open(BytesIO(data))
                 tags = getattr(image, "tag_v2", None)  # of TIFF, whose size Pillow may have turned already
                 width, height = image.size if tags is None else (tags[_WIDTH], tags[_HEIGHT])
-                turned = base.getexif(image).get(_ORIENTATION) in _QUARTERS  # that of PNG decodes the image
+                turned = base.getexif(image).get(ORIENTATION) in ON_ITS_SIDE  # that of PNG decodes the image
         except Exception:  # a header that is damaged raises nearly anything
             return 0, 0
         return (width, height) if turned else (height, width)

@@ -12,12 +12,11 @@ from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
 from mdsx.decoding.jpeg_header import LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
 from mdsx.errors import CorruptError, UsageError, shown
-from mdsx.format import BYTES, PICTURES
+from mdsx.format import IMAGES
 
 Pixels = NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
-_STORED = (BYTES.name, *(base.name for base in PICTURES))
 _JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
 
@@ -105,8 +104,8 @@ class Image:
 
     def gives(self, stored: str) -> str:
         """Return the type of the arrays; see `mdsx.Decoder`."""
-        if stored not in _STORED:
-            raise UsageError("a column has no pictures", found=stored, expected=" or ".join(_STORED))
+        if stored not in IMAGES:
+            raise UsageError("a column has no pictures", found=stored, expected=" or ".join(IMAGES))
         high, wide = ("*", "*") if self.size is None else self._size
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"

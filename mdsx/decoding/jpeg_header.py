@@ -11,7 +11,8 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """Markers of a frame's header: SOF0 to SOF15, without DHT, JPG and DAC."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment: TEM, RST0 to RST7, SOI
 _EXIF, _ADOBE, _SCAN, _END = 0xE1, 0xEE, 0xDA, 0xD9
-_ORIENTATION, _SHORT = 0x0112, 3
+ORIENTATION = 0x0112  # EXIF's tag
+_SHORT = 3
 ON_ITS_SIDE, LEFT_TO_RIGHT, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 """EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
 
@@ -70,6 +71,6 @@ def _orientation(tiff: memoryview) -> int:
     (entries,) = struct.unpack_from(order + "H", tiff, first)
     for place in range(first + 2, min(first + 2 + 12 * entries, len(tiff) - 11), 12):
         tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, place)
-        if tag == _ORIENTATION and kind == _SHORT:
+        if tag == ORIENTATION and kind == _SHORT:
             return value if 1 <= value <= 8 else 1
     return 1

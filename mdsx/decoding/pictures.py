@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.decoding.boxes import Box
+from mdsx.decoding.jpeg_header import ORIENTATION
 from mdsx.errors import CorruptError, UsageError
 
 if TYPE_CHECKING:
@@ -19,15 +20,14 @@ Pixels = NDArray[np.uint8]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM")
 """Those that Pillow decodes without another program."""
-_ORIENTATION = 0x0112  # EXIF's tag
 
 
-def check_installed() -> None:
-    """Raise UsageError without Pillow."""
+def check_installed(what: str = "mdsx.Image") -> None:
+    """Raise UsageError without Pillow, which `what` needs."""
     try:
         import PIL.Image  # noqa: F401
     except ModuleNotFoundError:
-        raise UsageError("mdsx.Image needs the package Pillow", hint="pip install 'mdsx[images]'") from None
+        raise UsageError(f"{what} needs the package Pillow", hint="pip install 'mdsx[images]'") from None
 
 
 def opened(data: memoryview) -> Image.Image:
@@ -53,7 +53,7 @@ def _formats() -> tuple[str, ...]:
 def orientation_of(picture: Image.Image) -> int:
     """Return how EXIF says that a picture is turned, 1 to 8; 1 if it says nothing that makes sense."""
     try:
-        found = picture.getexif().get(_ORIENTATION, 1)
+        found = picture.getexif().get(ORIENTATION, 1)
     except Exception:  # damaged EXIF data: the pixels may be sound
         return 1
     return found if type(found) is int and 1 <= found <= 8 else 1

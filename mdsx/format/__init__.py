@@ -4,7 +4,7 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
-from mdsx.format.bases import BASES, EXTENSIONS, MEDIA, NUMBERS, PICTURES, PYTHON
+from mdsx.format.bases import BASES, EXTENSIONS, IMAGES, MEDIA, NUMBERS, PICTURES, PYTHON
 from mdsx.format.casts import always_fits, cast, check_castable, first_outside, given_item, number_type
 from mdsx.format.check import check_shard, sample_name
 from mdsx.format.conditions import (
@@ -120,6 +120,7 @@ __all__ = [
     "FRAME_SIZE",
     "HEADER_SIZE",
     "HEAD_SIZE",
+    "IMAGES",
     "INT8",
     "INT64",
     "JPEG",

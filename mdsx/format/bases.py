@@ -12,6 +12,8 @@ NUMBERS = {name: base for name, base in BASES.items() if isinstance(base, Number
 OBJECTS = {name: base for name, base in BASES.items() if isinstance(base, Object)}
 MEDIA = tuple(base for base in OBJECTS.values() if base.media)
 PICTURES = tuple(base for base in MEDIA if (base.media or "").startswith("image/"))
+IMAGES = (binary.BYTES.name, *(base.name for base in PICTURES))
+"""The bases of columns whose values may be encoded pictures."""
 PYTHON = {base.python: base for base in BASES.values() if base.python is not None}
 """Python type -> the base for its values where none is declared."""
 EXTENSIONS = {extension: base for base in BASES.values() for extension in base.extensions}

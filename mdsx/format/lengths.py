@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
+from mdsx.format.bases import IMAGES
 from mdsx.format.records import read_records
 from mdsx.format.rows import NULL, heap_extents
 from mdsx.format.schema import Schema
@@ -57,7 +58,7 @@ def length_rule(kind: ColumnType) -> LengthRule | None:
 
 def has_sides(kind: ColumnType) -> bool:
     """Return whether the values of a column of this type may be encoded images."""
-    return kind.kind == "bytes" and not kind.is_list
+    return kind.base in IMAGES and not kind.is_list
 
 
 def length_rules(kind: ColumnType) -> tuple[LengthRule, ...]:

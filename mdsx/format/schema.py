@@ -174,7 +174,7 @@ def _asked_column(name: str, text: str) -> Column:
     if not isinstance(text, str):
         raise UsageError("a column's type is a str", place=f"column {name!r}", found=shown(text), hint=_way_out(text))
     try:
-        kind = parse_type(text if suggest(text) else dotted(text))
+        kind = parse_type(dotted(text) if ":" in text and not suggest(text) else text)
     except FormatError as error:
         raise UsageError(str(error), place=f"column {name!r}", hint=_way_out(text)) from None
     if not kind.known and not kind.packaged:  # one that is not here can be written as it is stored

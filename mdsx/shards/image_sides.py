@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from mdsx.base.process import REQUESTS, Share
 from mdsx.decoding import SizeOf, header_reader
 from mdsx.errors import UsageError
-from mdsx.format import BYTES, STORED_LENGTH, ProjectsColumns, StoredIndex, has_sides, values_of_selection
-from mdsx.shards.side_objects import SideObjects
+from mdsx.format import BYTES, STORED_LENGTH, StoredIndex, has_sides, values_of_selection
+from mdsx.shards.row_lengths import shards_of_column
 from mdsx.shards.stored import StoredShards
 from mdsx.storage import Storage
 
@@ -59,9 +59,8 @@ def stored_sides(
     index is, if not in `storage`. `watch`: called with how many shards and samples were read. Raise CorruptError for a
     damaged shard, and UsageError without Pillow."""
     size_of = header_reader()
-    projected, place = (index.project([column]), 0) if isinstance(index, ProjectsColumns) else (index, column)
-    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
-    shards, pool = StoredShards(storage, projected, side_objects.index), Share(REQUESTS)
+    shards, projected, place = shards_of_column(storage, index, column, beside)
+    pool = Share(REQUESTS)
     most = max(int(projected.raw_sizes.max(initial=0)), 1)
     width = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // most))
     found, samples = list[Sides](), 0

@@ -64,6 +64,16 @@ def width_of(index: StoredIndex, column: int, numbers: Sequence[int]) -> int:
     return max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(int(sizes[numbers].max()), 1)))
 
 
+def shards_of_column(
+    storage: Storage, index: StoredIndex, column: int, beside: Storage | None
+) -> tuple[StoredShards, StoredIndex, int]:
+    """Return the shards in `storage`, their index, and the number of the column there: of a format that stores columns
+    apart, they have only this one. `beside`: where `index` is, if not in `storage`."""
+    projected, place = (index.project([column]), 0) if isinstance(index, ProjectsColumns) else (index, column)
+    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
+    return StoredShards(storage, projected, side_objects.index), projected, place
+
+
 def read_lengths(shards: Shards | StoredShards, column: int, numbers: Sequence[int]) -> list[ShardLengths]:
     """Read the lengths of shards from their rows."""
     found = Share(REQUESTS).map(lambda shard: shards.lengths(shard, column).astype(STORED_LENGTH), numbers)
@@ -118,10 +128,8 @@ def stored_lengths(
     constant = constant_length(index.schema.columns[number].type)
     if constant is not None:
         return [np.full(size, constant, STORED_LENGTH) for size in index.counts[numbers].tolist()]
-    projected, place = (index.project([number]), 0) if isinstance(index, ProjectsColumns) else (index, number)
-    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
-    shards, samples = StoredShards(storage, projected, side_objects.index), 0
-    parts = list[NDArray[np.uint32]]()
+    shards, projected, place = shards_of_column(storage, index, number, beside)
+    samples, parts = 0, list[NDArray[np.uint32]]()
     while len(parts) < len(numbers):
         waiting = numbers[len(parts) : len(parts) + _AT_ONCE]
         for _, lengths in read_lengths(shards, place, waiting[: width_of(projected, place, waiting)]):

@@ -19,12 +19,12 @@ from mdsx.shards import (
     Shards,
     choose_where,
     put_selection,
-    read_index,
     read_selection,
     selection_key,
     selections_at,
 )
-from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of
+from mdsx.writer.lengths import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,15 @@ def write_selection(
         MissingError: There is no finished dataset.
         CorruptError: A shard is damaged.
     """
-    storage = open_storage(url, storage_options, write=index is None)
-    target = storage if index is None else open_beside(url, index, storage_options, write=True)
-    found = read_index(target)
+    storage, target, found, reached = opened(url, index, storage_options, watch)
     key = selection_key(name, found.fingerprint)
     if not isinstance(where, str):
         raise UsageError("where= is a condition, as text", found=shown(where), expected='such as "label = 3"')
 
-    counts, sizes = (np.concatenate((np.zeros(1, np.int64), np.cumsum(each))) for each in (found.counts, found.sizes))
+    edges = np.cumsum(found.counts)
 
     def show(samples: int) -> None:
-        done = int(np.searchsorted(counts, samples, side="right")) - 1
-        watch(Progress(samples, int(sizes[done]), int(sizes[-1]), done, len(sizes) - 1))
+        reached(int(np.searchsorted(edges, samples, side="right")), samples)
 
     chosen = choose_where(DatasetSlice.whole(Shards.of(storage, target, found)), where, show)
     head = put_selection(target, found, name, where, chosen)
