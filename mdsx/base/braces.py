@@ -1,7 +1,7 @@
 """Expand braces in names as the shell does: `{0000..0099}`, `{a,b}`, nested, several in one text.
 
-A brace without a range or a comma is left alone. If an end of a range has leading zeros, all its numbers get that many
-digits. `{0..100..10}` steps, `{9..0}` counts down, `{a..e}` are letters.
+Braces without a range or a comma stay as they are. If an end of a range has leading zeros, all numbers are padded to
+its width. `{0..100..10}` has a step, `{9..0}` counts down, `{a..e}` expands to letters.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The texts to which a piece expands, and their count."""
+    """The expansions of a piece, and their count."""
 
     count: int
     texts: Callable[[], Iterable[str]]
 
 
 def expand_braces(text: str) -> list[str]:
-    """Return the texts to which `text` expands, in order; only itself if it has no braces. Raise UsageError."""
+    """Return the expansions of `text` in order; only `text` itself if it has no braces. Raise UsageError."""
     if "{" not in text:
         return [text]
     shown = repr(text[:80])
     if len(text) > _LONGEST:
-        raise UsageError("a name with braces is too long", found=shown, expected=f"at most {_LONGEST} characters")
+        raise UsageError("name with braces is too long", found=shown, expected=f"at most {_LONGEST} characters")
     try:
         choice = _parse(text)
         if choice.count > _MOST_NAMES:
             raise UsageError(f"braces expand to more than {_MOST_NAMES:,} names", found=shown)
         if choice.count * len(text) > _MOST_CHARACTERS:
-            raise UsageError("braces expand to too many long names", found=shown)
+            expected = f"at most {_MOST_CHARACTERS:,} characters in all names"
+            raise UsageError("braces expand to too many long names", found=shown, expected=expected)
         return list(choice.texts())
     except RecursionError:
         raise UsageError("braces are nested too deeply", found=shown) from None
 
 
 def _parse(text: str) -> _Choice:
-    """Return the texts to which `text` expands, counted but not yet made."""
+    """Return the expansions of `text`, counted but not yet made."""
     pieces, start, done = [], 0, 0
     while (opening := text.find("{", start)) >= 0:
         start = opening + 1

@@ -1,7 +1,7 @@
 """Attributes that are computed on first use, without a lock.
 
-`functools.cached_property` of Python 3.11 holds a lock while it computes. If another thread forks then, the lock stays
-held in the child for ever, and the child waits for it: a loader's worker process would hang.
+`functools.cached_property` of Python 3.11 holds a lock while it computes. If another thread forks meanwhile, nothing
+ever releases the lock in the child: a loader's worker process would deadlock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property:  # noqa: N801  it is used like functools'
-        """A method that is called once for an object, as an attribute. If two threads call it, both get one result."""
+        """An attribute computed by a method on first use. Threads that race to compute it get the same result."""
 
         def __init__(self, method: Any) -> None:
             self._method, self.__doc__ = method, method.__doc__

@@ -11,10 +11,10 @@ class Chunks:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.offset = 0
         self._chunks = chunks
-        self._chunk, self._at = b"", 0  # the chunk that is being read, and the place in it of the next byte
+        self._chunk, self._at = b"", 0  # the current chunk, and the offset of its next unread byte
 
     def read(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer at the end. Raise what the chunks raise."""
+        """Return the next `size` bytes, fewer at the end. Errors of the chunks' iterator propagate."""
         end = self._at + size
         if end <= len(self._chunk):
             data, self._at = self._chunk[self._at : end], end
@@ -32,5 +32,5 @@ class Chunks:
         return data
 
     def _next_chunk(self) -> bytes:
-        """Return the next chunk that is not empty; an empty one at the end."""
+        """Return the next chunk that is not empty, or b"" at the end."""
         return next((chunk for chunk in self._chunks if chunk), b"")

@@ -1,9 +1,9 @@
-"""Decompress the chunks of a file: plain, gzip, zstd or, if the caller expects it, zlib, detected by the first bytes.
+"""Decompress a file in chunks: plain, gzip, zstd or, if the caller allows it, zlib.
 
-The suffix of the file's name is ignored, because it is often wrong. A truncated stream, or one that fails its own
-checksum, raises CorruptError; so does anything but zeros after a gzip stream. The caller adds file and place.
-Chunks have a bounded size with any compression. A stream that decompresses to more than 64 MiB and 1,100 times its size
-is refused; gzip cannot exceed that ratio, and zstd does so only for long runs of one byte.
+The first bytes decide, not the file's suffix, which is often wrong. A truncated stream, a failed checksum, or anything
+but zeros after a gzip stream raises CorruptError. The caller adds file and place. The size of the chunks is bounded
+for any compression. A stream that decompresses to more than 64 MiB and 1,100 times its size is refused: gzip cannot
+exceed that ratio, and zstd does so only for long runs of one byte.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from mdsx.errors import CorruptError, UnsupportedError
 
 MOST_UNPACKED = "64 MiB and 1,100 times the stored bytes"
-"""The rule of `most_unpacked`, for messages."""
+"""The limit of `most_unpacked`, for messages."""
 
 _PIECE = 2**20
-_SLICE = 2**16  # bytes passed to gzip at once, because it copies those that it does not consume
+_SLICE = 2**16  # bytes passed to gzip at once: it copies what it does not consume
 _ROOM, _RATIO = 2**26, 1100
-_FEED = 1024  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
+_FEED = 1024  # bytes passed to zstd at once: it returns all their output at once, up to 32 KiB for a byte
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
 
 def most_unpacked(stored: int) -> int:
-    """Return the bytes that `stored` bytes of a file may become: decompressed, or with the holes of a sparse file."""
+    """Return the most bytes that `stored` bytes of a file may expand to by decompression or by holes."""
     return _ROOM + _RATIO * stored
 
 
 def decompress(chunks: Iterator[bytes], *, zlib_too: bool = False) -> Iterator[bytes]:
     """Yield `chunks`, decompressed if necessary. Raise CorruptError or UnsupportedError.
 
-    `zlib_too`: also zlib streams, whose first two bytes could be text.
+    `zlib_too`: also detect zlib streams, whose first two bytes could be text.
     """
     head = _head(chunks)
     is_zlib = zlib_too and head[:1] == b"\x78" and int.from_bytes(head[:2]) % 31 == 0
@@ -40,7 +40,7 @@ def decompress(chunks: Iterator[bytes], *, zlib_too: bool = False) -> Iterator[b
 
 
 def refuse_compressed(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
-    """Return `chunks` as they are. Raise UnsupportedError, now, if they are compressed."""
+    """Return `chunks` unchanged. Raise UnsupportedError at once if they are compressed."""
     head = _head(chunks)
     try:
         decoder = _decoder(head)
@@ -49,7 +49,7 @@ def refuse_compressed(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
     if decoder is not _plain:
         name = "gzip" if decoder is _gzip else "zstd"
         hint = "convert it with `mdsx convert tar`, or decompress it"
-        raise UnsupportedError(f"is a {name} tar, which cannot be read in place", file=file, hint=hint)
+        raise UnsupportedError(f"a {name} tar cannot be read in place", file=file, hint=hint)
     return _chain(head, chunks)
 
 
@@ -122,8 +122,8 @@ def _inflated(chunks: Iterator[bytes], name: str, wbits: int) -> Iterator[bytes]
 
 
 def inflate(stream: Any, data: bytes) -> Iterator[bytes]:
-    """Yield what `data` gives in pieces of at most 1 MiB, up to the end of the stream, a `zlib.decompressobj`. Its
-    `unused_data` follows the end. Raise zlib.error."""
+    """Decompress `data` with a `zlib.decompressobj`, and yield pieces of at most 1 MiB up to the stream's end. Raise
+    zlib.error."""
     full = True
     while full and not stream.eof:
         piece = stream.decompress(data, _PIECE)
@@ -148,7 +148,7 @@ def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
             given += len(piece)
             if given > most_unpacked(taken):
                 message = f"zstd stream decompresses to more than {_RATIO:,} times its size"
-                raise CorruptError(message, found=f"{given:,} bytes of {taken:,}", hint="decompress it first")
+                raise CorruptError(message, found=f"{given:,} bytes from {taken:,}", hint="decompress it first")
             if piece:
                 yield piece
             data = frame.unused_data if frame.eof else b""

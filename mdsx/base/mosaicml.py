@@ -1,4 +1,4 @@
-"""Names that users of MosaicML's Streaming and of PyTorch look for, and the equivalents in mdsx."""
+"""Argument names of MosaicML's Streaming and of PyTorch, with what mdsx has instead."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CACHE = {
-    "local": "cached shards are kept in cache=, a directory or mdsx.Cache(directory, limit=...)",
+    "local": "give cache=, a directory or mdsx.Cache(directory, limit=...), which keeps the shards",
     "cache_limit": "give cache=mdsx.Cache(directory, limit=...)",
     "verify_cached": 'give cache=mdsx.Cache(directory, verify="size") to trust what the cache holds',
-    "keep_zip": "there is no such choice: the cache keeps shards uncompressed",
-    "validate_hash": "there is no such choice: whatever has a checksum or a hash is checked; "
+    "keep_zip": "not configurable: the cache keeps shards uncompressed",
+    "validate_hash": "not configurable: all data with a checksum or a hash is checked; "
     'cache=mdsx.Cache(verify="size") trusts what the cache holds',
-    "predownload": "there is no such number: shards are fetched in the order in which they are needed, as far ahead as "
-    "the cache's limit allows",
-    "download_retry": "there is no such number: a request is retried for two minutes at most",
-    "download_timeout": "time limits are fixed, see docs/operations.md; the storage option connect_timeout is for "
-    "an endpoint that never answered",
-    "allow_unsafe_types": "there is no such choice: nothing is ever unpickled",
+    "predownload": "not configurable: shards are fetched in the order of their need, as far ahead as the cache's limit "
+    "allows",
+    "download_retry": "not configurable: a request is retried for at most two minutes",
+    "download_timeout": "time limits are fixed, see docs/operations.md; the storage option connect_timeout applies to "
+    "endpoints that have never answered",
+    "allow_unsafe_types": "not supported: mdsx never unpickles data",
 }
 _URL = {
     "remote": "give the URL first, as in {call}('s3://bucket/corpus')",
@@ -33,7 +33,7 @@ _URL = {
 DATASET = {
     **_URL,
     **_CACHE,
-    "streams": "several datasets are an mdsx.Mixture, which StreamingDataset reads",
+    "streams": "combine datasets in an mdsx.Mixture, which StreamingDataset reads",
     "shuffle": "a Dataset is read in order or at random; StreamingDataset shuffles",
     "batch_size": "give it to StreamingDataLoader or to PyTorch's DataLoader",
 }
@@ -45,56 +45,56 @@ STREAMING_DATASET = {
     "repeat": "give an mdsx.Mixture of mdsx.Component(dataset, repeat=...) as the dataset",
     "choose": "give an mdsx.Mixture of mdsx.Component(dataset, samples=...) as the dataset",
     "component_column": "give it to the mdsx.Mixture",
-    "epoch_size": "it is called epoch_samples",
-    "shuffle_seed": "it is called seed",
+    "epoch_size": "give epoch_samples=",
+    "shuffle_seed": "give seed=",
     "num_canonical_nodes": "give shuffle=mdsx.Shuffle(lanes=...)",
     "lanes": "give shuffle=mdsx.Shuffle(lanes=...)",
     "shuffle_block_size": "give shuffle=mdsx.Shuffle(shuffle_block=...)",
     "shuffle_block": "give shuffle=mdsx.Shuffle(shuffle_block=...)",
-    "shuffle_algo": "there is one order, which format-spec.md specifies; mdsx.Shuffle says how far it mixes",
-    "partition_algo": "there is one order, which format-spec.md specifies; it does not depend on ranks",
-    "sampling_method": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
-    "sampling_granularity": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
+    "shuffle_algo": "not configurable: format-spec.md specifies the order; mdsx.Shuffle sets how far it mixes",
+    "partition_algo": "not configurable: format-spec.md specifies the order, which does not depend on ranks",
+    "sampling_method": "not configurable: each component of an mdsx.Mixture is read in epochs of its own",
+    "sampling_granularity": "not configurable: each component of an mdsx.Mixture is read in epochs of its own",
     "batching_method": "every batch has each component's share of an mdsx.Mixture; mdsx.Mixture(..., run=batch_size * "
     "world_size) makes batches of one component",
-    "stream_name": "there are no kinds of streams: several datasets are an mdsx.Mixture",
-    "stream_config": "there are no kinds of streams: several datasets are an mdsx.Mixture",
+    "stream_name": "not supported: combine datasets in an mdsx.Mixture",
+    "stream_config": "not supported: combine datasets in an mdsx.Mixture",
     "num_workers": "give it to StreamingDataLoader",
 }
 STREAMING_DATA_LOADER = {
     "shuffle": "give it to the StreamingDataset",
     "seed": "give it to the StreamingDataset",
     "generator": "give seed= to the StreamingDataset",
-    "sampler": "the StreamingDataset says which samples come, and in which order",
-    "batch_sampler": "the StreamingDataset says which samples come, and in which order",
+    "sampler": "the StreamingDataset decides the samples and their order",
+    "batch_sampler": "the StreamingDataset decides the samples and their order",
     "rank": "give it to the StreamingDataset",
     "world_size": "give it to the StreamingDataset",
     "transform": "give it to the StreamingDataset",
-    "pin_memory_device": 'device="cuda:1" says where batches arrive, from pinned memory',
-    "in_order": "there is no such choice: batches always come in order",
+    "pin_memory_device": 'give device="cuda:1", which copies batches there from pinned memory',
+    "in_order": "not configurable: batches always come in order",
 }
 LOADER = {
     **_URL,
     **_CACHE,
     "pin_memory": "batches are NumPy arrays: put them on the device in your loop",
-    "sampler": "seed and shuffle say in which order the samples come",
-    "batch_sampler": "seed and shuffle say in which order the samples come",
+    "sampler": "give seed and shuffle, which decide the order of the samples",
+    "batch_sampler": "give seed and shuffle, which decide the order of the samples",
     "generator": "give seed",
 }
 WRITER = {
     "out": "give the URL first, as in Writer('s3://bucket/corpus', columns)",
-    "size_limit": "it is called shard_size",
-    "exist_ok": "resume=True continues what an earlier run left; nothing is ever overwritten",
-    "keep_local": "there is no such choice: shards are stored at the URL alone",
-    "hashes": "there is no such choice: every sample and every shard has a checksum",
-    "progress_bar": "there is none: count samples with Writer.samples",
-    "max_workers": "there is no such number: shards are stored in the background",
-    "retry": "there is no such number: a request is retried for two minutes at most",
+    "size_limit": "give shard_size=",
+    "exist_ok": "give resume=True to continue an earlier run, or overwrite=True to replace the dataset",
+    "keep_local": "not configurable: shards are stored only at the URL",
+    "hashes": "not configurable: every sample and every shard has a checksum",
+    "progress_bar": "not supported: Writer.samples counts the samples",
+    "max_workers": "not configurable: shards are uploaded in the background",
+    "retry": "not configurable: a request is retried for at most two minutes",
 }
 
 
 def explain(call: str, names: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise a UsageError that says what mdsx has instead, if it is given one of `names`."""
+    """Make a function that is called with one of `names` raise a UsageError that names mdsx's equivalent."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

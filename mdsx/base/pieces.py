@@ -1,4 +1,4 @@
-"""Bytes that lie in several buffers, as one sequence, so that a shard is stored without a second copy in memory."""
+"""Several buffers as one byte sequence, so that storing a shard needs no second copy in memory."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Pieces:
         return Pieces(*found)
 
     def cut(self, size: int) -> Iterator[Pieces]:
-        """Yield them in parts of `size` bytes; the last part has the rest."""
+        """Yield parts of `size` bytes; the last part may be shorter."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
     def joined(self) -> memoryview:
-        """Return the bytes in one buffer: a copy only if they are in several."""
+        """Return the bytes in one buffer. Copies only if there are several buffers."""
         return memoryview(self._views[0] if len(self._views) == 1 else b"".join(self._views))
 
     def digest(self) -> bytes:
-        """Return their XXH3-128, 16 bytes."""
+        """Return the XXH3-128 of the bytes (16 bytes)."""
         hasher = xxhash.xxh3_128()
         for view in self._views:
             hasher.update(view)

@@ -1,7 +1,7 @@
-"""What other packages add to mdsx: found by entry points, when a name is asked for that mdsx does not have itself.
+"""Plug-ins: column types, stored formats and storages of other packages, found by their entry points.
 
-Nothing is looked up before that, and no code is loaded but that of the entry point with this name. What a dataset says
-chooses among the packages that are installed; it cannot name code.
+mdsx looks up entry points only for a name that it does not know itself, and loads only the entry point of that name. A
+dataset can only choose among installed packages; it cannot name code to load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS: dict[Group, str] = {"mdsx.types": "column type", "mdsx.formats": "stored
 
 
 class Plugin(NamedTuple):
-    """What an entry point gives, and the distribution that has it."""
+    """The object that an entry point loads, and its distribution."""
 
     value: Any
     distribution: str
@@ -30,24 +30,24 @@ class Plugin(NamedTuple):
 def find(group: Group, name: str) -> Plugin | None:
     """Return the plug-in of `group` with this name; None if no installed package has one.
 
-    Raise UsageError, which names the distribution, for one that cannot be loaded, and for two with one name.
+    Raise UsageError, which names the distributions, if it cannot be loaded or two have the same name.
     """
     offers = _offers(group, tuple(sys.path)).get(name, ())
     if len(offers) > 1:
         names = " and ".join(map(_distribution, offers))
-        message = f"several packages have a {_WORDS[group]} {shown(name)}"
+        message = f"several packages define the {_WORDS[group]} {shown(name)}"
         raise UsageError(message, place=f"entry points {group}", found=names, hint="uninstall all but one of them")
     return _loaded(group, offers[0]) if offers else None
 
 
 def find_all(group: Group) -> list[Plugin]:
-    """Return all plug-ins of a group, in the order of their names. Raise UsageError as `find` does."""
+    """Return all plug-ins of a group, sorted by name. Raise UsageError as `find` does."""
     return [found for name in sorted(_offers(group, tuple(sys.path))) if (found := find(group, name)) is not None]
 
 
 @lru_cache(maxsize=64)
 def _offers(group: Group, _path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Return the entry points of a group by name. `_path`: where packages are, so that another place is looked at."""
+    """Return the entry points of a group by name. `_path`, the packages' folders, is a key of the cache."""
     from importlib.metadata import entry_points  # takes milliseconds, as the scan does
 
     found = dict[str, list["EntryPoint"]]()

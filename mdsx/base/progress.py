@@ -1,4 +1,4 @@
-"""How far a long call has come: what its tasks have done in all, and a line that shows it."""
+"""Progress of long calls: totals over their tasks, and a status line."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from mdsx.errors import MdsxError, visible
 
 _PERIOD = 0.5  # seconds
-_COLUMNS = 80  # of a terminal that does not say how many it has
+_COLUMNS = 80  # of a terminal that does not report its width
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `verify`, `repair`, `convert`, `tokenize`, `export`, `index_parquet`, `index_tars`, `write_lengths` or
-    `write_selection` has come: they call their `watch` with it, from one thread.
+    """Progress of a long call: `verify`, `repair`, `convert`, `tokenize`, `export`, `index_parquet`, `index_tars`,
+    `write_lengths` and `write_selection` pass it to their argument `watch`, which they call from one thread.
 
         mdsx.verify(url, watch=lambda progress: print(f"{progress.size / progress.of_size:.0%}"))
 
     Attributes:
         samples: Samples done.
-        size: Bytes read, as they are stored; while indexing, the sizes of the files that were looked at.
-        of_size: The same, in all.
+        size: Bytes read, as stored; while indexing, the sizes of the files done.
+        of_size: The total that `size` will reach.
         shards: Shards done; 0 in a conversion and an export.
-        of_shards: Shards in all; 0 in a conversion, in an export, and while indexing.
-        problems: Errors found since the last call. After a verification, the `Verification` has all of them.
+        of_shards: All shards; 0 in a conversion, in an export, and while indexing.
+        problems: Errors found since the last call. The `Verification` that `verify` returns has all of them.
     """
 
     samples: int
@@ -40,12 +40,12 @@ class Progress:
 
 
 class Totals:
-    """Sums over tasks of numbers that only grow. Each task reports its own so far; a task that is tried again repeats
-    some of them, which counts once.
+    """Sums of numbers over tasks. Each task reports its own totals so far. A retried task reports some of them again,
+    which are not counted twice.
     """
 
     def __init__(self, count: int) -> None:
-        """`count`: how many numbers each task reports."""
+        """`count`: how many numbers a task reports."""
         self.sums = [0] * count
         self._tasks: dict[Hashable, tuple[int, ...]] = {}
 
@@ -58,10 +58,10 @@ class Totals:
 
 
 class StatusLine:
-    """One line on stderr that is written over again and again, if stderr is a terminal or a notebook; else nothing.
+    """A line on stderr that is rewritten in place. Nothing is written unless stderr is a terminal or a notebook.
 
-    A daemon thread writes `text()` twice a second, so the line also shows that nothing moves. `close()` writes it a
-    last time, and ends the thread and the line.
+    A daemon thread writes `text()` twice a second, also while the call makes no progress. `close()` writes it a last
+    time, and ends the thread and the line.
     """
 
     def __init__(self, text: Callable[[], str]) -> None:
@@ -89,9 +89,9 @@ class StatusLine:
             self._write()
 
     def _write(self, end: str = "") -> None:
-        """Write without control sequences other than a carriage return, which notebooks understand too."""
+        """Write with no control sequence but a carriage return, which notebooks understand too."""
         text = visible(self._text())
-        with suppress(OSError, ValueError):  # it was closed
+        with suppress(OSError, ValueError):  # stderr was closed
             if not self._notebook:
                 text = text[: (os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS) - 1]
             self._stream.write(f"\r{text:{self._shown}}{end}")

@@ -39,7 +39,7 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
 
 
 def is_size(text: str) -> bool:
-    """Return whether `parse_size` takes the text."""
+    """Return whether `parse_size` accepts the text."""
     match = _SIZE.fullmatch(text)
     return match is not None and match[3].upper() in _UNITS
 
@@ -58,12 +58,12 @@ def parse_age(age: float | str, *, name: str = "age") -> float:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 shard", "2,000 shards"."""
+    """Return a number with its noun, such as "1 shard" or "2,000 shards"."""
     return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def format_size(size: int) -> str:
-    """Return `size` bytes in three digits, such as "1.5 GB"; exactly below 1000."""
+    """Return `size` bytes with three digits, such as "1.5 GB"; exact below 1000."""
     value, unit = float(size), "B"
     for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
         if value < 999.5 or unit == "EB":

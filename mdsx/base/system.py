@@ -1,7 +1,7 @@
-"""What differs between operating systems, and mappings that Python's `mmap` does not offer.
+"""Differences between operating systems, and mappings that Python's `mmap` does not offer.
 
-If a system lacks a call of Linux, each function here does the same in another way. No other module asks which system it
-runs on, or imports what only POSIX has: `fcntl` and `resource`, which others import from here.
+Where a system lacks a Linux call, these functions do the same in another way. No other module checks which system it
+runs on. `fcntl` and `resource`, which only POSIX has, are imported from here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ except ImportError as error:  # Windows
     raise ImportError(message) from error
 
 PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
-"""Opens a folder only to reach what is in it."""
+"""Flag to open a folder only as the base of relative paths."""
 
 _CHUNK = 2**20
 _CANNOT = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -40,7 +40,7 @@ _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|gpfs|beegfs|
 _ESCAPED = re.compile(r"\\(\d{3})")
 _FLOCK = re.compile(r"^\d+: FLOCK +ADVISORY +(?:READ|WRITE) +(\d+) ([0-9a-f]+:[0-9a-f]+):(\d+) ", re.MULTILINE)
 
-_mappings: set[int] = set()  # one id for each live mapping; adding and removing need no lock
+_mappings: set[int] = set()  # the id of each live mapping; adding and removing need no lock
 
 
 def cores() -> int:
@@ -75,7 +75,7 @@ def allocate(descriptor: int, size: int) -> None:
 
 
 def stored_bytes(descriptor: int, start: int, stop: int) -> int:
-    """Return how many of the bytes [start, stop) of a file are stored, and are no holes: all, if the system cannot say.
+    """Return how many of the bytes [start, stop) of a file are not in holes; all if the system cannot say.
 
     The offset of the descriptor changes.
     """
@@ -86,7 +86,7 @@ def stored_bytes(descriptor: int, start: int, stop: int) -> int:
         try:
             start = os.lseek(descriptor, start, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole follows
+            if error.errno == errno.ENXIO:  # only a hole follows
                 break
             return stop - start + stored  # a file system without holes
         end = os.lseek(descriptor, start, os.SEEK_HOLE)
@@ -96,13 +96,13 @@ def stored_bytes(descriptor: int, start: int, stop: int) -> int:
 
 
 def use_two_arenas() -> None:
-    """Have all threads allocate from two arenas of glibc. Another C library has none."""
+    """Have all threads allocate from two glibc arenas. Does nothing with another C library."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def boot() -> str:
-    """Return eight characters that differ between boots of the machine, or "unknown"."""
+    """Return eight characters that identify this boot of the machine, or "unknown"."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -130,14 +130,14 @@ def _file_system(path: Path) -> str:
 
 
 def lock_holders(directory: Path) -> dict[int, set[int]] | None:
-    """Return the processes (pids) that hold a flock(2) lock on a file, by the file's inode, for all files of the
-    directory's file system. Return None if the system does not say, as only Linux does.
+    """Return the pids that hold flock(2) locks, by the inode of the locked file, for all files on the directory's file
+    system. Return None if the system is not Linux, which alone reports them.
 
-    Processes of other containers are not among them.
+    Processes in other containers are not included.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # our own lock shows the kernel's name of the device
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # our own lock shows how the kernel names the device
         ours = os.readlink("/proc/self"), str(os.fstat(descriptor).st_ino)
         locks = _FLOCK.findall(Path("/proc/locks").read_text())
     except OSError:
@@ -155,7 +155,7 @@ def lock_holders(directory: Path) -> dict[int, set[int]] | None:
 
 
 def process_name(pid: int) -> str:
-    """Return the name of a process's program, without arguments; "" if it is unknown."""
+    """Return the name of a process's program without arguments, or "" if unknown."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -163,12 +163,12 @@ def process_name(pid: int) -> str:
 
 
 def map_file(descriptor: int, size: int, *, offset: int = 0, writable: bool = False) -> mmap.mmap:
-    """Return a mapping of `size` bytes of an open file, which may be closed afterwards. It is read-only, or `writable`
-    and shared. They begin at `offset`, a multiple of the page size.
+    """Map `size` bytes of an open file from `offset`, a multiple of the page size. The mapping is read-only, or
+    `writable` and shared. The descriptor may be closed afterwards.
 
-    CPython's `mmap` keeps a duplicate of the descriptor that it maps, so thousands of shards would exceed `ulimit -n`.
-    This one keeps none: it maps anonymous memory, and then the file over it. The pages keep the open file alive,
-    together with any flock on it. Raise OSError, or ValueError if `size` is 0.
+    CPython's `mmap` keeps a duplicate of the descriptor, so thousands of shards would exceed `ulimit -n`. This function
+    keeps none: it maps anonymous memory, and then the file over it. The pages keep the open file alive, together with
+    any flock on it. Raise OSError, or ValueError if `size` is 0.
     """
     if size < 1:
         raise ValueError("an empty file cannot be mapped")
@@ -184,8 +184,8 @@ def map_file(descriptor: int, size: int, *, offset: int = 0, writable: bool = Fa
 
 
 def shared_numbers(count: int) -> memoryview[int]:
-    """Return `count` integers of 64 bits, zero at first, that processes forked from this one share with it. Memory that
-    is not written to costs nothing."""
+    """Return `count` 64-bit integers, zero at first, that this process shares with its forked children. Pages that are
+    never written take no memory."""
     return memoryview(mmap.mmap(-1, 8 * max(count, 1))).cast("q")
 
 

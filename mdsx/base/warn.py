@@ -1,4 +1,4 @@
-"""Warnings: each once in a run, at the line of the user's code that led to it.
+"""Warnings, issued once in a run, at the line of the user's code that caused them.
 
 A process issues each message once. If all ranks would issue the same message, only the first rank does.
 """
@@ -29,9 +29,9 @@ _quiet = False
 def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") -> None:
     """Warn once, at the user's line.
 
-    `seen_by` says which processes come to the same warning: those of the whole "run" (then only rank 0 warns), those of
-    a "node" (then only the node's first rank warns), or this "process" alone (then it always warns). Ranks are those
-    of the launcher.
+    `seen_by` says which processes would issue the same warning: all of the "run" (then only rank 0 warns), all of the
+    "node" (then only the node's first rank warns), or only this "process" (then it always warns). The ranks come from
+    the launcher.
     """
     if seen_by != "process" and (_quiet or message in issued or not is_first(os.environ, node=seen_by == "node")):
         return
@@ -48,13 +48,13 @@ def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") ->
 
 
 def leave_warnings_to_others() -> None:
-    """Keep quiet in this worker process about everything that other processes of the run see too."""
+    """Issue no warning from this worker process that other processes of the run would issue too."""
     global _quiet
     _quiet = True
 
 
 def _users_frame() -> FrameType:
-    """Return the innermost frame of the user's code; in one of our threads, the main thread's innermost one."""
+    """Return the innermost frame of the user's code; in one of mdsx's threads, that of the main thread."""
     here = sys._getframe(1)
     found, main = _users(here), threading.main_thread()
     if (

@@ -1,7 +1,7 @@
-"""Encoded pictures and sound -> arrays. The codecs are libraries, which only this package imports.
+"""Encoded pictures and sound -> arrays. Only this package imports the codec libraries.
 
-A decoder is a value: it is frozen, pickled with a dataset, equal to another one with the same settings, and holds no
-handle. What it returns depends on the bytes and the seed only.
+A decoder is a frozen value: it is pickled with a dataset, equals another one with the same settings, and holds no
+handles. Its results depend only on the bytes and the seed.
 """
 
 from mdsx.decoding.audio import Audio

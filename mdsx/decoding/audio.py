@@ -24,15 +24,15 @@ class Audio:
 
         mdsx.Loader(url, 16, decode={"speech": mdsx.Audio(rate=16000)})
 
-    It reads WAV, FLAC, MP3, Ogg (Vorbis and Opus), AIFF and the other kinds of libsndfile, with the package soundfile.
-    Samples of integers are scaled to -1 up to 1. The package soxr resamples, at its quality "HQ": n samples become
-    n * rate / (their own rate), rounded. Both packages are in `mdsx[audio]`.
+    The package soundfile decodes WAV, FLAC, MP3, Ogg (Vorbis and Opus), AIFF and the other formats of libsndfile.
+    Integer samples are scaled to the range -1 to 1. The package soxr resamples at its quality "HQ": n samples become
+    n * rate / (the file's rate), rounded. Both packages are in `mdsx[audio]`.
 
     Args:
-        rate: Samples a second. None: those of each file.
-        mono: Whether all channels become one, their mean.
-        max_samples: The most samples that a file may have in all its channels, before and after resampling; one with
-            more is damaged.
+        rate: Samples per second. None: each file's own rate.
+        mono: Whether to average all channels into one.
+        max_samples: The most samples that a file may have in all channels together, before and after resampling. A file
+            with more counts as damaged.
 
     Raises:
         UsageError: An argument is invalid, or a package is not installed.
@@ -46,9 +46,9 @@ class Audio:
         for name in ("rate", "max_samples"):
             given = getattr(self, name)
             if not (type(given) is int and given >= 1) and not (name == "rate" and given is None):
-                raise UsageError(f"{name} of an mdsx.Audio is a number of at least 1", found=shown(given))
+                raise UsageError(f"{name} of an mdsx.Audio must be an integer of at least 1", found=shown(given))
         if not isinstance(self.mono, bool):
-            raise UsageError("mono of an mdsx.Audio is True or False", found=shown(self.mono))
+            raise UsageError("mono of an mdsx.Audio must be True or False", found=shown(self.mono))
         try:
             import soundfile  # noqa: F401
             import soxr  # noqa: F401
@@ -59,11 +59,11 @@ class Audio:
     def gives(self, stored: str) -> str:
         """Return the type of the arrays; see `mdsx.Decoder`."""
         if stored not in _STORED:
-            raise UsageError("a column has no sound", found=stored, expected=" or ".join(_STORED))
+            raise UsageError("mdsx.Audio cannot decode this column", found=stored, expected=" or ".join(_STORED))
         return f"{FLOAT32.name}[*]" if self.mono else f"{FLOAT32.name}[*,*]"
 
     def decode(self, data: bytes | memoryview, seed: int = 0) -> NDArray[np.float32]:
-        """Return the samples of a file. Raise CorruptError if it is damaged, of another kind, or too long."""
+        """Return the samples of a file. Raise CorruptError if it is damaged, too long, or not a sound file."""
         try:
             return self._samples(data)
         except (CorruptError, MemoryError):
@@ -92,8 +92,8 @@ class Audio:
 
     def _too_long(self, frames: int, channels: int) -> CorruptError:
         return CorruptError(
-            "a file has too much sound",
+            "the sound is too long",
             found=f"{frames} samples of {channels} channels",
-            expected=f"{self.max_samples} samples in all",
+            expected=f"at most {self.max_samples} samples in all",
             hint="give the mdsx.Audio a larger max_samples=",
         )

@@ -1,6 +1,6 @@
-"""Which part of a picture is resized: a box (left, top, right, bottom), in pixels from its upper left corner.
+"""The part of a picture to resize: a box (left, top, right, bottom), in pixels from the upper left corner.
 
-Exact integer arithmetic decides, and operations that IEEE 754 rounds exactly, so every machine finds the same box.
+All arithmetic is exact or correctly rounded by IEEE 754, so every machine computes the same box.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _BITS = 24  # of a random exponent
 
 
 def covering_box(width: int, height: int, wide: int, high: int) -> Box:
-    """Return the central part that is left if a picture of `width` x `height` is resized so that it just covers
-    `wide` x `high`, and then cropped. For a square, as torchvision's Resize(size) and CenterCrop(size)."""
+    """Return the central part of a `width` x `height` picture that remains if it is resized to just cover
+    `wide` x `high` and then cropped. For a square, this is torchvision's Resize(size) and CenterCrop(size)."""
     if width * high <= height * wide:
         scaled_width, scaled_height = wide, height * wide // width
     else:
@@ -34,8 +34,8 @@ def covering_box(width: int, height: int, wide: int, high: int) -> Box:
 
 
 def random_box(width: int, height: int, scale: tuple[float, float], ratio: tuple[float, float], seed: int) -> Box:
-    """Return a random part, as torchvision's RandomResizedCrop: its area is a share of the picture's between `scale`,
-    and its width by its height is between `ratio`, with equal chances on a logarithmic scale."""
+    """Return a random part, as torchvision's RandomResizedCrop: its area is uniform within `scale`, as a share of the
+    picture's, and its aspect ratio (width / height) is log-uniform within `ratio`."""
     draws = (key(seed, number) for number in count())
     for _ in range(_TRIES):
         area = width * height * (scale[0] + (scale[1] - scale[0]) * _unit(next(draws)))
@@ -54,18 +54,18 @@ def random_box(width: int, height: int, scale: tuple[float, float], ratio: tuple
 
 
 def _unit(drawn: int) -> float:
-    """Return a number from 0 up to 1."""
+    """Return a number in [0, 1)."""
     return (drawn >> 11) * 2.0**-53
 
 
 def _below(bound: int, drawn: int) -> int:
-    """Return an integer from 0 up to `bound`, exclusive."""
+    """Return an integer in [0, bound)."""
     return drawn * bound >> 64
 
 
 def _power(base: float, exponent: int) -> float:
-    """Return `base` to the power of `exponent` / 2^24. C libraries differ in the last bits of `pow` and `exp`, but not
-    in those of square roots."""
+    """Return `base` to the power of `exponent` / 2^24, by square roots: unlike `pow` and `exp`, they have the same last
+    bits in all C libraries."""
     found, root = 1.0, base
     for place in reversed(range(_BITS)):
         root = math.sqrt(root)

@@ -1,4 +1,4 @@
-"""Deferred: a JPEG that a GPU is to decode, on its way there."""
+"""Deferred: a JPEG that a GPU will decode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Part = tuple[int, int, int, int]
 
 
 class Way(NamedTuple):
-    """The part of a stored picture that is resized, the height and width that it gets, and what is left of that."""
+    """The part of a stored picture to resize, the height and width to resize it to, and the part of that to keep."""
 
     part: Part
     size: tuple[int, int]
@@ -27,7 +27,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A JPEG, and what becomes of it. `place` names it in errors."""
+    """A JPEG, and how to decode, resize and crop it. `place` names it in errors."""
 
     image: Image
     data: bytes
@@ -37,7 +37,8 @@ class Deferred:
 
     @property
     def way(self) -> Way:
-        """Return what becomes of the stored picture before it is turned. Raise CorruptError if it is too large."""
+        """Return how to resize and crop the stored picture before it is turned. Raise CorruptError if it is too
+        large."""
         image, (width, height) = self.image, self.header[:2]
         box, _ = image._planned(width, height, self.header.orientation, self.seed)
         whole = 0, 0, width, height
@@ -53,8 +54,8 @@ class Deferred:
 
 
 def deferred(image: Image, data: bytes | memoryview, seed: int, place: str) -> Deferred | None:
-    """Return a picture for a GPU. Return None if the processor decodes it: it is no JPEG, one with other colours than
-    YCbCr and grey or with more than 8 bits, one that was cut, or damaged."""
+    """Return the picture for a GPU to decode, or None if the CPU must: it is not a JPEG, has colours other than YCbCr
+    and grey, has more than 8 bits, or is truncated or damaged."""
     if bytes(data[:3]) != _JPEG or bytes(data[-2:]) != _END:
         return None
     try:
@@ -67,27 +68,27 @@ def deferred(image: Image, data: bytes | memoryview, seed: int, place: str) -> D
 
 
 def on_gpu(decoder: object) -> TypeGuard[Image]:
-    """Return whether a decoder leaves pictures to a GPU."""
+    """Return whether a decoder leaves decoding to a GPU."""
     return isinstance(decoder, Image) and decoder.device != "cpu"
 
 
 def check_on_cpu(decoders: Mapping[str, Iterable[object]], what: str) -> None:
-    """Raise UsageError if a column, by its decoders, is left to a GPU: `what` needs the pictures themselves."""
+    """Raise UsageError if a column is left to a GPU: `what` needs decoded pictures."""
     for name, each in decoders.items():
         if any(map(on_gpu, each)):
             raise UsageError(
-                f"{what} needs the pictures, and those of mdsx.Image(device='cuda') are decoded later, on their way to "
+                f"{what} needs decoded pictures, but with mdsx.Image(device='cuda') the loader decodes them later, on "
                 "the GPU",
                 place=f"decode, column {name!r}",
-                hint="give the mdsx.Image device='cpu'; or a StreamingDataLoader(device='cuda') without transform, "
+                hint="give the mdsx.Image device='cpu', or use StreamingDataLoader(device='cuda') without transform, "
                 "collate_fn, packing and on_error='skip'",
             )
 
 
 def corrupt(error: Exception, place: str) -> CorruptError:
-    """Return what a decoder raised as the error of the value at `place`."""
+    """Return the CorruptError of the value at `place` for an exception of its decoder."""
     text = f"the value cannot be decoded: {type(error).__name__}: {error}"
     hint = getattr(error, "hint", None)
     if isinstance(error, CorruptError):
-        text = str(error).removesuffix(f"; {hint}")  # the new error has it too
+        text = str(error).removesuffix(f"; {hint}")  # the new error gets the hint too
     return CorruptError(text, place=place, hint=hint)

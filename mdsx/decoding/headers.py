@@ -1,4 +1,4 @@
-"""The sizes of pictures, from their headers: no pixel is decoded."""
+"""The sizes of pictures, read from their headers without decoding pixels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SizeOf = Callable[[Any], tuple[int, int]]
 
 
 def header_reader() -> SizeOf:
-    """Return a function from an encoded image to its height and width, (0, 0) if they cannot be read. Raise UsageError
-    without Pillow."""
+    """Return a function from an encoded image to its height and width, or (0, 0) if they cannot be read. Raise
+    UsageError without Pillow."""
     check_installed("reading the headers of images")
     import PIL.Image
 
@@ -26,12 +26,12 @@ def header_reader() -> SizeOf:
     def size_of(data: Any) -> tuple[int, int]:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of sizes that are large: nothing is decoded
+                warnings.simplefilter("ignore")  # about large sizes: nothing is decoded
                 image = PIL.Image.open(BytesIO(data))
                 tags = getattr(image, "tag_v2", None)  # of TIFF, whose size Pillow may have turned already
                 width, height = image.size if tags is None else (tags[_WIDTH], tags[_HEIGHT])
-                turned = base.getexif(image).get(ORIENTATION) in ON_ITS_SIDE  # that of PNG decodes the image
-        except Exception:  # a header that is damaged raises nearly anything
+                turned = base.getexif(image).get(ORIENTATION) in ON_ITS_SIDE  # PNG's own getexif decodes the image
+        except Exception:  # a damaged header may raise nearly anything
             return 0, 0
         return (width, height) if turned else (height, width)
 

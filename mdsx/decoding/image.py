@@ -27,29 +27,29 @@ class Image:
 
         mdsx.torch.StreamingDataset(url, decode={"image": mdsx.Image(size=224, resize="random_crop")})
 
-    It reads JPEG, PNG, WebP, AVIF, GIF and TIFF (their first picture), BMP and PPM, and turns them as their EXIF data
-    says. JPEGs are decoded at 1/2, 1/4 or 1/8 of their size where that is still as large as `size`. Pixels of 16 bits
-    become their higher byte, CMYK becomes RGB, and without "RGBA" the alpha channel is dropped. docs/images.md has
-    what backends cost and how their pixels differ.
+    It reads JPEG, PNG, WebP, AVIF, BMP, PPM, and the first picture of GIF and TIFF, and applies the EXIF orientation.
+    JPEGs are decoded at 1/2, 1/4 or 1/8 of their size where that is still as large as `size`. 16-bit pixels are reduced
+    to their higher byte, CMYK becomes RGB, and the alpha channel is dropped except with mode="RGBA". docs/images.md
+    compares the speed and the pixels of the backends.
 
     Args:
-        size: The height and the width of all arrays: a pair, or one number for both. None: as stored.
+        size: The height and width of all arrays: a pair, or one number for both. None: as stored.
         mode: "RGB", "L" (grey, one channel) or "RGBA".
-        resize: What becomes of a picture with another shape. "shortest", the default with `size`: it is resized, with
-            its proportions, so that it just covers the size, and the middle is taken, as torchvision's Resize(size) and
-            CenterCrop(size). "exact": it is resized to the size, and loses its proportions. "random_crop": a random
-            part is resized to the size, as RandomResizedCrop; the sample's own seed decides, so it is the same part
-            after a resume, and for any ranks, workers and batch size.
+        resize: How to resize pictures. "shortest", the default with `size`: resize to just cover the size, keeping the
+            aspect ratio, and crop the centre, as torchvision's Resize(size) and CenterCrop(size). "exact": resize to
+            the size, ignoring the aspect ratio. "random_crop": resize a random part to the size, as RandomResizedCrop.
+            The sample's own seed chooses the part, so it is the same after a resume, and for any ranks, workers and
+            batch size.
         layout: "HWC" or "CHW".
-        scale: With "random_crop", the least and the largest area of the part, as shares of the picture's.
-        ratio: With "random_crop", its least and its largest width by its height.
-        backend: "turbo" needs the packages simplejpeg and cykooz-resizer, of `mdsx[images]`; it decodes JPEGs and
+        scale: With "random_crop", the smallest and largest area of the part, as shares of the picture's area.
+        ratio: With "random_crop", the smallest and largest aspect ratio (width / height) of the part.
+        backend: "turbo" uses the packages simplejpeg and cykooz-resizer, from `mdsx[images]`. It decodes JPEGs and
             resizes all pictures about twice as fast as "pillow", which needs only Pillow.
-        max_pixels: The most pixels that a picture may have by its header; one with more is damaged. Pillow has a limit
-            of its own beyond 89 million.
-        device: "cuda": the GPU decodes, crops and resizes JPEGs, by nvJPEG, of torchvision, on the way to a
+        max_pixels: The most pixels that a picture may have by its header. A picture with more counts as damaged. Pillow
+            has its own limit above 89 million.
+        device: "cuda": the GPU decodes, crops and resizes JPEGs with torchvision's nvJPEG, in a
             `StreamingDataLoader(device="cuda")` without transform. Threads decode other pictures, and `decode` itself
-            uses the processor. Pixels differ a little; docs/images.md has how much.
+            uses the CPU. Pixels differ slightly; docs/images.md says how much.
 
     Raises:
         UsageError: An argument is invalid, or a package is not installed.
@@ -76,24 +76,25 @@ class Image:
         for name, expected in choices.items():
             if (given := getattr(self, name)) not in expected:
                 raise UsageError(
-                    f"{name} of an mdsx.Image", found=shown(given), expected=" or ".join(map(repr, expected))
+                    f"{name} of an mdsx.Image is invalid", found=shown(given), expected=" or ".join(map(repr, expected))
                 )
         if self.size is None and self.resize is not None:
             raise UsageError("resize needs a size", found=shown(self.resize), hint="give size=(height, width)")
         sides = (1, 1) if self.size is None else self._size
         if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _LARGEST for side in sides):
             expected_sides = f"a number from 1 to {_LARGEST}, or two: the height and the width"
-            raise UsageError("size of an mdsx.Image", found=shown(self.size), expected=expected_sides)
+            raise UsageError("size of an mdsx.Image is invalid", found=shown(self.size), expected=expected_sides)
         for name, most in (("scale", 1.0), ("ratio", float(_LARGEST))):
             low, high = _pair(getattr(self, name), name)
             if not 0 < low <= high <= most:
-                expected_pair = f"the least and the largest, above 0 and up to {most:g}"
-                raise UsageError(f"{name} of an mdsx.Image", found=shown((low, high)), expected=expected_pair)
+                expected_pair = f"the smallest and the largest, above 0 and up to {most:g}"
+                message = f"{name} of an mdsx.Image is invalid"
+                raise UsageError(message, found=shown((low, high)), expected=expected_pair)
             object.__setattr__(self, name, (low, high))
         if self.device == "cuda" and self.mode == "RGBA":
             raise UsageError("a GPU decodes JPEGs to RGB or L, without alpha", found="mode='RGBA'")
         if type(self.max_pixels) is not int or self.max_pixels < 1:
-            raise UsageError("max_pixels is a number of at least 1", found=shown(self.max_pixels))
+            raise UsageError("max_pixels must be an integer of at least 1", found=shown(self.max_pixels))
         pictures.check_installed()
         if self.backend == "turbo":
             turbo.check_installed()
@@ -105,22 +106,22 @@ class Image:
     def gives(self, stored: str) -> str:
         """Return the type of the arrays; see `mdsx.Decoder`."""
         if stored not in IMAGES:
-            raise UsageError("a column has no pictures", found=stored, expected=" or ".join(IMAGES))
+            raise UsageError("mdsx.Image cannot decode this column", found=stored, expected=" or ".join(IMAGES))
         high, wide = ("*", "*") if self.size is None else self._size
         channels = _CHANNELS[self.mode]
         return f"uint8[{channels},{high},{wide}]" if self.layout == "CHW" else f"uint8[{high},{wide},{channels}]"
 
     def decode(self, data: bytes | memoryview, seed: int = 0, out: Pixels | None = None) -> NDArray[np.uint8]:
-        """Return a picture. Raise CorruptError if it is damaged, of another kind, or too large.
+        """Return the pixels of a picture. Raise CorruptError if it is damaged, too large, or not a picture.
 
-        `out`: an array for it. A JPEG that is neither resized nor turned is decoded into it if it fits, and it is what
-        is returned then. An error may leave pixels in it.
+        `out`: an array to decode into. It is used, and returned, for a JPEG of its shape that is neither resized nor
+        turned. An error may leave pixels in it.
         """
         try:
             pixels = self._pixels(memoryview(data), seed, out)
         except (CorruptError, MemoryError):
             raise
-        except Exception as error:  # what Pillow raises has no base class
+        except Exception as error:  # Pillow's errors have no common base class
             raise CorruptError(f"the picture cannot be decoded: {error}") from error
         return pixels.transpose(2, 0, 1) if self.layout == "CHW" and pixels is not out else pixels
 
@@ -141,23 +142,26 @@ class Image:
         if pixels is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
-                raise CorruptError("the JPEG has two sizes", found=str(picture.size))
+                expected = str((header.width, header.height))
+                raise CorruptError("the JPEG has contradictory sizes", found=str(picture.size), expected=expected)
             pictures.shrink(picture, self.mode, factor)
             pixels = pictures.pixels_of(picture, self.mode)
         return self._shown(pixels, box, factor, header.orientation)
 
     def _fits(self, header: JpegHeader, box: Box | None, out: Pixels) -> bool:
-        """Return whether a stored JPEG, as it is, is what `out` is for."""
+        """Return whether a JPEG can be decoded straight into `out`."""
         high, wide = header.height, header.width
         stays = header.orientation == 1 and box in (None, (0, 0, wide, high)) and self.layout == "HWC"
         return stays and out.shape == (high, wide, _CHANNELS[self.mode]) and out.flags.c_contiguous
 
     def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
-        """Return the box to resize of a stored picture, None for all, and by how much it may be shrunk before."""
+        """Return the box of a stored picture to resize (None: no resizing), and the factor by which the decoder may
+        shrink it."""
         if width * height > self.max_pixels:
             found = f"{width} x {height}"
             hint = "give the mdsx.Image a larger max_pixels="
-            raise CorruptError("a picture is too large", found=found, expected=f"{self.max_pixels} pixels", hint=hint)
+            expected = f"at most {self.max_pixels} pixels"
+            raise CorruptError("the picture is too large", found=found, expected=expected, hint=hint)
         if self.size is None:
             return None, 1
         high, wide = self._size
@@ -174,7 +178,7 @@ class Image:
         return _as_stored(box, width, height, orientation), max(fits, default=1)
 
     def _shown(self, pixels: Pixels, box: Box | None, factor: int, orientation: int) -> Pixels:
-        """Return a box of a stored picture, whose `pixels` were shrunk, resized and turned."""
+        """Return a box of a stored picture, resized and turned. `pixels`: the picture, shrunk by `factor`."""
         if box is not None:
             wide, high = self._size if orientation in ON_ITS_SIDE else self._size[::-1]
             height, width = pixels.shape[:2]
@@ -190,12 +194,12 @@ def _pair(given: object, name: str) -> tuple[float, float]:
     try:
         low, high = map(float, given)  # type: ignore[call-overload]  # checked by trying
     except (TypeError, ValueError):
-        raise UsageError(f"{name} of an mdsx.Image is two numbers", found=shown(given)) from None
+        raise UsageError(f"{name} of an mdsx.Image must be two numbers", found=shown(given)) from None
     return low, high
 
 
 def _turned(pixels: Pixels, orientation: int) -> Pixels:
-    """Return a picture as EXIF says that it is to be seen."""
+    """Return a picture turned to its EXIF orientation."""
     if orientation in ON_ITS_SIDE:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in LEFT_TO_RIGHT:
@@ -204,7 +208,7 @@ def _turned(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def _as_stored(box: Box, width: int, height: int, orientation: int) -> Box:
-    """Return where a box of a picture of this size, as it is to be seen, is in the stored picture."""
+    """Return the box in the stored picture for a box in the turned picture, whose size is `width` x `height`."""
     left, top, right, bottom = box
     if orientation in LEFT_TO_RIGHT:
         left, right = width - right, width - left

@@ -1,4 +1,4 @@
-"""What the header of a JPEG says, without decoding it: its size, its components, and how it is turned."""
+"""Read a JPEG's header without decoding it: size, components and orientation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _EXIF, _ADOBE, _SCAN, _END = 0xE1, 0xEE, 0xDA, 0xD9
 ORIENTATION = 0x0112  # EXIF's tag
 _SHORT = 3
 ON_ITS_SIDE, LEFT_TO_RIGHT, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
-"""EXIF's orientations: the axes are exchanged, and then the columns, or the rows, are in the other order."""
+"""EXIF orientations in which the axes are exchanged, and in which then the columns or the rows are reversed."""
 
 
 class JpegHeader(NamedTuple):
-    """Sizes are in pixels, as stored. `orientation` is that of EXIF, 1 to 8. `plain`: whether its colours, if it has
-    three components, are surely YCbCr."""
+    """Sizes are in pixels, as stored. `orientation`: EXIF's, 1 to 8. `plain`: whether three components are certain to
+    be YCbCr."""
 
     width: int
     height: int
@@ -30,7 +30,7 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(data: memoryview) -> JpegHeader:
-    """Return what a JPEG's header says. Raise CorruptError if it has none."""
+    """Return the header of a JPEG. Raise CorruptError if it has none."""
     frame: tuple[int, int, int, int] | None = None
     orientation: int | None = None
     plain = True
@@ -49,19 +49,19 @@ def read_header(data: memoryview) -> JpegHeader:
         if marker in _FRAMES and frame is None and len(segment) >= 6:
             bits, height, width, components = struct.unpack_from(">BHHB", segment)
             frame = width, height, components, bits
-            plain = plain and bytes(segment[6:16:3]) != b"RGB"  # the components' names
+            plain = plain and bytes(segment[6:16:3]) != b"RGB"  # the components' IDs
         elif marker == _EXIF and orientation is None and bytes(segment[:6]) == b"Exif\0\0":
             orientation = _orientation(segment[6:])
         elif marker == _ADOBE and bytes(segment[:5]) == b"Adobe":
             plain = plain and bytes(segment[11:12]) == b"\x01"
         at += 2 + max(data[at + 2] << 8 | data[at + 3], 2)
     if frame is None or not frame[0] or not frame[1]:
-        raise CorruptError("the JPEG has no size")
+        raise CorruptError("the JPEG has no valid frame header")
     return JpegHeader(*frame, orientation or 1, plain)
 
 
 def _orientation(tiff: memoryview) -> int:
-    """Return the orientation in EXIF's data; 1 if there is none that makes sense."""
+    """Return the orientation in EXIF data; 1 if it is missing or invalid."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(bytes(tiff[:4]))
     if order is None or len(tiff) < 8:
         return 1

@@ -1,4 +1,4 @@
-"""Pictures of any kind, decoded by Pillow."""
+"""Decoding with Pillow."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM")
-"""Those that Pillow decodes without another program."""
+"""Formats that Pillow decodes without another program."""
 
 
 def check_installed(what: str = "mdsx.Image") -> None:
-    """Raise UsageError without Pillow, which `what` needs."""
+    """Raise UsageError if Pillow, which `what` needs, is not installed."""
     try:
         import PIL.Image  # noqa: F401
     except ModuleNotFoundError:
@@ -31,14 +31,14 @@ def check_installed(what: str = "mdsx.Image") -> None:
 
 
 def opened(data: memoryview) -> Image.Image:
-    """Return a picture, and read only its header."""
+    """Open a picture. Only its header is read."""
     import PIL.Image
 
     try:
         return PIL.Image.open(BytesIO(data), formats=_formats())
     except PIL.UnidentifiedImageError:
         expected = ", ".join(_formats())
-        raise CorruptError("the bytes are no picture", found=f"{bytes(data[:8])!r}", expected=expected) from None
+        raise CorruptError("the bytes are not a picture", found=f"{bytes(data[:8])!r}", expected=expected) from None
 
 
 @cache
@@ -51,16 +51,16 @@ def _formats() -> tuple[str, ...]:
 
 
 def orientation_of(picture: Image.Image) -> int:
-    """Return how EXIF says that a picture is turned, 1 to 8; 1 if it says nothing that makes sense."""
+    """Return a picture's EXIF orientation, 1 to 8; 1 if it is missing or invalid."""
     try:
         found = picture.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged EXIF data: the pixels may be sound
+    except Exception:  # damaged EXIF data: the pixels may be undamaged
         return 1
     return found if type(found) is int and 1 <= found <= 8 else 1
 
 
 def shrink(picture: Image.Image, mode: str, factor: int) -> None:
-    """Have a JPEG decoded with its sides divided by `factor`, rounded up. Other pictures stay as they are."""
+    """Let Pillow decode a JPEG with its sides divided by `factor`, rounded up. No effect on other pictures."""
     width, height = picture.size
     if picture.format == "JPEG":
         picture.draft("L" if mode == "L" else None, (max(width // factor, 1), max(height // factor, 1)))
@@ -73,7 +73,7 @@ def pixels_of(picture: Image.Image, mode: str) -> Pixels:
     if picture.mode == "I" or picture.mode.startswith("I;16"):
         picture = PIL.Image.fromarray(_high_bytes(picture))
     elif picture.mode not in ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB"):
-        raise CorruptError("a picture has pixels of a kind that is not decoded", found=f"mode {picture.mode!r}")
+        raise CorruptError("the picture's mode is not supported", found=f"mode {picture.mode!r}")
     if picture.mode == "P":
         picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
     if picture.mode != mode:
@@ -83,10 +83,10 @@ def pixels_of(picture: Image.Image, mode: str) -> Pixels:
 
 
 def _high_bytes(picture: Image.Image) -> Pixels:
-    """Return the higher byte of each pixel of 16 bits."""
+    """Return the higher byte of each 16-bit pixel."""
     values = np.asarray(picture)
     if values.min(initial=0) < 0 or values.max(initial=0) > 0xFFFF:
-        raise CorruptError("a picture has pixels of more than 16 bits", found=f"mode {picture.mode!r}")
+        raise CorruptError("the picture has pixels of more than 16 bits", found=f"mode {picture.mode!r}")
     return (values >> 8).astype(np.uint8)
 
 

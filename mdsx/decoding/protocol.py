@@ -18,8 +18,8 @@ class Decoder(Protocol):
             def decode(self, data, seed):
                 return np.frombuffer(data, np.uint8).reshape(64, 64)
 
-    It is pickled for worker processes, and called by several threads at once. Two ranks of a run must have the same:
-    where torch.distributed is initialised, they compare its `repr`, unless that is Python's own.
+    A decoder is pickled for worker processes and called by several threads at once. All ranks must use the same one: if
+    torch.distributed is initialised, they compare its `repr`, unless that is the default one of Python.
     """
 
     def gives(self, stored: str) -> str:
@@ -33,7 +33,7 @@ class Decoder(Protocol):
     def decode(self, data: bytes | memoryview, seed: int) -> NDArray[Any]:
         """Return the array of a value that is not null.
 
-        `seed` is the sample's own, 64 bits: a function of the seed of the order, the epoch and the position. Any
-        exception but MemoryError means that the value is damaged: it becomes a CorruptError that names the sample.
+        `seed` is the sample's own, 64 bits. It follows from the seed of the order, the epoch and the position. Any
+        exception but MemoryError means that the value is damaged; mdsx raises a CorruptError that names the sample.
         """
         ...

@@ -1,6 +1,6 @@
-"""JPEGs decoded by libjpeg-turbo (simplejpeg), and pictures resized by fast_image_resize (cykooz_resizer).
+"""Decode JPEGs with libjpeg-turbo (simplejpeg), and resize with fast_image_resize (cykooz_resizer).
 
-Both release the GIL. Their pixels are Pillow's; after resizing, they may differ by 1.
+Both release the GIL. Decoded pixels are the same as Pillow's; resized ones may differ by 1.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _COLOURS = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGBA"}
 
 
 def check_installed() -> None:
-    """Raise UsageError without the packages."""
+    """Raise UsageError if the packages are not installed."""
     try:
         import cykooz_resizer  # noqa: F401
         import simplejpeg  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(
-            "mdsx.Image decodes with simplejpeg and cykooz-resizer",
+            "backend='turbo' of an mdsx.Image needs simplejpeg and cykooz-resizer",
             found=str(error),
             hint="pip install 'mdsx[images]', or give backend='pillow'",
         ) from None
@@ -36,10 +36,10 @@ def check_installed() -> None:
 def decode_jpeg(
     data: memoryview, header: JpegHeader, mode: str, factor: int, out: Pixels | None = None
 ) -> Pixels | None:
-    """Return a JPEG as uint8 [H, W, C], its sides divided by `factor` (1, 2, 4 or 8) and rounded up, and not turned; in
-    the memory of `out`, if it is given, which has that shape.
+    """Return a JPEG as uint8 [H, W, C], not turned, with its sides divided by `factor` (1, 2, 4 or 8) and rounded up.
+    Decode into `out` if given, which has that shape.
 
-    Return None if it is damaged, or odd: then Pillow decides.
+    Return None if the JPEG is damaged or unusual: then Pillow decides.
     """
     import simplejpeg
 
@@ -57,8 +57,8 @@ def decode_jpeg(
 
 
 def resize(pixels: Pixels, box: Box, wide: int, high: int) -> Pixels:
-    """Return a box of `pixels`, uint8 [H, W, C], as uint8 [high, wide, C]: with a triangle filter, which covers more
-    pixels where it shrinks, as Pillow's BILINEAR."""
+    """Return a box of `pixels`, uint8 [H, W, C], as uint8 [high, wide, C]. The triangle filter is widened when it
+    shrinks, as in Pillow's BILINEAR."""
     import cykooz_resizer as fast
 
     kinds = {1: fast.PixelType.U8, 3: fast.PixelType.U8x3, 4: fast.PixelType.U8x4}
@@ -78,6 +78,6 @@ def resize(pixels: Pixels, box: Box, wide: int, high: int) -> Pixels:
 
 
 def _reached(low: float, high: float, size: int, most: int) -> tuple[int, int]:
-    """Return the edges of the pixels that the filter reaches: the others need not be copied."""
+    """Return the range of pixels that the filter reaches. The others need not be copied."""
     support = math.ceil(max((high - low) / size, 1)) + 1
     return max(math.floor(low) - support, 0), min(math.ceil(high) + support, most)

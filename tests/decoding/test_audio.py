@@ -59,10 +59,10 @@ def test_what_the_rate_cannot_hold_is_filtered_out() -> None:
 def test_a_file_with_too_many_samples_is_refused() -> None:
     data = sound(tone(8000, channels=2), 8000)
     assert len(mdsx.Audio(max_samples=8000).decode(data)) == 4000
-    message = r"too much sound \(expected 7999 samples in all, found 4000 samples of 2 channels\); .*max_samples="
+    message = r"too long \(expected at most 7999 samples in all, found 4000 samples of 2 channels\); .*max_samples="
     with pytest.raises(mdsx.CorruptError, match=message):
         mdsx.Audio(max_samples=7999).decode(data)
-    with pytest.raises(mdsx.CorruptError, match="too much sound"):
+    with pytest.raises(mdsx.CorruptError, match="the sound is too long"):
         mdsx.Audio(16_000, max_samples=8000).decode(data)  # it grows
 
 
@@ -77,7 +77,7 @@ def test_it_is_a_value_that_says_what_it_gives() -> None:
     assert pickle.loads(pickle.dumps(audio)) == audio
     assert hash(audio) == hash(mdsx.Audio(16_000, mono=False))
     assert [audio.gives("bytes"), mdsx.Audio().gives("bytes")] == ["float32[*,*]", "float32[*]"]
-    with pytest.raises(mdsx.UsageError, match=r"a column has no sound .*found jpeg"):
+    with pytest.raises(mdsx.UsageError, match=r"mdsx.Audio cannot decode this column .*found jpeg"):
         audio.gives("jpeg")
 
 

@@ -226,7 +226,7 @@ def test_it_is_a_value() -> None:
 )
 def test_it_says_what_it_gives(image: mdsx.Image, expected: str) -> None:
     assert [image.gives(stored) for stored in ("bytes", "jpeg", "png", "webp")] == [expected] * 4
-    with pytest.raises(mdsx.UsageError, match=r"a column has no pictures .*found str"):
+    with pytest.raises(mdsx.UsageError, match=r"mdsx.Image cannot decode this column .*found str"):
         image.gives("str")
 
 
@@ -243,9 +243,9 @@ def test_it_says_what_it_gives(image: mdsx.Image, expected: str) -> None:
         ({"layout": "NCHW"}, "layout of an mdsx.Image"),
         ({"backend": "cv2"}, "backend of an mdsx.Image"),
         ({"size": 8, "scale": (0, 1)}, "scale of an mdsx.Image"),
-        ({"size": 8, "scale": 0.5}, "scale of an mdsx.Image is two numbers"),
+        ({"size": 8, "scale": 0.5}, "scale of an mdsx.Image must be two numbers"),
         ({"size": 8, "ratio": (2, 1)}, "ratio of an mdsx.Image"),
-        ({"max_pixels": 0}, "max_pixels is a number of at least 1"),
+        ({"max_pixels": 0}, "max_pixels must be an integer of at least 1"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -170,7 +170,7 @@ def test_an_error_names_the_file_the_sample_and_the_column(raw: str, tmp_path: P
     with mdsx.Writer(tmp_path / "large", {"image": "jpeg"}) as out:
         out.write({"image": jpeg(photo(40, 60))})
     small = mdsx.Dataset(tmp_path / "large", decode={"image": mdsx.Image(max_pixels=9)})
-    with pytest.raises(mdsx.CorruptError, match=r"sample 0, column 'image': a picture is too large") as raised:
+    with pytest.raises(mdsx.CorruptError, match=r"sample 0, column 'image': the picture is too large") as raised:
         small[0]
     assert str(raised.value).count("give the mdsx.Image a larger max_pixels=") == 1
 

@@ -415,7 +415,7 @@ def test_a_later_phase_of_a_plan_is_refused_too(url: str) -> None:
 
 def test_other_devices_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.torch.gpu_pictures.DEVICE", "cuda")
-    with pytest.raises(mdsx.UsageError, match="a StreamingDataLoader with device='cpu' needs the pictures"):
+    with pytest.raises(mdsx.UsageError, match="a StreamingDataLoader with device='cpu' needs decoded pictures"):
         loader(url)
 
 

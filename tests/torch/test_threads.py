@@ -72,10 +72,10 @@ def test_a_second_thread_gets_an_error_and_takes_its_turn_later(
         first = threads.submit(lambda: ids(next(batches)))
         try:
             begun.wait()
-            with pytest.raises(mdsx.UsageError, match="another thread is in next"):
+            with pytest.raises(mdsx.UsageError, match="another thread is inside next"):
                 threads.submit(next, batches).result()
             if isinstance(source, StreamingDataLoader | mdsx.Loader):
-                with pytest.raises(mdsx.UsageError, match="another thread is in next"):
+                with pytest.raises(mdsx.UsageError, match="another thread is inside next"):
                     next(iter(source))  # would end the first iteration
         finally:
             may_end.set()

@@ -1,6 +1,6 @@
-"""Assets that the pages of mdsx share: charts, the colours of a light and a dark theme, and the switch between them.
+"""Assets that all mdsx pages share: charts, a light and a dark theme, and the switch between them.
 
-uPlot draws the charts. Its licence (MIT) is beside it. Nothing here is loaded from another host.
+uPlot draws the charts; its licence (MIT) is beside it. Pages load nothing from other hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def asset(name: str) -> str:
 
 
 def policy(*, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
-    """Return the policy of a page that loads nothing: no other style or script than these texts of elements works."""
+    """Return the content security policy of a page that loads nothing and runs only these inline styles and scripts."""
     parts = ["default-src 'none'"]
     parts += [f"script-src {' '.join(map(_hash, scripts))}"] if scripts else []
     parts += [f"style-src {' '.join(map(_hash, styles))}", "img-src data:", "base-uri 'none'", "form-action 'none'"]
@@ -31,7 +31,7 @@ def policy(*, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with a value in place of each `%%NAME%%`. The values are HTML."""
+    """Return the template with each `%%NAME%%` replaced by its value, which is HTML."""
     pieces = template.split("%%")  # text, name, text, name, ..., text
     return "".join(values[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 

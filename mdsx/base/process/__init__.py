@@ -1,5 +1,4 @@
-"""A process's threads, limits, children and counters, its ownership of objects after a fork, and its place among the
-ranks."""
+"""This process: its threads, limits, children and counters, ownership after a fork, and its rank."""
 
 from mdsx.base.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
 from mdsx.base.process.counters import Counter, Counters, count, in_flight, work_for

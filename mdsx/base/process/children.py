@@ -1,7 +1,7 @@
 """A process and its children: who owns an object after a fork, Ctrl-C, and the end of the parent.
 
-A forked child inherits the memory of its parent, but not its threads, and it must not touch what its parent still uses:
-sockets, worker processes, locks on files. No other package asks for process ids or registers hooks for forks.
+A forked child inherits the memory of its parent, but not its threads. It must not touch what the parent still uses:
+sockets, worker processes, file locks. No other package reads process ids or registers fork hooks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 
 class Owner:
-    """The process in which this object was made. `here`: whether that is the current process, not a forked parent."""
+    """The process that made this object. `here`: whether that is the current process, and not the parent of a fork."""
 
     __slots__ = ("__weakref__", "here")
 
@@ -40,7 +40,7 @@ def at_fork(
     after_in_parent: Callable[[], object] | None = None,
     after_in_child: Callable[[], object] | None = None,
 ) -> None:
-    """Register hooks for every fork. Those before a fork run in reverse order, the others in the order registered."""
+    """Register hooks for every fork. `before` hooks run in reverse order of registration, the others in order."""
     hooks = {"before": before, "after_in_parent": after_in_parent, "after_in_child": after_in_child}
     os.register_at_fork(**{when: hook for when, hook in hooks.items() if hook is not None})
 
@@ -50,7 +50,7 @@ at_fork(after_in_child=_disown)  # before the hooks of other modules, which may 
 
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which a terminal sends to the parent and its children alike."""
+    """Processes started inside ignore Ctrl-C, which a terminal sends to the parent and to its children."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change signal handlers
         return
@@ -62,7 +62,7 @@ def ignoring_interrupts() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its parent ends, however that ends. A process without a parent is left alone."""
+    """End this process as soon as its parent ends in any way. Do nothing if it has no parent."""
     parent = parent_process()
     if parent is None:
         return

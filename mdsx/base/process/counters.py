@@ -1,10 +1,10 @@
-"""What a process counts for one loader: bytes from storage and from the cache, retries, evictions.
+"""Counters of one loader in one process: bytes from storage and from the cache, retries, evictions.
 
-Code that does such a thing calls `count`. It counts for the `Counters` that the current thread works for, if any: those
-of the loader whose batches it makes (`work_for`). A call that another thread makes for it counts for the same loader
-(`counting`). So two loaders of a process are counted apart, and nothing has to be passed from layer to layer.
+Code that downloads, retries or evicts calls `count`, which adds to the `Counters` of the loader that the current thread
+works for, if any (`work_for`). `counting` takes these counters along to another thread. So each loader of a process is
+counted separately, and no layer passes counters on.
 
-Count requests, shards and runs of batches, never samples: each call takes a lock.
+Call `count` once for a request, a shard or a chunk of batches, never for each sample: it takes a lock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class Counter(IntEnum):
-    """What is counted; the value is its place among the totals."""
+    """What is counted. The value is its index in the totals."""
 
     READ_SAMPLES = 0  # for batches
-    READ_BYTES = 1  # uncompressed, of these samples
-    CACHE_BYTES = 2  # those of them read from shards in the cache
+    READ_BYTES = 1  # of these samples, uncompressed
+    CACHE_BYTES = 2  # of READ_BYTES: those read from shards in the cache
     DOWNLOADED = 3  # bytes received from storage, as stored
-    IN_FLIGHT = 4  # a gauge, the rest are counters: reads of storage in flight
-    HITS = 5  # shards opened that were in the cache before
+    IN_FLIGHT = 4  # reads of storage in flight: a gauge; the rest are counters
+    HITS = 5  # shards that were in the cache when they were opened
     MISSES = 6  # shards downloaded into the cache
     RETRIES = 7
     EVICTIONS = 8
@@ -38,7 +38,7 @@ class Counters:
     """Totals, one for each Counter. Only the threads of one process add to them; any may read them."""
 
     def __init__(self, totals: MutableSequence[int] | memoryview[int] | None = None) -> None:
-        """`totals`: where to keep them, such as memory that is shared with another process."""
+        """`totals`: where to keep the totals, such as memory shared with another process."""
         self._totals: MutableSequence[int] | memoryview[int] = [0] * len(Counter) if totals is None else totals
 
     def add(self, counter: Counter, number: int) -> None:
@@ -59,7 +59,7 @@ _lock = threading.Lock()
 
 
 def count(counter: Counter, number: int = 1) -> None:
-    """Add `number` to a total of the loader that this thread works for, if it works for one."""
+    """Add `number` to a counter of the loader that this thread works for, if any."""
     counters = _working.counters
     if counters is not None:
         counters.add(counter, number)
@@ -67,7 +67,7 @@ def count(counter: Counter, number: int = 1) -> None:
 
 @contextmanager
 def in_flight() -> Iterator[None]:
-    """Count a read of storage as under way."""
+    """Count a read of storage as in flight."""
     count(Counter.IN_FLIGHT)
     try:
         yield
@@ -76,12 +76,12 @@ def in_flight() -> Iterator[None]:
 
 
 def work_for(counters: Counters | None) -> None:
-    """From now on, count what this thread does in `counters`."""
+    """From now on, let `count` in this thread add to `counters`."""
     _working.counters = counters
 
 
 def counting(call: Callable[[], T]) -> Callable[[], T]:
-    """Return `call` so that any thread that calls it counts for the loader that this thread works for now."""
+    """Wrap `call` so that it counts for this thread's current loader, in whichever thread it runs."""
     counters = _working.counters
     if counters is None:
         return call

@@ -1,7 +1,7 @@
-"""This process among the ranks of its run and of its node, as the launcher's environment variables say.
+"""This process's rank in its run and on its node, from the launcher's environment variables.
 
-Launchers are nested: torchrun runs in a Slurm task, `mpirun` in a pod of Kubernetes. The innermost one starts the
-processes that train, so it decides. These functions only read the mapping that they are given.
+Launchers nest: torchrun runs in a Slurm task, `mpirun` in a Kubernetes pod. The innermost one starts the training
+processes, so it decides. These functions read only the mapping that they are given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LAUNCHERS = (  # the innermost first
     _Names("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     # MPICH, Intel MPI
     _Names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    # Slurm: a batch script and the shell of salloc have SLURM_PROCID and SLURM_NTASKS too, but are no task of a step
+    # Slurm: a batch script and salloc's shell have SLURM_PROCID and SLURM_NTASKS too, but are not tasks of a step
     _Names(
         "SLURM_PROCID",
         "SLURM_STEP_NUM_TASKS",
@@ -44,13 +44,13 @@ _LAUNCHERS = (  # the innermost first
     ),
     # SageMaker without a launcher: one process on each host
     _Names("SM_CURRENT_HOST", "SM_HOSTS", only_with="SM_HOSTS"),
-    # An Indexed Job of Kubernetes: one process in each pod. With LOCAL_RANK, it has more.
+    # An Indexed Job of Kubernetes: one process in each pod; with LOCAL_RANK, several.
     _Names("JOB_COMPLETION_INDEX", "WORLD_SIZE", only_with="JOB_COMPLETION_INDEX", unless="LOCAL_RANK"),
 )
 
 
 class _Said(NamedTuple):
-    """What a launcher says; None where it says nothing."""
+    """What a launcher's variables say; None for those that are not set."""
 
     names: _Names
     rank: int | None
@@ -60,13 +60,13 @@ class _Said(NamedTuple):
 
 
 def find_ranks(environ: Environment) -> tuple[int, int] | None:
-    """Return (rank, world size) as the innermost launcher says them, None if there is no launcher.
+    """Return (rank, world size) from the innermost launcher, or None without a launcher.
 
     Raises:
         UsageError: A variable is invalid or missing, or the launchers contradict each other.
     """
     halves: list[_Said] = []
-    nodes: list[_Said] = []  # these only name the node's ranks
+    nodes: list[_Said] = []  # launchers that only name the node's ranks
     for said in _all(environ):
         if said.rank is None or said.world_size is None:
             (nodes if (said.rank, said.world_size) == (None, None) else halves).append(said)
@@ -93,7 +93,7 @@ def find_ranks(environ: Environment) -> tuple[int, int] | None:
 
 
 def find_local_ranks(environ: Environment) -> tuple[int | None, int]:
-    """Return this process's number on its node, or None, and how many processes the node has, as far as known."""
+    """Return this process's rank on its node and the node's number of processes; (None, 1) if unknown."""
     try:
         for said in _all(environ):
             if said.local_world_size:
@@ -104,10 +104,10 @@ def find_local_ranks(environ: Environment) -> tuple[int | None, int]:
 
 
 def find_ranks_per_node(environ: Environment, rank: int, world_size: int) -> int | None:
-    """Return how many processes each node has, as the launcher of process `rank` of `world_size` says.
+    """Return the number of processes per node, as the launcher of process `rank` of `world_size` says.
 
-    Return None if it does not say that, if nodes have different numbers of processes, or if those of a node do not
-    follow one another. What one process cannot see of the other nodes, it does not check: each of them checks its own.
+    Return None if the launcher does not say it, if nodes have different numbers of processes, or if the ranks of a node
+    are not consecutive. Each process checks only what the variables of its own node show.
     """
     try:
         for said in _all(environ):
@@ -125,7 +125,7 @@ def find_ranks_per_node(environ: Environment, rank: int, world_size: int) -> int
 
 
 def is_first(environ: Environment, *, node: bool) -> bool:
-    """Return whether this process is the first one of its run, or of its `node`, as far as known."""
+    """Return whether this process is the first of its run, or of its `node`; True if unknown."""
     try:
         for said in _all(environ):
             run, local = said.rank, said.local_rank
@@ -138,7 +138,7 @@ def is_first(environ: Environment, *, node: bool) -> bool:
 
 
 def _all(environ: Environment) -> Iterator[_Said]:
-    """Yield what each launcher says that says anything."""
+    """Yield the values of each launcher that has set a variable."""
     for names in _LAUNCHERS:
         if (names.only_with and not environ.get(names.only_with)) or environ.get(names.unless):
             continue
@@ -174,13 +174,13 @@ def _tasks_here(environ: Environment) -> int | None:
 
 
 def _hosts(environ: Environment) -> tuple[int, int]:
-    """Return SageMaker's number of this host, and how many there are."""
+    """Return this host's index among SageMaker's hosts, and their number."""
     try:
         hosts = json.loads(environ["SM_HOSTS"])
         return hosts.index(environ.get("SM_CURRENT_HOST")), len(hosts)
     except (AttributeError, TypeError, ValueError):
         raise UsageError(
-            "the environment variable is no JSON list with SM_CURRENT_HOST in it",
+            "the environment variable must be a JSON list that contains SM_CURRENT_HOST",
             place="SM_HOSTS",
             found=f"{shown(environ['SM_HOSTS'])} and {shown(environ.get('SM_CURRENT_HOST'))}",
         ) from None

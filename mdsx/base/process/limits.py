@@ -1,7 +1,7 @@
-"""What mdsx takes of the process's file descriptors and memory.
+"""Limits on mdsx's use of file descriptors and memory.
 
-It uses at most half of the descriptors that the process may have; the rest is the user's. The limit (`ulimit -n`) is
-read each time, because a process may change it. glibc's mallopt(3) explains the terms for memory.
+mdsx uses at most half of the descriptors that the process may open; the rest is the user's. The limit (`ulimit -n`) is
+read each time, because a process may change it. The glibc manual, mallopt(3), explains the terms for memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from mdsx.base.system import resource, use_two_arenas
 from mdsx.errors import TransportError
 
-_MOST = 2**20  # if there is no limit
-_OTHERS = 120  # of our half, kept for a connection and a file of each thread (see threads.py)
+_MOST = 2**20  # if the system sets no limit
+_OTHERS = 120  # of our half, reserved for a connection and a file of each thread (see threads.py)
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE}
 
 
 def most_descriptors() -> int:
-    """Return how many descriptors this process may have."""
+    """Return how many descriptors this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else min(soft, _MOST)
 
@@ -33,7 +33,7 @@ def most_leases() -> int:
 
 
 def exhausted(error: BaseException, file: str) -> TransportError | None:
-    """Return the error to raise if `error`, or what caused it, is that no more files can be opened; else None."""
+    """Return the error to raise if `error` or one of its causes says that too many files are open; else None."""
     cause: BaseException | None = error
     for _ in range(10):
         if cause is None or (isinstance(cause, OSError) and cause.errno in _EXHAUSTED):
@@ -53,7 +53,7 @@ def exhausted(error: BaseException, file: str) -> TransportError | None:
 
 @contextmanager
 def naming_limits(file: str) -> Iterator[None]:
-    """Raise TransportError, with the limit, in place of an OSError that says that no more files can be opened."""
+    """Replace an OSError for too many open files by a TransportError that names the limit."""
     try:
         yield
     except OSError as error:
@@ -66,10 +66,11 @@ def naming_limits(file: str) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep up to 64 MiB of freed memory, so that the next batch takes it without a page fault for each page.
+    """Have glibc keep up to 64 MiB of freed memory, so that the next batch reuses it without page faults.
 
-    glibc raises these thresholds by itself when a large block is freed first (M_MMAP_THRESHOLD). This frees such a
-    block, without touching a byte of it. It makes images of 100 kB 2.5 times as fast; elsewhere it changes nothing.
+    glibc raises its thresholds by itself once a large block has been freed (M_MMAP_THRESHOLD). This function frees such
+    a block without touching its pages. Images of 100 kB become 2.5 times as fast. With other C libraries, nothing
+    changes.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
@@ -77,8 +78,8 @@ def keep_freed_memory() -> None:
 def share_arenas() -> None:
     """Have all threads allocate from two arenas, unless MALLOC_ARENA_MAX is set. Call it before threads start.
 
-    glibc gives threads up to 8 arenas a core, and each keeps the memory that it needed at its busiest moment: in hours,
-    a reader would grow by 100 MB a core. Two are enough, since Python's threads take turns.
+    glibc uses up to 8 arenas a core, and each keeps the memory of its peak: within hours, a reader would grow by 100 MB
+    a core. Two suffice, since Python's threads take turns.
     """
     if "MALLOC_ARENA_MAX" in os.environ:  # the user chose a number
         return

@@ -1,10 +1,10 @@
 """Tasks on a Ray cluster: the counterpart of `pool.py`.
 
 Rules:
-- Ray tries a task again whose worker or node dies. So a task must be safe to repeat, even while the attempt that was
-  taken for dead is still at work, and a report says how far its task has come, not how much was added.
-- Reports go through one actor on the caller's node. Each task sends its own twice a second, all that it has at once.
-- Errors are results of tasks: Ray neither retries nor wraps them. The first one ends all other tasks.
+- Ray retries a task whose worker or node dies. So a task must be safe to repeat, even while the attempt that Ray
+  believes dead is still running. A report has the totals of its task so far, not increments.
+- Reports go through one actor on the caller's node. Each task sends its reports twice a second, in one message.
+- A task returns its error as a result, so that Ray neither retries nor wraps it. The first error ends all other tasks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mdsx.base.process.ray_nodes import cause, check_nodes, import_ray, joined, 
 from mdsx.errors import MdsxError, UsageError
 
 _RETRIES = 5  # of a task whose worker or node died
-_PENDING = 1000  # tasks that Ray knows of: more than a cluster runs at once, so that it grows if it can
+_PENDING = 1000  # tasks submitted to Ray: more than a cluster runs at once, so that it can scale up
 _POLL, _SEND_EVERY = 0.2, 0.5  # seconds
-_MOST_MESSAGES = 1000  # that a task keeps before it sends them
+_MOST_MESSAGES = 1000  # that a task collects before it sends them
 _ENDING = 30.0  # seconds to wait for cancelled tasks
 
 _Messages: TypeAlias = list[tuple[Any, ...]]
@@ -37,15 +37,15 @@ def map_on_ray(
     name: str,
     paths: Iterable[str] = (),
 ) -> list[Result]:
-    """Return what `work` returns for each task, in order: done by up to `at_once` tasks of Ray at once, or as many as
-    the cluster has CPUs for.
+    """Return the results of `work` for each task, in order. Up to `at_once` Ray tasks run concurrently, by default as
+    many as the cluster has CPUs.
 
-    It uses the cluster that this process has joined; otherwise it joins the one that `ray.init()` finds, or starts one
-    on this machine, and leaves it at the end. `report` is called in this process, with what the tasks report. `name` is
-    that of Ray's tasks. `paths`: local files and folders that every node must have.
+    Use the cluster that this process has joined. Otherwise join the one that `ray.init()` finds, or start one on this
+    machine, and leave it at the end. `report` is called in this process with the reports of the tasks. `name`: the name
+    of the Ray tasks. `paths`: local files and folders that every node must have.
 
-    Raise the first MdsxError of a task; UsageError if a node lacks something; MdsxError if a task's workers die again
-    and again.
+    Raise the first MdsxError of a task; UsageError if a node lacks a path or has other versions; MdsxError if a task's
+    workers die repeatedly.
     """
     if not tasks:
         return []
@@ -60,7 +60,7 @@ def map_on_ray(
 
 
 class _Mailbox:
-    """Keeps what tasks report until the caller takes it. It is an actor."""
+    """A Ray actor that keeps the reports of tasks until the caller takes them."""
 
     def __init__(self) -> None:
         self._messages: _Messages = []
@@ -74,7 +74,7 @@ class _Mailbox:
 
 
 class _Sender:
-    """Sends what a task reports to the mailbox, many reports at once."""
+    """Sends the reports of a task to the mailbox in batches."""
 
     def __init__(self, mailbox: Any) -> None:
         self._mailbox, self._sent, self._at = mailbox, None, time.monotonic()
@@ -91,13 +91,13 @@ class _Sender:
         self._messages, self._at = [], time.monotonic()
 
     def deliver(self) -> None:
-        """Send what there is, and wait until the mailbox has it."""
+        """Send all pending reports, and wait until the mailbox has them."""
         if self._messages:
             self.send()
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the mailbox has what was sent. If it is lost, so are the reports, but not the task."""
+        """Wait until the mailbox has the reports that were sent. If it dies, its reports are lost, but not the task."""
         if self._sent is not None:
             ray = import_ray()
             with suppress(ray.exceptions.RayActorError):
@@ -116,7 +116,7 @@ def _attempt(work: Work[Task, Result], task: Task, mailbox: Any) -> tuple[Result
 
 
 class _Run:
-    """The tasks of one call. It is a context manager: at its end, no task is left."""
+    """The tasks of one call. A context manager, whose exit cancels all tasks that remain."""
 
     def __init__(self, ray: Any, work: Work[Any, Any], report: Report, name: str) -> None:
         self._ray, self._report = ray, report
@@ -124,8 +124,8 @@ class _Run:
         try:
             self._work = ray.put(work)
         except (TypeError, AttributeError) as error:
-            hint = "the function and the inputs may hold no open files, locks or connections"
-            raise UsageError(f"the work cannot be sent to the cluster: {error}", hint=hint) from None
+            hint = "the function and the inputs must not hold open files, locks or connections"
+            raise UsageError(f"the work cannot be pickled for the cluster: {error}", hint=hint) from None
         here = on_node(ray, ray.get_runtime_context().get_node_id())
         actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(_Mailbox)
         self._mailbox = actor.remote()
@@ -150,7 +150,7 @@ class _Run:
             self._report(*values)
 
     def _result(self, reference: Any) -> Any:
-        """Return the result of a task that is done. Raise its error."""
+        """Return the result of a finished task. Raise its error."""
         try:
             result, error = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as failed:
@@ -169,6 +169,6 @@ class _Run:
         with suppress(self._ray.exceptions.RayError):
             for reference in self._running:
                 self._ray.cancel(reference, force=True)
-            if self._running:  # another run must be able to continue from what they leave
+            if self._running:  # the next run must be able to continue from the state that they leave
                 self._ray.wait(list(self._running), num_returns=len(self._running), timeout=_ENDING)
             self._ray.kill(self._mailbox)

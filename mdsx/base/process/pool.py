@@ -1,8 +1,8 @@
 """Tasks in worker processes, which report to their parent through pipes.
 
-Each worker gets one task after another. Workers are spawned, not forked. A worker ends with its parent, however the
-parent ends, because the parent's next run may begin the same tasks. The first error ends all workers, whatever they
-are doing: another run must be able to continue from what they leave.
+Each worker gets one task at a time. Workers are spawned, not forked. A worker ends with its parent, however the parent
+ends, because the parent's next run may begin the same tasks. The first error kills all workers in the middle of their
+tasks: the next run must be able to continue from the state that they leave.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Pipe: TypeAlias = "Connection[Any, Any]"
 
 
 class Work(Protocol[Task_contra, Result_co]):
-    """Does a task, and calls `report` now and then. It is pickled, and so is what it reports and returns."""
+    """Does a task, and calls `report` now and then. Itself, its reports and its result are pickled."""
 
     def __call__(self, task: Task_contra, report: Report) -> Result_co: ...
 
 
 def deliver(report: Report) -> None:
-    """Wait until what was reported so far reaches the caller, even if this process dies then. What goes through a pipe
-    always does."""
+    """Wait until all reports so far are certain to reach the caller, even if this process dies. Through a pipe, they
+    always are."""
     if (wait := getattr(report, "deliver", None)) is not None:
         wait()
 
@@ -43,8 +43,9 @@ def deliver(report: Report) -> None:
 def map_in_processes(
     work: Work[Task, Result], tasks: Sequence[Task], processes: int, report: Report, *, name: str
 ) -> list[Result]:
-    """Return what `work` returns for each task, in order: done in up to `processes` processes, or in this one if one
-    is enough. `report` is called in this process, with what the tasks report. `name` is that of the processes.
+    """Return the results of `work` for each task, in order. The tasks run in up to `processes` processes, or in this
+    process if one suffices. `report` is called in this process with the reports of the tasks. `name`: the name of the
+    processes.
 
     Raise the first MdsxError of a task, or MdsxError if a worker dies.
     """
@@ -84,7 +85,7 @@ def _noticing_death(worker: SpawnProcess) -> Iterator[None]:
         yield
     except (EOFError, OSError):
         worker.join()
-        hint = "out of memory? rerun" if (worker.exitcode or 0) < 0 else "its error is above, if it has printed one"
+        hint = "out of memory? rerun" if (worker.exitcode or 0) < 0 else "see its error above, if it printed one"
         raise MdsxError(f"a worker died with exit code {worker.exitcode}", hint=hint) from None
 
 
@@ -105,7 +106,7 @@ def _workers(work: Work[Any, Any], count: int, name: str) -> Iterator[dict[_Pipe
         yield workers
     finally:
         for worker in workers.values():
-            worker.kill()  # SIGTERM may be ignored: a process inherits that from the one that started it
+            worker.kill()  # not SIGTERM: workers may inherit from the parent that they ignore it
         for connection, worker in workers.items():
             worker.join()
             connection.close()
@@ -117,7 +118,7 @@ def _serve(work: Work[Any, Any], connection: _Pipe) -> None:
     def send(*message: Any) -> None:
         try:
             connection.send(message)
-        except ConnectionError:  # the parent was killed; this process is about to be
+        except ConnectionError:  # the parent was killed, so this process is about to be killed too
             raise SystemExit(1) from None
 
     while True:

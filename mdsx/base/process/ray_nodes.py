@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: be part of one, and check that each node can do the tasks of this process."""
+"""The nodes of a Ray cluster: join a cluster, and check that each node can run the tasks of this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import zstandard
 
 from mdsx.errors import TransportError, UsageError
 
-_ANSWER = 120.0  # seconds to wait for a node: it may start its first process
+_ANSWER = 120.0  # seconds to wait for a node, which may have to start its first process
 
 
 def import_ray() -> Any:
@@ -29,15 +29,15 @@ def import_ray() -> Any:
 
 @contextmanager
 def joined(ray: Any) -> Iterator[None]:
-    """Be part of a cluster: the one that this process has joined already, or else the one that `ray.init()` finds or
-    starts, which is left at the end. Raise TransportError."""
+    """Use the cluster that this process has joined already. Otherwise join the one that `ray.init()` finds or starts,
+    and leave it at the end. Raise TransportError."""
     if ray.is_initialized():
         yield
         return
     try:
         ray.init(logging_level=logging.WARNING, log_to_driver=False)  # what workers print is in Ray's logs
     except (ConnectionError, RuntimeError, ValueError) as error:
-        hint = "is it running? RAY_ADDRESS says where; without it and without a cluster here, Ray starts one"
+        hint = "is it running? RAY_ADDRESS must be its address; without RAY_ADDRESS and a local cluster, Ray starts one"
         raise TransportError(f"cannot join the Ray cluster: {error}", hint=hint) from error
     try:
         yield
@@ -46,18 +46,18 @@ def joined(ray: Any) -> Iterator[None]:
 
 
 def on_node(ray: Any, node: str) -> Any:
-    """Return how to schedule on the node with this ID, and nowhere else."""
+    """Return the strategy that schedules only on the node with this ID."""
     return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def cause(failed: Any) -> str:
-    """Return the error that made a task of Ray fail, in one line."""
+    """Return the error that made a Ray task fail, in one line."""
     error = failed.cause
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 class _Facts(NamedTuple):
-    """What a node shows: its host, its versions, and the first of the paths that it lacks."""
+    """A node's host, its versions, and the first of the paths that it lacks."""
 
     host: str
     versions: str
@@ -70,15 +70,15 @@ def _facts(paths: Sequence[str]) -> _Facts:
 
 
 def check_nodes(ray: Any, paths: Iterable[str]) -> None:
-    """Check each node that runs tasks: it must have the versions of this process, and those of `paths` that exist here.
+    """Check that each node that runs tasks has the versions of this process, and those of `paths` that exist here.
 
     Raise UsageError.
     """
     with ExitStack() as marks:
-        wanted: dict[str, str] = {}  # what to look for -> the path that it stands for
+        wanted: dict[str, str] = {}  # path to look for -> path to name in the error
         for path in filter(os.path.exists, paths):
             wanted[path] = path
-            if os.path.isdir(path):  # any node may have a folder of that name, but not with a new file
+            if os.path.isdir(path):  # another node may have another folder of that name, but without this new file
                 with suppress(OSError):
                     mark = tempfile.NamedTemporaryFile(prefix=".shared-", dir=path)  # noqa: SIM115
                     wanted[marks.enter_context(mark).name] = path
@@ -92,12 +92,12 @@ def check_nodes(ray: Any, paths: Iterable[str]) -> None:
             except ray.exceptions.RayTaskError as error:
                 hint = "install the same mdsx on all nodes, with the extras that the call needs"
                 raise UsageError(f"the node {host} cannot run mdsx: {cause(error)}", hint=hint) from error
-            except (ray.exceptions.RayError, TimeoutError):  # it is lost or busy: others may do its tasks
+            except (ray.exceptions.RayError, TimeoutError):  # the node is lost or busy: others may run its tasks
                 continue
             if there.versions != here.versions:
-                message, hint = f"the node {host} has other versions", "install the same ones on all nodes"
+                message, hint = f"the node {host} has different versions", "install the same ones on all nodes"
                 raise UsageError(message, found=there.versions, expected=here.versions, hint=hint)
             if there.missing:
-                message = f"the node {host} does not have this path of {here.host}"
+                message = f"the node {host} lacks this path, which exists on {here.host}"
                 hint = "give URLs such as s3://, or paths on a file system that all nodes of the cluster share"
                 raise UsageError(message, file=wanted[there.missing], hint=hint)

@@ -1,6 +1,6 @@
-"""What code that reads ahead needs of its process: the time, a condition to wait for, and threads.
+"""What read-ahead code needs from its process: the time, conditions to wait for, and threads.
 
-`THREADS` are the real ones. A simulation has others, with a clock of its own, and so runs the very same code.
+`THREADS` is the real scheduler. A simulation passes another one with a simulated clock, and so runs the same code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ B = TypeVar("B")
 
 
 class Condition(Protocol):
-    """A lock, and a wait for others that change what it guards: as `threading.Condition`."""
+    """The part of `threading.Condition` that is used."""
 
     def __enter__(self) -> bool: ...
     def __exit__(
@@ -29,7 +29,7 @@ class Condition(Protocol):
 
 
 class Crew(Protocol):
-    """One user's share of the threads of a kind: as `Share`."""
+    """One user's share of the threads of a kind: the part of `Share` that is used."""
 
     @property
     def may_begin(self) -> bool: ...
@@ -42,7 +42,7 @@ class Scheduler(Protocol):
     """The time and the threads of one process."""
 
     def now(self) -> float:
-        """Return seconds of a clock that only advances."""
+        """Return the seconds of a monotonic clock."""
 
     def condition(self) -> Condition: ...
 

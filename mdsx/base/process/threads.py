@@ -1,13 +1,13 @@
-"""Threads that everything in a process shares: many datasets and iterations need only a few of them.
+"""Thread pools that all datasets and iterations of a process share.
 
 Rules:
-- There are two crews of threads, one for requests that a caller waits for and one for prefetching whole shards, so
-  that long downloads never delay short requests. A forked child makes its own.
-- Threads start when there is work. A thread ends after some idle seconds, or as soon as the last user has ended. They
-  are daemon threads: neither Ctrl-C nor the interpreter's end waits for a stalled request.
-- Crews are fair: users take turns, and one user may occupy only a multiple of the threads that are free. So a user
-  whose server stalls leaves some for the others. `Share.map` also works in the caller's thread, so that it progresses
-  even if no thread is free, and may be nested.
+- There are two crews of threads: one for requests that a caller waits for, one for prefetching whole shards. So long
+  downloads never delay short requests. A forked child makes its own crews.
+- Threads start when there is work. A thread ends after some idle seconds, or as soon as the last user has ended. All
+  are daemon threads: neither Ctrl-C nor the interpreter's exit waits for a stalled request.
+- Crews are fair: users take turns, and one user may occupy only a multiple of the free threads. So a user whose server
+  stalls leaves threads for the others. `Share.map` also works in the caller's thread: it progresses even if no thread
+  is free, and may be nested.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LINGER = 5.0  # seconds after which an idle thread ends
 
 
 class Bounds(NamedTuple):
-    """The most threads of a crew, and how many a user may have for each free one."""
+    """The most threads of a crew, and how many a user may occupy for each free thread."""
 
     threads: int
     greed: int
 
 
 class Kind(NamedTuple):
-    """A kind of crew: its bounds for a single iteration, and the smallest ones for many iterations."""
+    """A kind of crew: its bounds for a single iteration, and their minimum for many iterations."""
 
     name: str
     alone: Bounds
@@ -51,7 +51,7 @@ PREFETCH = Kind("mdsx-prefetch", alone=Bounds(16, 1), together=Bounds(16, 1))  #
 
 
 class _Call:
-    """A call to make once: by a thread of the crew, or by the thread that waits for it, whichever comes first."""
+    """A call that is made once: by a thread of the crew or by the thread that waits for it, whichever is first."""
 
     __slots__ = ("_unmade", "future")
 
@@ -69,12 +69,12 @@ class _Call:
                 self.future.set_result(call())
             except BaseException as error:
                 self.future.set_exception(error)
-                if not isinstance(error, Exception):  # Ctrl-C, in the waiting thread
+                if not isinstance(error, Exception):  # Ctrl-C in the waiting thread
                     raise
 
 
 class _Queue:
-    """The calls of one user that wait for a thread, and the number of those in flight."""
+    """One user's queued calls, and its number of calls in flight."""
 
     __slots__ = ("busy", "calls")
 
@@ -89,9 +89,9 @@ class _Crew:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.users: set[int] = set()  # numbers of the shares in use; changed without the lock
-        self.iterations: set[int] = set()  # those that read a dataset in order
+        self.iterations: set[int] = set()  # users that read a dataset in order
         self._changed = Condition()
-        self._waiting: deque[_Queue] = deque()  # queues that are not empty, in turn
+        self._waiting: deque[_Queue] = deque()  # queues that are not empty; they take turns
         self._threads = self._busy = self._idle = 0
         share_arenas()
 
@@ -107,7 +107,7 @@ class _Crew:
         return queue.busy < greed * (threads - self._busy)
 
     def look(self) -> None:
-        """Let surplus idle threads end, after users came or ended."""
+        """Let surplus idle threads end after the users have changed."""
         with self._changed:
             self._changed.notify_all()
 
@@ -124,7 +124,7 @@ class _Crew:
                 self._rouse()
             with suppress(BaseException):  # the future has the exception
                 call.make()
-            del call, found  # and what they refer to
+            del call, found  # releases what they refer to
             with self._changed:
                 queue.busy -= 1
                 self._busy -= 1
@@ -152,11 +152,11 @@ class _Crew:
         return queue, call
 
     def _turn(self) -> _Queue | None:
-        """Return the queue whose turn it is; None if none may have another thread."""
+        """Return the queue whose turn it is; None if no queue may have another thread."""
         return next(filter(self.may_begin, self._waiting), None)
 
     def _rouse(self) -> None:
-        """Wake or start a thread for the next call, if it may have one; that thread then does the same."""
+        """Wake or start a thread for the next call, if it may have one. That thread then does the same."""
         if self._turn() is None:
             return
         if self._idle:
@@ -178,7 +178,7 @@ _numbers = count()
 class Share(Executor):
     """One user's share of the threads of a kind. It ends when it is shut down or dropped; calls in flight continue.
 
-    `iteration`: the user reads a dataset in order. The more of these there are, the fewer threads each has.
+    `iteration`: the user reads a dataset in order. The more such users there are, the fewer threads each gets.
     """
 
     def __init__(self, kind: Kind, *, iteration: bool = False) -> None:
@@ -206,7 +206,8 @@ class Share(Executor):
     def map(
         self, fn: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """Yield the results in order. Threads start on all calls now; the caller makes those without a thread."""
+        """Yield the results in order. Threads start on all calls now; the caller's thread makes the calls that none has
+        started."""
         self._check()
         return _results(deque(self._submit(partial(fn, *arguments)) for arguments in zip(*iterables, strict=False)))
 
@@ -225,7 +226,7 @@ class Share(Executor):
         if not self._end.alive:
             raise RuntimeError("this share of the threads has ended")
         if not self._owner.here:
-            raise RuntimeError("a forked process does not have its parent's threads")
+            raise RuntimeError("threads of the parent do not exist in a forked process")
 
 
 def _results(calls: deque[_Call]) -> Iterator[Any]:
@@ -233,7 +234,7 @@ def _results(calls: deque[_Call]) -> Iterator[Any]:
         while calls:
             call = calls.popleft()
             call.make()
-            for later in calls:  # rather than wait for the thread that is making this one
+            for later in calls:  # instead of waiting for the thread that is making this call
                 if call.future.done():
                     break
                 later.make()
@@ -244,7 +245,7 @@ def _results(calls: deque[_Call]) -> Iterator[Any]:
 
 
 def _leave(crew: _Crew, number: int) -> None:
-    """Take no lock: the garbage collector may call this at any point, even in a thread that has the lock."""
+    """Must not take a lock: the garbage collector may call this anywhere, even in a thread that holds the lock."""
     crew.users.discard(number)
     crew.iterations.discard(number)
 

@@ -1,4 +1,4 @@
-"""One thread at a time: a second one gets an error, and not half of what the first one does."""
+"""Objects for one thread at a time: a second thread gets an error instead of a share of the results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mdsx.errors import UsageError
 
 
 class Turn:
-    """The turn of the thread that uses an object now; other threads may have it later."""
+    """Marks which thread is using an object now. Other threads may use it later."""
 
     __slots__ = ("_thread",)
 
@@ -18,7 +18,7 @@ class Turn:
     def take(self) -> None:
         """Begin this thread's turn. Raise UsageError if another thread has it.
 
-        A thread that already has it keeps it: an interrupt may have come before `end`.
+        A thread that already has the turn keeps it: an interrupt may have come before `end`.
         """
         if self._thread.setdefault("id", get_ident()) != get_ident():  # atomic
             raise _busy()
@@ -35,4 +35,4 @@ class Turn:
 
 def _busy() -> UsageError:
     hint = "let one thread take the batches and hand them to the others through a queue, or take turns with a lock"
-    return UsageError("another thread is in next() of this iteration", hint=hint)
+    return UsageError("another thread is inside next() of this iterator", hint=hint)

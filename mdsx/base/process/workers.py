@@ -1,4 +1,4 @@
-"""Where the tasks of a long call are done: in processes of this machine, or on a cluster."""
+"""Where the tasks of a long call run: in processes on this machine, or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Engine: TypeAlias = Literal["ray"]
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers that a caller asked for: `num_workers` at once (None: one here, or all CPUs of a cluster), of
-    `engine` (None: processes of this machine).
+    """The workers that a caller asked for.
+
+    `num_workers`: how many at once (None: one on this machine, or all CPUs of a cluster). `engine`: None means
+    processes on this machine.
     """
 
     num_workers: int | None
@@ -29,7 +31,7 @@ class Workers:
         if num_workers is not None and (type(num_workers) is not int or num_workers < 1):
             raise UsageError("num_workers must be an integer of at least 1", found=shown(num_workers))
         if engine not in (None, "ray"):
-            raise UsageError("there is no such engine", found=shown(engine), expected="ray")
+            raise UsageError("unknown engine", found=shown(engine), expected="ray")
         if engine is not None:
             import_ray()
         return cls(num_workers, engine)
@@ -43,10 +45,10 @@ class Workers:
         name: str,
         paths: Iterable[str] = (),
     ) -> list[Result]:
-        """Return what `work` returns for each task, in order; see `map_in_processes` and `map_on_ray`.
+        """Return the results of `work` for each task, in order; see `map_in_processes` and `map_on_ray`.
 
-        On a cluster, a task may be done more than once, even at the same time. `paths`: what all nodes must have, as
-        far as it exists here.
+        On a cluster, a task may run more than once, even concurrently. `paths`: all nodes must have those that exist
+        here.
         """
         if self.engine is None:
             return map_in_processes(work, tasks, self.num_workers or 1, report, name=name)

@@ -1,4 +1,4 @@
-"""Work ahead of its consumer, in threads or in processes. It knows nothing of data or of PyTorch."""
+"""Executors: threads or processes that work ahead of a consumer. They know nothing about data or PyTorch."""
 
 from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Stop, Waiting, chunk_lengths
 from mdsx.base.work.counts import Counted

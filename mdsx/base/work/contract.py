@@ -1,13 +1,13 @@
-"""What executors and makers promise each other.
+"""The contract between executors and makers.
 
-An *executor* runs *makers* ahead of their consumer: in a thread, in n threads, or in n processes. `run` takes *tasks*,
-cuts them into *chunks* of successive tasks, gives each chunk to a maker, and yields each task with its result.
+An *executor* runs *makers* ahead of their consumer, in threads or in processes. `run` takes *tasks*, cuts them into
+*chunks* of successive tasks, gives each chunk to a maker, and yields each task with its result.
 
 - Results come in the order of the tasks.
-- An error arrives at its own task, whether planning the task or making its result failed. All results before it come
-  first, and it ends the run: a retry is another run, from that task on.
-- At most `ahead` results are prepared and not handed out.
-- A run that is closed, or dropped, ends at once for its consumer. What its workers still make never reaches the user.
+- An error arrives at its own task, whether planning the task or making its result failed, after all earlier results.
+  It ends the run. To retry, begin another run at that task.
+- At most `ahead` prepared results wait for the consumer.
+- A run that is closed or dropped ends at once for its consumer, who never gets what the workers still make.
 - A run belongs to the process that began it, not to a forked child.
 """
 
@@ -31,14 +31,14 @@ UNMEASURED: Waiting = nullcontext()
 
 
 class Stop:
-    """Ends a run when it is called, in any thread: the run's consumer, which may wait, finds no more tasks."""
+    """Ends a run when called, from any thread: the run yields no more tasks, even to a consumer that is waiting."""
 
     def __init__(self) -> None:
         self.asked = False
         self._end: Callable[[], object] = int
 
     def calls(self, end: Callable[[], object]) -> None:
-        """Have `end` called when the run is to end; at once, if it is already. It may be called twice."""
+        """Register `end` to be called when the run must end; at once if it must already. It may be called twice."""
         self._end = end
         if self.asked:
             end()
@@ -49,8 +49,8 @@ class Stop:
 
 
 class Several(NamedTuple):
-    """The results of successive tasks in one piece, which is taken apart where it is handed out: `cut(whole, each)` for
-    each of `cuts`. A function of a module, as it goes to another process."""
+    """The results of successive tasks in one object, which the executor splits when it hands them out: the results are
+    `cut(whole, each)` for each of `cuts`. `cut` is pickled, so it must be a module's function."""
 
     whole: Any
     cuts: list[Any]
@@ -58,7 +58,7 @@ class Several(NamedTuple):
 
 
 def results_of(made: Iterator[Any]) -> Iterator[Any]:
-    """Yield what a maker made, with each Several taken apart."""
+    """Yield the results of a maker, with each Several split."""
     for result in made:
         if type(result) is Several:
             yield from map(partial(result.cut, result.whole), result.cuts)
@@ -67,20 +67,20 @@ def results_of(made: Iterator[Any]) -> Iterator[Any]:
 
 
 class Maker(Protocol[Task, Result_co]):
-    """Makes results in one worker. `begin`, which an executor is given, makes it there."""
+    """Makes results in one worker. An executor's `begin` creates it there."""
 
     def __call__(self, chunk: list[Task], /) -> Iterator[Result_co]:
-        """Yield a result for each task of a chunk, in order; or Several at once. An error belongs to the first task
+        """Yield the result of each task of a chunk, in order, or Several at once. An error belongs to the first task
         without a result."""
         ...
 
     def close(self) -> None:
-        """Release what the maker holds. It makes nothing more."""
+        """Release the maker's resources. It is not called again."""
         ...
 
 
 Begin: TypeAlias = Callable[[int], Maker[Any, Any]]
-"""From a worker's number to its maker; it is called in the worker, a thread or a process."""
+"""From a worker's number to its maker. Called in the worker, a thread or a process."""
 
 
 class Executor(Protocol):
@@ -93,32 +93,33 @@ class Executor(Protocol):
         ...
 
     def start(self) -> None:
-        """Start worker processes now, in this thread; without it, the first result that is asked for starts them."""
+        """Start worker processes now, from this thread. Otherwise they start when the first result is requested."""
         ...
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Return what all workers so far have counted, a total for each Counter, beside the caller's own counters."""
+        """Return the totals of all workers so far, one for each Counter. The caller's own counters are not included."""
         ...
 
     def close(self) -> None:
-        """End the workers that stay for the next run."""
+        """End the workers that were kept for the next run."""
         ...
 
 
 def chunk_lengths(workers: int, most: int) -> Iterator[int]:
-    """Yield the length of each chunk, of those that `workers` get in turn: first one task for each worker, then twice
-    as many each time, up to `most`.
+    """Yield the lengths of successive chunks, which `workers` get in turn: first one task for each worker, then twice
+    as many in each round, up to `most`.
 
-    So the first result comes soon. Handing over a result costs 66 us, and 20 us each in chunks of 16.
+    So the first result comes soon. Handing over a result takes 66 us alone, and 20 us in a chunk of 16.
     """
     return (min(1 << min(number // workers, 30), max(most, 1)) for number in count())
 
 
 class Chunks(Iterator[list[T]]):
-    """Cuts `tasks` into chunks of these lengths, the last one maybe shorter. Before an error come the tasks before it.
+    """Cuts `tasks` into chunks of these lengths; the last one may be shorter. If planning fails, the tasks before the
+    error come first.
 
-    `length` is the most that the next chunk has.
+    `length`: the most tasks that the next chunk may have.
     """
 
     def __init__(self, tasks: Iterable[T], lengths: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""What worker processes count: a row of shared memory for each of them."""
+"""Counters of worker processes: a row of shared memory for each worker."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Rows:
 
 
 class Counted(NamedTuple):
-    """What workers have counted: those that ended, and those that count now.
+    """The totals of workers that ended, and the rows of those that are running.
 
-    It is replaced as a whole, so that a thread that reads it counts nothing twice."""
+    It is replaced as a whole, so that a reading thread counts nothing twice."""
 
     ended: tuple[int, ...] = (0,) * _WIDTH
     rows: Rows | None = None
 
     def then(self, rows: Rows | None = None) -> Counted:
-        """Return the same totals as those of ended workers, and those of new ones in `rows`."""
+        """Return a value in which the present workers have ended, and new ones count in `rows`."""
         ended = list(self.totals)
         ended[Counter.IN_FLIGHT] = 0  # killed workers did not count it down
         return Counted(tuple(ended), rows)

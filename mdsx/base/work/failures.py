@@ -1,4 +1,4 @@
-"""Errors that cross from a worker process as they were raised there, with their notes and their traceback."""
+"""Errors passed from a worker process to its parent, with their type, notes and traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITHOUT_CUDA = (
 
 
 class WorkerTraceback(Exception):
-    """The cause of an exception that a worker raised: its traceback there, as text."""
+    """The cause of an exception from a worker: its traceback in the worker, as text."""
 
     def __str__(self) -> str:
         return f"in a worker process:\n{self.args[0]}"
@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return it; a RuntimeError with the whole text if pickle cannot copy the exception."""
+        """Return the failure for an exception. One that pickle cannot copy becomes a RuntimeError with its text."""
         if isinstance(error, RuntimeError) and error.args and _CUDA in str(error.args[0]):
             error.add_note(_WITHOUT_CUDA)
         text = "".join(format_exception(error))
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
         return cls(error, getattr(error, "__notes__", ()), text)
 
     def again(self) -> BaseException:
-        """Return the exception, to be raised in the consumer's process."""
+        """Return the exception to raise in the consumer's process."""
         if self.notes:
             self.error.__notes__ = list(self.notes)
         self.error.__cause__ = WorkerTraceback(self.text)

@@ -1,4 +1,4 @@
-"""What a worker process knows of itself: its number and its seeds."""
+"""A worker process's number and seeds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class WorkerInfo:
 
     Attributes:
         id: Its number, 0 to num_workers - 1.
-        num_workers: How many there are.
-        seed: What seeded `random` in it: another number in each worker, and after each start of the workers.
+        num_workers: The number of workers.
+        seed: The seed of `random` in the worker. It differs between workers, and after each start of the workers.
     """
 
     id: int
@@ -29,12 +29,12 @@ _here: WorkerInfo | None = None
 
 
 def worker_info() -> WorkerInfo | None:
-    """Return which worker process of a loader this is; None in every other process."""
+    """Return this worker process's number and seed; None in a process that is not a loader's worker."""
     return _here
 
 
 def become(id: int, num_workers: int, base_seed: int) -> WorkerInfo:
-    """Make this process a worker: seed `random` and NumPy, with the numbers of PyTorch's workers."""
+    """Make this process a worker: seed `random` and NumPy as PyTorch's workers do."""
     global _here
     _here = WorkerInfo(id, num_workers, base_seed + id)
     random.seed(_here.seed)

@@ -1,4 +1,4 @@
-"""Something iterable, iterated ahead of its consumer in a thread."""
+"""Iterate an iterable in a thread, ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Items:
 
 
 def iterate_ahead(items: Iterable[T], ahead: int, counters: Counters | None = None) -> Generator[T, None, None]:
-    """Yield `items`, which a thread iterates up to `ahead` items ahead. `counters`: of the work in the thread."""
+    """Yield `items`, which a thread iterates up to `ahead` items ahead. `counters`: count the thread's work."""
     run = Threads(Items, ahead=ahead, counters=counters).run(items)
     try:
         for item, _ in run:

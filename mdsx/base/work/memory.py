@@ -1,4 +1,4 @@
-"""Numbers in memory that the processes of a loader share."""
+"""Numbers in memory that a loader's processes share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MEMORY = "the workers' shared memory"
 
 
 class SharedNumbers:
-    """`count` integers of 64 bits, zero at first, that other processes inherit, or unpickle when they start. The memory
-    has no name."""
+    """`count` 64-bit integers, zero at first, in nameless shared memory. Other processes inherit it, or unpickle it
+    when they start."""
 
     def __init__(self, count: int) -> None:
         self._size = 8 * max(count, 1)

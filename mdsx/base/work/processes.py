@@ -1,7 +1,7 @@
-"""Worker processes: mdsx's own, with a pipe for requests and one for answers to each.
+"""Worker processes, each with a pipe for requests and one for answers.
 
-The consumer's process sends each chunk to the next worker in turn, and takes the answers in the same order. Results
-come in shared memory (slots.py); a message has no more than where they are in it.
+The consumer's process sends each chunk to the next worker in turn, and receives the answers in the same order. Results
+come in shared memory (slots.py); messages only say where they are.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from multiprocessing.reduction import recv_handle
 from multiprocessing.util import Finalize
 from typing import Any
 
-# NumPy imports this on first use. Import it before workers are forked: a worker may garbage-collect what it inherited
-# during an import.
+# NumPy imports this on first use. Import it before workers are forked: during an import, a worker may garbage-collect
+# objects that it inherited.
 import numpy.random  # noqa: F401
 
 from mdsx.base.process import Owner, at_fork, ignoring_interrupts, naming_limits
@@ -34,16 +34,16 @@ from mdsx.base.work.slots import SlotReader, found_in
 from mdsx.base.work.worker import GRACE, UNPICKLED, Answer, Request, Sealed, Work, serve
 from mdsx.errors import UsageError, shown
 
-_LOOK = 0.2  # seconds after which a wait sees that its run was stopped
-_SPARE = 4  # slots of a worker that stay mapped while they are not in use, beside those under way
+_LOOK = 0.2  # seconds between checks of a wait whether its run was stopped
+_SPARE = 4  # unused slots of a worker that stay mapped, beside those in flight
 
 
 class Processes:
-    """Runs makers in `count` processes, which end with their run, or with an error if they are `persistent`.
+    """Runs makers in `count` processes, which end with their run; if `persistent`, only with an error or `close`.
 
-    `ahead`: results that are prepared and not handed out; `longest`: tasks of a chunk; `seed`: draws the seed of a
-    start; `setup` and `init`: called in each worker before `begin`; `timeout`: seconds to wait for a chunk, 0 for
-    ever; `views` and `hint`: see `Work`.
+    `ahead`: the most prepared results that wait for the consumer; `longest`: the most tasks of a chunk; `seed`: draws
+    the base seed at each start; `setup` and `init`: called in each worker before `begin`; `timeout`: seconds to wait
+    for a chunk, 0 for no limit; `views` and `hint`: see `Work`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Processes:
         self._workers: list[_Worker] = []
         self._run = 0
         self._owner = Owner()
-        # At the exit of this process too, before multiprocessing would wait for daemons that ignore its SIGTERM.
+        # Also at this process's exit, before multiprocessing waits for daemons that ignore its SIGTERM.
         Finalize(self, _end, (self._workers, self._owner), exitpriority=0)
 
     def run(
@@ -85,7 +85,7 @@ class Processes:
         self._run += 1
         run, number = self._run, 0
         chunks = Chunks(tasks, chunk_lengths(self._count, self._longest))
-        line, out, error = deque[tuple[_Worker, list[Task]]](), 0, None  # `out`: tasks that are not handed out
+        line, out, error = deque[tuple[_Worker, list[Task]]](), 0, None  # `out`: tasks not yet handed out
         try:
             with waiting:
                 self.start()
@@ -118,13 +118,13 @@ class Processes:
                 for task in chunk:
                     yield task, next(results)
                     if not owner.here:
-                        raise RuntimeError("the workers are not here: an iteration cannot be used in a forked process")
+                        raise RuntimeError("the workers belong to the parent: begin another iteration after a fork")
                     if self._run != run:
-                        raise RuntimeError("another run was begun")
+                        raise RuntimeError("another run has begun: this one cannot continue")
                 out -= len(chunk)
         except GeneratorExit:
             raise
-        except BaseException:  # some workers may be dead, or hang
+        except BaseException:  # workers may be dead or hanging
             steady = False
             raise
         finally:
@@ -139,13 +139,13 @@ class Processes:
         return self._counted.totals
 
     def close(self) -> None:
-        """Ask the workers to end, and kill those that do not within a second."""
+        """Ask the workers to end, and kill those that have not ended within a second."""
         if self._workers:
             self._counted = self._counted.then()
         _end(self._workers, self._owner)
 
     def start(self) -> None:
-        """Start the workers, unless they are here."""
+        """Start the workers, unless they are running."""
         if self._workers:
             return
         rows = Rows(self._count)
@@ -165,7 +165,7 @@ class Processes:
 
 
 def context_of(context: str | BaseContext | None) -> BaseContext:
-    """Return how processes are started: by the platform's default, if None. Raise UsageError."""
+    """Return the multiprocessing context; the platform's default for None. Raise UsageError."""
     if context is not None and not isinstance(context, str | BaseContext):
         expected = "fork, spawn, forkserver, or a context of multiprocessing"
         raise UsageError("multiprocessing_context is invalid", found=shown(context), expected=expected)
@@ -173,7 +173,7 @@ def context_of(context: str | BaseContext | None) -> BaseContext:
         return context
     if context is not None and context not in multiprocessing.get_all_start_methods():
         expected = ", ".join(multiprocessing.get_all_start_methods())
-        raise UsageError("there is no such multiprocessing_context", found=shown(context), expected=expected)
+        raise UsageError("unknown multiprocessing_context", found=shown(context), expected=expected)
     return multiprocessing.get_context(context)
 
 
@@ -187,7 +187,7 @@ class _Worker:
         self._requests, theirs = context.Pipe()
         self._answers, answers = context.Pipe()
         _ours.update((self._requests, self._answers))
-        # A daemon, which may start no process of multiprocessing's: as PyTorch's workers.
+        # A daemon, like PyTorch's workers: it cannot start multiprocessing processes.
         process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # of each context
             target=serve, args=(work, number, theirs, answers), name=f"mdsx-worker-{number}", daemon=True
         )
@@ -205,17 +205,17 @@ class _Worker:
     def ask(self, run: int, chunk: list[Any] | None) -> None:
         """Send a request."""
         request = pickle.dumps(Request(run, chunk, *self._slots.returns()), 5)
-        with suppress(ConnectionError):  # it has ended: an error of its first task
+        with suppress(ConnectionError):  # the worker has ended, which its first task reports
             self._requests.send_bytes(request)
 
     def results(self, run: int, timeout: float, stop: Stop) -> Generator[Any, None, None] | None:
-        """Wait for the worker's next answer of `run`. Yield its results, and raise the error that follows them. Return
-        None if the run is stopped before."""
+        """Wait for the worker's next answer of `run`. Return an iterator that yields its results and raises the error
+        that follows them, or None if the run was stopped first."""
         while (answer := self._receive(timeout, stop)) is not None:
             memory = self._slots.take({each.slot for each in answer.sent if each.slot >= 0})
             if answer.run == run:
                 return _unpacked(answer, memory)
-            del memory  # of a run that was left
+            del memory  # of an abandoned run
         return None
 
     def hang_up(self) -> None:
@@ -246,7 +246,7 @@ class _Worker:
     def _died(self) -> RuntimeError:
         """Return the error of a worker that ended."""
         self.process.join(GRACE)
-        code, hint = self.process.exitcode, "its own error is above, if it has printed one"
+        code, hint = self.process.exitcode, "see its error above, if it printed one"
         if code is not None and code < 0:
             hint = "was it killed because memory ran out?"
         elif not self._began and self._method != "fork":
@@ -256,23 +256,23 @@ class _Worker:
 
 
 _STDIN = "Python cannot start workers by spawn or forkserver from a program on stdin: save it as a file"
-_MAIN = "a script that starts workers by spawn or forkserver does so below `if __name__ == '__main__':`"
+_MAIN = "with spawn or forkserver, a script must start workers below `if __name__ == '__main__':`"
 
 
 def _is_on_stdin() -> bool:
-    """Return whether Python reads the program from stdin. A notebook, a prompt and `python -c` have no file at all."""
+    """Return whether Python reads the program from stdin. Notebooks, prompts and `python -c` have no file at all."""
     return getattr(sys.modules["__main__"], "__file__", None) == "<stdin>"
 
 
 def _not_started(error: Exception, method: str) -> Exception:
     """Return the error of a worker that cannot be started."""
     if isinstance(error, AssertionError):
-        hint = "give num_workers=0: a daemonic process, as a worker of another pool is, may start none"
+        hint = "give num_workers=0: a daemonic process, such as a worker of another pool, may not start processes"
         return UsageError("this process may not start worker processes", hint=hint)
     if isinstance(error, RuntimeError) and "bootstrapping" in str(error):
         return UsageError("a worker would start workers while it imports the script", hint=_MAIN)
     if isinstance(error, pickle.PicklingError | AttributeError | TypeError):
-        return UsageError(f"what a worker needs cannot be pickled for {method!r}: {error}", hint=UNPICKLED)
+        return UsageError(f"the worker's arguments cannot be pickled for {method!r}: {error}", hint=UNPICKLED)
     return error
 
 
@@ -283,8 +283,8 @@ def _unpacked(answer: Answer, memory: dict[int, memoryview]) -> Generator[Any, N
 
 
 def _end(started: list[_Worker], owner: Owner) -> None:
-    """Ask workers to end, and kill those that do not in time. They may be killed at any instant: the kernel releases
-    what they hold."""
+    """Ask workers to end, and kill those that do not in time. Killing is safe at any instant: the kernel releases their
+    resources."""
     workers, started[:] = list(started), []
     if not workers or not owner.here:
         return
@@ -303,7 +303,7 @@ def _end(started: list[_Worker], owner: Owner) -> None:
 
 
 _ours: weakref.WeakSet[Connection] = weakref.WeakSet()
-"""The parent's ends of all pipes. A forked child closes them, so that workers see the parent's end."""
+"""The parent's ends of all pipes. A forked child closes them, so that workers notice when the parent ends."""
 
 
 def _hang_up_in_child() -> None:

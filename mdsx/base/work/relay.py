@@ -1,4 +1,4 @@
-"""A thread between an executor and its consumer, which does one thing more with each result."""
+"""A thread between an executor and its consumer that processes each result further."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mdsx.base.work.items import Items
 from mdsx.base.work.threads import Threads
 
 Through: TypeAlias = Callable[[Iterator[tuple[Any, Any]]], Generator[tuple[Any, Any], None, None]]
-"""From tasks with their results to these tasks with other results, one by one. A relay calls it in the consumer's
-thread, and iterates and closes what it returns in a thread of its own."""
+"""From pairs (task, result) to as many pairs with new results. A relay calls it in the consumer's thread, and iterates
+and closes the returned generator in its own thread."""
 
-_AHEAD = 2  # results: the one that the consumer works with, and the next one
-_FAREWELL = 5.0  # seconds that a run which is closed waits for its thread
+_AHEAD = 2  # results: the one that the consumer uses, and the next one
+_FAREWELL = 5.0  # seconds that closing a run waits for its thread
 
 
 class Relay:
-    """Runs an executor in a thread, which passes its results through `through`, one ahead of the consumer. Worker
-    processes start in the consumer's thread."""
+    """Runs an executor in a thread, and passes its results through `through`, one ahead of the consumer. Worker
+    processes start from the consumer's thread."""
 
     def __init__(self, executor: Executor, through: Through) -> None:
         self._executor, self._through = executor, through
@@ -37,7 +37,7 @@ class Relay:
         run = thread.run(relayed, waiting, stop)
         del made, relayed  # the thread closes them
         try:
-            yield from map(itemgetter(0), run)  # no variable keeps a result
+            yield from map(itemgetter(0), run)  # no variable keeps a result alive
         finally:
             run.close()
 
@@ -53,7 +53,7 @@ class Relay:
 
 
 def _closing(items: Generator[Any, None, None], source: Generator[Any, None, None]) -> Generator[Any, None, None]:
-    """Yield `items`, and close them and their source at the end."""
+    """Yield `items`. At the end, close them and their source."""
     try:
         yield from items
     finally:

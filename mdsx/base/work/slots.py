@@ -1,12 +1,12 @@
-"""Shared memory in which worker processes hand over bytes, used again and again.
+"""Reusable shared memory in which worker processes hand over bytes.
 
-A slot is a nameless file. Its worker makes it, sends its descriptor once, and both processes map it. The worker writes
-to it again only after the consumer's process has returned it: when the last array that views it has died. So a result
-that the user keeps never changes, and a worker that lacks a slot makes another one. New memory would cost a page fault
-for each 4 KiB.
+A slot is a nameless file. A worker makes it and sends its descriptor once, and both processes map it. The consumer's
+process returns the slot when the last array that views it has died. Only then does the worker write to it again, so a
+result that the user keeps never changes. A worker without a free slot makes another one. Reuse saves a page fault for
+each 4 KiB.
 
-The memory has no name: nothing is left over if a process is killed, and the limit of `/dev/shm` does not apply. A
-forked child may read the slots in use for an unknown time: they are never used again.
+As the memory has no name, a killed process leaks nothing, and the limit of `/dev/shm` does not apply. A forked
+child may read the slots in use for an unknown time, so they are never reused.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _INLINE = 2**12  # bytes of a pickle that is sent in the message
 
 
 class Sent(NamedTuple):
-    """A parcel in a slot: where its pickle and its buffers are."""
+    """The location of a parcel's pickle and buffers in a slot."""
 
-    slot: int  # -1: in none, as the parcel has no buffer
-    pickled: bytes | None  # None: in the slot, as the first of the edges
+    slot: int  # -1: no slot, as the parcel has no buffers
+    pickled: bytes | None  # None: it is in the slot, before the first edge
     edges: list[tuple[int, int]]
 
 
@@ -41,20 +41,20 @@ class SlotWriter:
     """The slots of a worker process."""
 
     def __init__(self) -> None:
-        self.new: list[tuple[int, int, int]] = []  # (slot, size, descriptor) of those that were not sent yet
+        self.new: list[tuple[int, int, int]] = []  # (slot, size, descriptor) of slots that were not sent yet
         self._memory: dict[int, memoryview] = {}
-        self._free: list[int] = []  # the last one was in use last, and may be in the processor's cache
+        self._free: list[int] = []  # the most recently used slot, maybe still in the processor's cache, is last
         self._slot, self._reached = -1, 0
         self._made = 0
-        self._most = 0  # bytes that a chunk had
+        self._most = 0  # bytes of the largest chunk
 
     def begin(self) -> None:
         """Begin a message."""
         self._slot = -1
 
     def put(self, parcel: Parcel, longest: int) -> Sent:
-        """Copy a parcel to the slot of this message, or to one more. `longest`: parcels of its size in the longest
-        message, for which a new slot has room: a smaller one would never be used again."""
+        """Copy a parcel to this message's slot, or to another one. `longest`: a new slot has room for this many parcels
+        of this size, the most in a message, so that later messages can reuse it."""
         buffers: list[Buffer] = list(parcel.buffers)
         pickled: bytes | None = parcel.pickled
         if len(parcel.pickled) > _INLINE:
@@ -81,14 +81,13 @@ class SlotWriter:
         return Sent(self._slot, pickled, edges)
 
     def returned(self, free: Sequence[int], dropped: Sequence[int]) -> None:
-        """Note which slots may be used again, and which never."""
+        """Note which slots may be reused, and which never."""
         self._free += free
         for slot in dropped:
             del self._memory[slot]
 
     def _take(self, needed: int, wanted: int) -> int:
-        """Return a slot of at least `needed` bytes. A new one has room for `wanted`: what is not touched costs
-        nothing."""
+        """Return a slot of at least `needed` bytes. A new one has room for `wanted`: untouched pages take no memory."""
         for place in reversed(range(len(self._free))):
             if len(self._memory[self._free[place]]) >= needed:
                 return self._free.pop(place)
@@ -104,7 +103,7 @@ class SlotWriter:
 
 
 class SlotReader:
-    """The slots of one worker, in the consumer's process. `spare`: how many stay mapped that are not in use."""
+    """The slots of one worker, in the consumer's process. `spare`: how many unused slots stay mapped."""
 
     def __init__(self, spare: int) -> None:
         self._spare = spare
@@ -121,7 +120,7 @@ class SlotReader:
             os.close(descriptor)
 
     def take(self, slots: set[int]) -> dict[int, memoryview]:
-        """Return the memory of slots. Each is free again when its last view dies."""
+        """Return the memory of slots. A slot becomes free when its last view dies."""
         found = {}
         for slot in slots:
             self._taken.add(slot)
@@ -144,7 +143,7 @@ class SlotReader:
         return free[::-1], dropped
 
     def keep_for_children(self) -> None:
-        """Never use the taken slots again."""
+        """Never reuse the slots in use."""
         while self._taken:
             self._lost.append(self._taken.pop())
 

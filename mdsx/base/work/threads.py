@@ -1,7 +1,7 @@
 """Threads that work ahead.
 
-The consumer takes all that a thread has published at once: a handover between threads costs more than making a small
-result. A thread publishes its results when it has some, when a chunk ends, and before it waits.
+A handover between threads costs more than making a small result. So a thread publishes its results in groups, at the
+end of a chunk and before it waits, and the consumer takes all published results at once.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from mdsx.base.work.contract import (
     results_of,
 )
 
-_LOOK = 5.0  # seconds after which a wait checks that the threads are alive
-_FAREWELL = 2.0  # seconds that threads have to finish their work when the interpreter ends
+_LOOK = 5.0  # seconds between checks of a wait whether the threads are alive
+_FAREWELL = 2.0  # seconds that threads have to finish their work when the interpreter exits
 _NOTHING: Any = object()
 
 
 class Threads:
     """Runs makers in `count` threads. They end with their run.
 
-    `ahead`: results that are prepared and not handed out; `longest`: tasks of a chunk; `together`: results that are
-    handed over at once; `counters`: of the work in the threads; `interrupt`: ends a wait for the next task, when a run
-    is closed; `farewell`: seconds that closing it waits for the threads. The last thread closes the tasks.
+    `ahead`: the most prepared results that wait for the consumer; `longest`: the most tasks of a chunk; `together`: how
+    many results are published at once; `counters`: count the threads' work; `interrupt`: called when a run is closed,
+    ends a wait for the next task; `farewell`: seconds that closing a run waits for the threads. The last thread closes
+    the tasks.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Threads:
                 while found:
                     yield found.popleft()
                     if not owner.here:
-                        raise RuntimeError("the threads are not here: an iteration cannot be used in a forked process")
+                        raise RuntimeError("the threads belong to the parent: begin another iteration after a fork")
         finally:
             if owner.here:  # a forked child lacks the threads, but may inherit their locked lock
                 line.stop()
@@ -99,8 +100,8 @@ class Threads:
         """Do nothing: no thread outlives its run."""
 
     def _see_off(self, threads: list[Thread]) -> None:
-        """Wait until the threads have ended, but not in a thread that works, which they may wait for: the garbage
-        collector may close a run there."""
+        """Wait until the threads have ended. Do not wait in a working thread, where the garbage collector may close a
+        run: the others may be waiting for that thread."""
         if self._farewell and current_thread() not in _alive:
             for thread in threads:
                 if thread.is_alive():
@@ -108,7 +109,7 @@ class Threads:
 
 
 class _Chunk(Generic[Task, Result]):
-    """A chunk under way. `ready`: tasks with their results that are published and not taken."""
+    """A chunk in progress. `ready`: published (task, result) pairs that the consumer has not taken."""
 
     __slots__ = ("done", "error", "number", "ready", "tasks")
 
@@ -120,23 +121,23 @@ class _Chunk(Generic[Task, Result]):
 
 
 class _Line(Generic[Task, Result]):
-    """The chunks of a run in order: what its threads share with its consumer, and all that they hold of it.
+    """The chunks of a run in order, shared by its threads and its consumer. The threads hold nothing else of the run.
 
-    The lock is reentrant, as the garbage collector may close a run at any point, even in a thread that has the lock.
+    The lock is reentrant: the garbage collector may close a run anywhere, even in a thread that holds the lock.
     """
 
     def __init__(
         self, chunks: Chunks[Task], ahead: int, together: int, threads: int, interrupt: Callable[[], object]
     ) -> None:
         self._chunks, self._ahead, self._together = chunks, ahead, together
-        self._working = self._dealing = threads  # whose makers are not closed; and that may ask for tasks
+        self._working = self._dealing = threads  # threads with an open maker; threads that may take more tasks
         self._interrupt = interrupt
         self._planning = Lock()
         lock = RLock()
         self._made, self._room = Condition(lock), Condition(lock)
         self._line = deque[_Chunk[Task, Result]]()
         self._planned = 0  # tasks in chunks so far
-        self._handed = self._in_hand = 0  # results handed out; and those that the consumer has taken after them
+        self._handed = self._in_hand = 0  # results handed out; results taken by the consumer, but not handed out
         self._planned_all = self._stopped = False
 
     # --- in a thread
@@ -227,7 +228,7 @@ class _Line(Generic[Task, Result]):
     # --- in the consumer
 
     def take(self, threads: list[Thread]) -> deque[tuple[Task, Result]] | None:
-        """Wait for the next results, and return them; None at the end, or once stopped. Raise the error of the next
+        """Wait for the next results and return them; None at the end or when stopped. Raise the error of the next
         task."""
         with self._made:
             self._handed += self._in_hand
@@ -236,7 +237,7 @@ class _Line(Generic[Task, Result]):
             while True:
                 if self._stopped:
                     return None
-                alive = any(thread.is_alive() for thread in threads)  # check first: what they published is there
+                alive = any(thread.is_alive() for thread in threads)  # check first: then all they published is visible
                 while self._line and self._line[0].done and not self._line[0].ready and not self._line[0].error:
                     self._line.popleft()
                 if not self._line and self._planned_all and not self._working:
@@ -256,7 +257,7 @@ class _Line(Generic[Task, Result]):
                 self._made.wait(_LOOK)
 
     def stop(self) -> None:
-        """Have the threads end after the call that they are in. Drop what is prepared."""
+        """Have the threads end after their current call. Drop the prepared results."""
         with self._made:
             self._stopped = True
             self._line.clear()
@@ -266,7 +267,7 @@ class _Line(Generic[Task, Result]):
 
 
 def _work(line: _Line[Any, Any], begin: Begin, number: int, counters: Counters | None) -> None:
-    """Make chunks of a run until it ends. It must not hold the run, whose end stops it."""
+    """Process chunks of a run until it ends. Holds no reference to the run, whose end stops this thread."""
     work_for(counters)
     maker: Maker[Any, Any] | None = None
     failed: BaseException | None = None
@@ -278,7 +279,7 @@ def _work(line: _Line[Any, Any], begin: Begin, number: int, counters: Counters |
     while maker is not None and failed is None and (chunk := line.deal()) is not None:
         failed = line.make(chunk, maker)
     if maker is not None:
-        maker.close()  # before the consumer hears of an error
+        maker.close()  # before the consumer gets an error
     if failed is not None and (chunk := chunk or line.deal()) is not None:
         line.publish(chunk, done=True, error=failed)
     line.leave()
@@ -289,7 +290,7 @@ _alive: weakref.WeakKeyDictionary[Thread, _Line[Any, Any]] = weakref.WeakKeyDict
 
 @atexit.register
 def _finish() -> None:
-    """Give the threads a moment to finish: PyTorch aborts a process that ends while a thread runs its code."""
+    """Give the threads a moment to finish: PyTorch aborts a process that exits while a thread runs PyTorch code."""
     deadline = time.monotonic() + _FAREWELL
     for thread, line in list(_alive.items()):
         if thread.is_alive():  # false in a forked child

@@ -1,7 +1,7 @@
 """The main loop of a worker process.
 
-A thread receives requests, so that the consumer never waits to send one. It also sees the consumer's end: a worker ends
-with its parent, however the parent ends.
+A thread receives requests, so that the consumer never waits to send one. It also notices when the parent ends, in
+whatever way, and then ends the worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mdsx.base.work.parcels import pack
 from mdsx.base.work.slots import Sent, SlotWriter
 from mdsx.errors import UsageError
 
-GRACE = 1.0  # seconds that a worker has to end after it was asked
+GRACE = 1.0  # seconds that a worker has to end once asked
 
 UNPICKLED = (
     "with multiprocessing_context='spawn' or 'forkserver', define the function or class in a module that workers can "
@@ -38,16 +38,16 @@ UNPICKLED = (
 
 
 class Request(NamedTuple):
-    """Make the results of `chunk`; without one, leave all runs up to `run`."""
+    """Make the results of `chunk`. Without a chunk: abandon all runs up to `run`."""
 
     run: int
     chunk: list[Any] | None
-    free: list[int]  # slots that the worker may write to again
-    dropped: list[int]  # slots that it never uses again
+    free: list[int]  # slots that the worker may reuse
+    dropped: list[int]  # slots that it must never reuse
 
 
 class Answer(NamedTuple):
-    """The results of a chunk, up to `failure`, or to where its run was left."""
+    """The results of a chunk, up to `failure` or to where its run was abandoned."""
 
     run: int
     new: list[tuple[int, int]]  # slots whose descriptors follow, with their sizes
@@ -57,8 +57,8 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs. `begin` makes its maker, after `setup` and `init`; `longest`: tasks of a chunk; `views`:
-    lists of memory views stay such; `hint`: the way out if a result cannot be pickled."""
+    """A worker's job. `begin` creates its maker, after `setup` and `init`; `longest`: the most tasks of a chunk;
+    `views`: memory views in lists stay memory views; `hint`: the way out if a result cannot be pickled."""
 
     begin: Begin
     count: int
@@ -72,7 +72,7 @@ class Work:
 
 
 class Sealed:
-    """A value that a spawned process unpickles when it opens it, so that an error of that can be reported."""
+    """A value that a spawned process unpickles only when it opens it, so that it can report an error of unpickling."""
 
     def __init__(self, value: Any) -> None:
         self._value, self._pickled = value, b""
@@ -88,7 +88,7 @@ class Sealed:
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is the spawned process."""
+        """Whether this is in the spawned process."""
         return bool(self._pickled)
 
     def open(self) -> Any:
@@ -96,8 +96,8 @@ class Sealed:
 
 
 def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
-    """Answer requests until there are no more. Ctrl-C reaches all processes of a terminal, and a scheduler's SIGTERM
-    all of a job, but only the parent decides what happens then: it may want more batches."""
+    """Answer requests until the parent ends or closes the pipe. Ignore Ctrl-C, which a terminal sends to all processes,
+    and SIGTERM, which a scheduler sends to all of a job: the parent decides, and may want more batches."""
     for ending in (signal.SIGINT, signal.SIGTERM):  # a forked worker would have the parent's handlers
         signal.signal(ending, signal.SIG_IGN)
     inbox = _Inbox(requests)
@@ -123,7 +123,7 @@ def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
             outbox.slots.returned(request.free, request.dropped)
             if request.chunk is not None:
                 outbox.answer(request.run, request.chunk, maker, failure, inbox)
-    except ConnectionError:  # the parent has closed the pipe, or ended
+    except ConnectionError:  # the parent closed the pipe or ended
         pass
     finally:
         if maker is not None:
@@ -131,7 +131,7 @@ def serve(work: Sealed, number: int, requests: Any, answers: Any) -> None:
 
 
 class _Inbox:
-    """The requests of the parent. `left`: the last run that it has left."""
+    """The parent's requests. `left`: the last run that it has abandoned."""
 
     def __init__(self, requests: Any) -> None:
         self.left, self.over = -1, False
@@ -143,7 +143,7 @@ class _Inbox:
         return self._queue.get()
 
     def stopped(self, run: int) -> bool:
-        """Whether nobody wants the results of `run`."""
+        """Whether the parent has abandoned `run`."""
         return self.over or run <= self.left
 
     def _receive(self) -> None:
@@ -155,7 +155,7 @@ class _Inbox:
                 self._queue.put(request)
         self.over = True
         self._queue.put(None)
-        time.sleep(GRACE)  # after that, a parent that is alive kills this process
+        time.sleep(GRACE)  # then a parent that is alive kills this process
         os._exit(1)
 
 
@@ -169,7 +169,7 @@ class _Outbox:
     def answer(
         self, run: int, chunk: list[Any], maker: Maker[Any, Any] | None, failure: Failure | None, inbox: _Inbox
     ) -> None:
-        """Send the results of a chunk: the maker's, or `failure` at once."""
+        """Send the maker's results of a chunk, or only `failure`."""
         sent, made = list[Sent](), None
         self.slots.begin()
         try:
@@ -191,12 +191,12 @@ class _Outbox:
         for _, _, descriptor in new:
             send_handle(self._answers, descriptor, os.getppid())
             os.close(descriptor)
-        with suppress(BaseException):  # after the answer: what a maker does at its end, nobody waits for
+        with suppress(BaseException):  # closing the maker comes after the answer: the consumer does not wait for it
             getattr(made, "close", int)()
 
     def _put(self, result: Any, longest: int) -> Sent:
         try:
             parcel = pack(result, views=self._views)
         except Exception as error:
-            raise UsageError(f"a result cannot go to another process: {error}", hint=self._hint) from error
+            raise UsageError(f"a worker's result cannot be pickled: {error}", hint=self._hint) from error
         return self.slots.put(parcel, longest)

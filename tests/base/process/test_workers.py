@@ -23,7 +23,7 @@ def test_without_an_engine_processes_of_this_machine_work(processes: int | None)
 
 @pytest.mark.parametrize(
     ("processes", "engine", "message"),
-    [(0, None, "num_workers must be"), (True, None, "num_workers must be"), (1, "dask", "there is no such engine")],
+    [(0, None, "num_workers must be"), (True, None, "num_workers must be"), (1, "dask", "unknown engine")],
 )
 def test_wrong_workers_are_refused(processes: Any, engine: Any, message: str) -> None:
     with pytest.raises(mdsx.UsageError, match=message):

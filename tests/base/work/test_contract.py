@@ -307,7 +307,7 @@ def test_a_run_belongs_to_the_process_that_began_it(executor: Make) -> None:
         gc.collect()
         return shown if [result[0] for result in kept] == list(range(5)) else "changed"
 
-    assert "forked process" in forked(child)
+    assert "after a fork" in forked(child)
     assert [int(result[0]) for _, result in run] == list(range(5, N))
     runner.close()
 

@@ -227,7 +227,7 @@ def lock(_: int) -> Any:
 
 
 def test_a_result_that_pickle_cannot_copy_is_an_error_of_its_task() -> None:
-    with pytest.raises(mdsx.UsageError, match=r"cannot go to another process.*lock.*return numbers"):
+    with pytest.raises(mdsx.UsageError, match=r"cannot be pickled.*lock.*return numbers"):
         results(processes(lock, hint="return numbers"))
 
 

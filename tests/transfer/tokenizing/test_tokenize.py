@@ -338,7 +338,7 @@ def test_a_text_that_the_tokenizer_refuses_is_one_bad_document(tmp_path: Path) -
         ({"kind": "csv"}, "there is no such kind of source"),
         ({"per": "line"}, "no option of converting jsonl.*found per"),
         ({"on_error": "no"}, "on_error is unknown"),
-        ({"engine": "none"}, "there is no such engine"),
+        ({"engine": "none"}, "unknown engine"),
     ],
 )
 def test_invalid_arguments_are_errors(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
