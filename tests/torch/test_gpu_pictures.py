@@ -402,7 +402,7 @@ def streamed(url: str) -> Any:
 
 @pytest.mark.parametrize("what", REFUSED_WAYS)
 def test_what_needs_the_pictures_before_is_refused_at_once(url: str, what: str) -> None:
-    with pytest.raises(mdsx.UsageError, match="decoded later") as raised:
+    with pytest.raises(mdsx.UsageError, match="decodes them later") as raised:
         REFUSED_WAYS[what](url)
     assert what in str(raised.value)
     assert "device='cpu'" in str(raised.value)

@@ -114,7 +114,7 @@ def test_the_innermost_launcher_decides(name: str) -> None:
         ({**SRUN, "SLURM_PROCID": "many"}, r"SLURM_PROCID: .*is not a number \(found 'many'\)"),
         ({"RANK": "-1", "WORLD_SIZE": "4"}, "RANK: .*is not a number"),
         ({**SAGEMAKER, "SM_CURRENT_HOST": "algo-3"}, "SM_HOSTS: .*'algo-3'"),
-        ({**SAGEMAKER, "SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS: .*no JSON list"),
+        ({**SAGEMAKER, "SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS: .*must be a JSON list"),
         ({"SM_HOSTS": '["algo-1"]'}, "SM_HOSTS: .*None"),
     ],
 )
