@@ -1,5 +1,5 @@
-"""Write a dataset with one writer (`Writer`), or with several that write a part each (`merge`, `append`); and its
-lengths, selections and the sizes of its images."""
+"""Write a dataset with one writer (`Writer`), or in parts with several (`merge`, `append`). Write lengths, selections
+and image sizes of a dataset."""
 
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths

@@ -1,11 +1,12 @@
-"""Append a part to a finished dataset: its index then lists the part's shards too, where they are.
+"""Append a part to a finished dataset: the new index also lists the part's shards, which stay in their folder.
 
 Rules:
-- Nothing is moved, copied or changed, except that the index is replaced.
-- The index from before stays as `index-<fingerprint>.json`, a *snapshot*. It is durable before the index is replaced,
-  and so are the selections of the dataset with the part.
-- The index is replaced only if it is still the one that was read. Otherwise everything is done again with the new one.
-- Parts have ascending numbers. So the order of the shards follows from their names, for a merge and for a repair.
+- An append replaces the index. It moves, copies and changes no other file.
+- The old index stays as `index-<fingerprint>.json`, a *snapshot*. The snapshot and the selections of the extended
+  dataset are durable before the index is replaced.
+- The index is replaced only if nobody has replaced it since it was read. Otherwise the append starts over with the new
+  index.
+- Parts are appended in ascending order of their numbers, so a merge or a repair finds the order of the shards by name.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _FOREIGN_HINT = "convert it with `mdsx convert`, or read several datasets as one
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What `append` has done.
+    """The result of `append`.
 
     Attributes:
         url: The dataset.
         part: The folder of the part, below `url`.
         first: The number of the part's first sample in the dataset.
-        samples: The samples of the part.
-        fingerprint: The dataset's, with the part.
-        snapshot: The dataset's before that; None if the part had been appended already.
+        samples: The number of the part's samples.
+        fingerprint: The fingerprint of the dataset with the part.
+        snapshot: The fingerprint of the dataset without the part; None if the part had been appended already.
     """
 
     url: str
@@ -50,29 +51,29 @@ class Appended:
 def append(
     url: str | os.PathLike[str], part: str | os.PathLike[str], *, storage_options: StorageOptions | None = None
 ) -> Appended:
-    """Append a part to the finished dataset at `url`: what a `Writer`, or a conversion, has written to a folder below.
+    """Append a part to the finished dataset at `url`. A `Writer` or a conversion has written it to a folder below.
 
         with mdsx.Writer("s3://bucket/corpus/part-00007", columns) as out:
             ...
         mdsx.append("s3://bucket/corpus", "part-00007")
 
-    The samples of the dataset keep their numbers, and those of the part follow. No shard is copied or changed. The
-    index from before stays as a snapshot: `mdsx.Dataset(url, snapshot=...)` reads it, and a run whose state was saved
-    before continues with it. Running jobs are not disturbed. Lengths (`_lengths/`) and selections are extended: their
-    conditions choose among the new samples.
+    The dataset's samples keep their numbers; the part's samples follow. No shard is copied or changed. The old index
+    stays as a snapshot: `mdsx.Dataset(url, snapshot=...)` opens it, and a run whose state was saved before the append
+    resumes with it. Running jobs are not affected. Lengths (`_lengths/`) and selections are extended: the conditions of
+    selections are evaluated for the new samples.
 
-    If the part had been appended already, nothing changes. After a kill, call it again.
+    If the part has been appended already, nothing changes. After a kill, call `append` again.
 
     Args:
-        url: A finished dataset of mdsx's own format, written at once, merged from parts, or appended to before.
-        part: The name of the part's folder, `part-NNNNN`, with a higher number than all parts of the dataset. It may
-            also be the URL of that folder.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        url: A finished dataset of mdsx's own format, from one writer, from a merge, or from an earlier append.
+        part: The name of the part's folder, `part-NNNNN`, or the folder's URL. The number must be higher than those of
+            all parts of the dataset.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
 
     Raises:
-        MissingError: There is no dataset, or the part is missing, unfinished, or lacks a shard.
-        UsageError: The part does not fit the dataset, a writer is at work, or the dataset is of another format.
-        ChangedError: Others replaced the index again and again.
+        MissingError: The dataset does not exist, or the part is missing, unfinished, or lacks a shard.
+        UsageError: The part does not fit the dataset, another writer is active, or the dataset has another format.
+        ChangedError: Other appends repeatedly replaced the index.
     """
     storage = open_storage(url, storage_options, write=True)
     name = _part_name(storage, part, storage_options)
@@ -109,16 +110,16 @@ def _append(storage: Storage, name: str) -> Appended:
         new = [entry._replace(name=filenames.within(name, entry.name)) for entry in entries]
         if [before.shard_entry(number) for number in held] != new:
             message = "the dataset has this part already, with other shards"
-            hint = "the part was written again or repaired since: write what is new as another part"
+            hint = "the part was rewritten or repaired after it was appended: write the new samples as another part"
             raise UsageError(message, file=f"{storage.url}/{name}", hint=hint)
         discard(storage, filenames.INDEX)
-        extend_lengths(storage, before, name, added)  # if a kill prevented it
+        extend_lengths(storage, before, name, added)  # an earlier append may have been killed before it did so
         first = int(before.counts[: held[0]].sum())
         return Appended(storage.url, name, first, added.samples, before.fingerprint, None)
     check_alike(f"{storage.url}/{name}", added, before, ignore_metadata=True)
     _check_number(storage, name, before)
     if not len(added.counts):
-        hint = "there is nothing to append: remove the part, or write samples to it"
+        hint = "remove the part, or write samples to it"
         raise UsageError("the part has no samples", file=f"{storage.url}/{name}", hint=hint)
     parts = [("", before), (name, added)]
     data = join_indexes(before.schema, before.compression, parts, before.metadata)
@@ -135,13 +136,13 @@ def _append(storage: Storage, name: str) -> Appended:
 
 
 def _part_name(storage: Storage, part: str | os.PathLike[str], options: StorageOptions | None) -> str:
-    """Return the name of the part's folder, which may be given as a URL. Raise UsageError for any other folder."""
+    """Return the name of the part's folder, which may be given as a URL. Raise UsageError if it is not a part's."""
     given = os.fspath(part)
     name = given.rstrip("/")
     if filenames.part_number(f"{name}/") is None:
         name = open_storage(part, options).url.removeprefix(f"{storage.url.rstrip('/')}/")
     if "/" in name or filenames.part_number(f"{name}/") is None:
-        hint = "write the part to such a folder below the dataset: the names in an index are relative to it"
+        hint = "write the part to a folder below the dataset: the names in an index are relative to its folder"
         expected = f"{filenames.part(0)}, {filenames.part(1)}, ..., or the URL of such a folder in {storage.url}"
         raise UsageError("this is not a part of the dataset", found=shown(given), expected=expected, hint=hint)
     return name
@@ -149,8 +150,8 @@ def _part_name(storage: Storage, part: str | os.PathLike[str], options: StorageO
 
 def _check_no_writer(storage: Storage, folder: str) -> None:
     if any(storage.list(filenames.within(folder, filenames.WRITER_FOLDER))):
-        hint = "if it has died, finish it with resume=True"
-        raise UsageError("a writer is or was at work", file=file_of(storage, folder).rstrip("/"), hint=hint)
+        hint = "wait until it has finished; if it has died, finish with resume=True"
+        raise UsageError("a writer has not finished here", file=file_of(storage, folder).rstrip("/"), hint=hint)
 
 
 def _check_number(storage: Storage, name: str, index: Index) -> None:
@@ -159,9 +160,9 @@ def _check_number(storage: Storage, name: str, index: Index) -> None:
     last = max((number for number in found if number is not None), default=-1)
     if int(name.removeprefix(filenames.PARTS)) <= last:
         raise UsageError(
-            "parts are appended in the order of their numbers, and the dataset has a later one",
+            "parts must be appended in the order of their numbers, and the dataset has a later one",
             file=f"{storage.url}/{name}",
             found=filenames.part(last),
             expected=f"{filenames.part(last + 1)} or a higher number",
-            hint="give the folder such a name",
+            hint="rename the part's folder",
         )

@@ -1,8 +1,8 @@
-"""The folder `_mdsx/` of a writer at work: whose dataset it is, and which shards are durable.
+"""The folder `_mdsx/` of an active writer: it records the owner of the dataset, and which shards are durable.
 
 - `writer.json` is the first object written. It has the options and the versions on which the dataset's bytes depend,
-  and an owner, which differs for each writer. A writer that finds another owner there has been replaced, and stops.
-- `journal.NNNNN.json` is an index of shards 64 * N to 64 * N + 63, written when all of them are durable, so that a
+  and an owner, which is unique to each writer. A writer that finds another owner there has been replaced, and stops.
+- `journal.NNNNN.json` is an index of shards 64 * N to 64 * N + 63, written once all of them are durable, so that a
   resume need not read them. It is removed before any of them is overwritten.
 """
 
@@ -25,11 +25,11 @@ JOURNALED = 64
 
 _FORMAT, _VERSION = "mdsx-writer", 1
 _SHARD_VERSION = "1.0"
-_REMOVE = "remove what is there and start again"
+_REMOVE = "remove the unfinished dataset, and start again"
 
 
 class Journal:
-    """The folder of a writer with these options, in `storage`."""
+    """The folder `_mdsx/` in `storage`, of a writer with these options."""
 
     def __init__(self, storage: Storage, options: WriterOptions) -> None:
         self._storage = storage
@@ -53,7 +53,7 @@ class Journal:
                     place=key,
                     found=json.dumps(ours[key]),
                     expected=json.dumps(found.get(key)),
-                    hint="resume with those options, or remove what is there",
+                    hint="resume with the same options, or remove the unfinished dataset",
                 )
         if found.get("libzstd") != ours["libzstd"]:
             warn(
@@ -70,8 +70,8 @@ class Journal:
         """Raise UsageError if another writer has become the owner since."""
         found = self._read()
         if found is None or found.get("owner") != self._owner:
-            hint = "let only one of them write; then resume"
-            raise UsageError("another writer has taken over this place", file=self._file, hint=hint)
+            hint = "stop one of them, and resume the other"
+            raise UsageError("another writer has taken over this dataset", file=self._file, hint=hint)
 
     def entries(self, number: int) -> list[ShardEntry] | None:
         """Return the entries of a journal, or None if it is missing or invalid."""
@@ -127,10 +127,10 @@ class Journal:
         except CorruptError as error:
             raise CorruptError(str(error), file=self._file, hint=_REMOVE) from None
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise CorruptError("this is not the record of a writer", file=self._file, hint=_REMOVE)
+            raise CorruptError("not a valid writer's record", file=self._file, hint=_REMOVE)
         if found.get("version") != _VERSION or found.get("shard_version") != _SHARD_VERSION:
             message = "the dataset was begun by another version of mdsx"
             versions = f"version {found.get('version')}, shards {found.get('shard_version')}"
-            hint = "finish it with that version, or remove what is there"
+            hint = "finish it with that version, or remove the unfinished dataset"
             raise UnsupportedError(message, file=self._file, found=versions, hint=hint)
         return found

@@ -1,4 +1,4 @@
-"""Write the file of a dataset's lengths: later than the dataset, or when its parts are merged or one is appended."""
+"""Write the file of a dataset's lengths: for a finished dataset, in a merge, and in an append."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ from mdsx.shards import (
 )
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 
-_SNAPSHOTS = 4  # whose lengths may be extended: after a kill, or appends at the same time
+_SNAPSHOTS = 4  # last snapshots whose lengths may be extended, after a kill or concurrent appends
 _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenLengths:
-    """The lengths that `write_lengths` has written.
+    """The result of `write_lengths`.
 
     Attributes:
-        file: Where they are.
-        column: The column that gives them.
-        rule: How: "values" (of arrays of one dimension), "bytes" (of text and other values), or "number" (an integer).
-        samples: How many there are.
-        sum: Their sum.
+        file: The file of lengths.
+        column: The column whose lengths it has.
+        rule: What counts: "values" (of one-dimensional arrays), "bytes" (of text and other values), or "number" (the
+            integer itself).
+        samples: The number of samples.
+        sum: The sum of all lengths.
     """
 
     file: str
@@ -53,7 +54,7 @@ class WrittenLengths:
 
     @property
     def mean(self) -> float | None:
-        """Return the mean length; None if there is no sample."""
+        """Return the mean length; None without samples."""
         return self.sum / self.samples if self.samples else None
 
 
@@ -65,25 +66,24 @@ def write_lengths(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> WrittenLengths:
-    """Write the lengths of all samples of a finished dataset by `column`, so that jobs that pack samples need not read
-    them from the shards.
+    """Write the length of each sample of a finished dataset, so that jobs that pack samples need not read all shards.
 
         mdsx.write_lengths("s3://bucket/corpus", "tokens")
 
-    The file `_lengths/<column>.u32` goes next to the index, in place of an earlier one. Only the rows of the shards are
-    read; of Parquet files, the column. Nothing else is changed.
+    The file `_lengths/<column>.u32` is written next to the index, and replaces an earlier one. No other file changes.
+    Of the shards, only the rows are read; of Parquet files, only the column.
 
     Args:
         url: A dataset of any format.
-        column: An array of one dimension (its length is the number of values), `bytes`, `str`, `json` or another value
-            of variable size (its bytes), or an integer (itself).
-        index: The folder with the dataset's index, if it is not `url`; the file goes there.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        watch: Called with an `mdsx.Progress` while shards are read; its sizes count shards' bytes.
+        column: The column whose lengths count: a one-dimensional array (its number of values), `bytes`, `str`, `json`
+            or another type of variable size (its bytes), or an integer (the length itself).
+        index: The folder of the dataset's index, if it is not `url`. The file is written there.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` while shards are read. Its sizes are bytes of shards.
 
     Raises:
-        UsageError: The column gives no lengths, or nothing can be written there.
-        MissingError: There is no finished dataset.
+        UsageError: The column has no lengths, or the storage cannot be written.
+        MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
     storage, target, found, show = opened(url, index, storage_options, watch)
@@ -98,8 +98,8 @@ def opened(
     options: StorageOptions | None,
     watch: Callable[[Progress], object],
 ) -> tuple[Storage, Storage, StoredIndex, Callable[[int, int], None]]:
-    """Return where a dataset is, where its index is and files go, the index, and what to call with how many shards and
-    samples were read."""
+    """Return the dataset's storage, the storage of its index and of new files, the index, and a function to call with
+    the numbers of shards and samples read."""
     storage = open_storage(url, options, write=index is None)
     target = storage if index is None else open_beside(url, index, options, write=True)
     found = read_index(target)
@@ -114,7 +114,7 @@ def opened(
 def join_lengths(
     storage: Storage, names: Sequence[str], indexes: Sequence[Index], whole: Index, keys: Container[str]
 ) -> None:
-    """Write the lengths of a merged dataset by each column by which all parts, the folders `names`, have theirs.
+    """Write the lengths of a merged dataset for each column for which all parts, the folders `names`, have lengths.
 
     `keys`: the files of all parts."""
     for column, rule in _every_rule(whole):
@@ -128,21 +128,21 @@ def join_lengths(
             if file is None:
                 break
             parts += [lengths for found in file.read(range(len(index.counts))) for _, lengths in found]
-        if len(parts) == len(whole.counts):  # what is damaged is missing
+        if len(parts) == len(whole.counts):  # lengths of shards that are damaged are missing
             put_length_file(storage, LengthIdentity(whole.fingerprint, column, rule), parts)
 
 
 def _every_rule(index: Index) -> Iterator[tuple[str, LengthRule]]:
-    """Yield each column by which there may be a file of lengths, with each rule that it has."""
+    """Yield each column that may have a file of lengths, with each of its rules."""
     for column in index.schema.columns:
         for rule in length_rules(column.type):
             yield column.name, rule
 
 
 def sums_of_both(storage: Storage, before: Index, added: Index, whole: Index) -> dict[str, int]:
-    """Return the sums of lengths of a dataset with the index `whole`, by each column by which `before` has one.
+    """Return the sums of lengths by column for a dataset with the index `whole`: of the columns with a sum in `before`.
 
-    `added`: the index of the part, whose sums are read from its rows if it has none."""
+    `added`: the index of the part. Sums that it lacks are computed from its rows."""
     sums, new = dict[str, int](), range(len(before.counts), len(whole.counts))
     for name, old in before.lengths.items():
         part = added.lengths.get(name)
@@ -154,12 +154,12 @@ def sums_of_both(storage: Storage, before: Index, added: Index, whole: Index) ->
 
 
 def extend_lengths(storage: Storage, whole: Index, part: str, added: Index) -> None:
-    """Write the lengths of a dataset with the index `whole` by each column by which it had them before an append.
+    """Extend the files of lengths after an append. `whole`: the dataset's new index.
 
-    `added`: the index of the folder `part`, whose lengths are taken from there. What no file has is read from the rows;
-    heights and widths from the headers of the images, if Pillow is there. A file is replaced only if it is still the
-    one that was read: several appends may be at work. One that fits neither the dataset nor one of its last snapshots
-    is left, with a warning.
+    The lengths of the folder `part`, whose index is `added`, come from its files. Lengths that no file has are read
+    from the rows; heights and widths from the images' headers, if Pillow is installed. A file is replaced only if it is
+    still the one that was read, as several appends may run at once. A file that fits neither the dataset nor one of its
+    last snapshots is left as it is, with a warning.
     """
     keys = {entry.key for entry in storage.list(filenames.LENGTHS_FOLDER)}
     read = _MissingLengths(storage, whole)
@@ -176,14 +176,14 @@ def extend_lengths(storage: Storage, whole: Index, part: str, added: Index) -> N
 
 
 class _MissingLengths:
-    """The lengths of shards of a dataset with the index `whole` that no file has."""
+    """Reads lengths that no file has, of a dataset with the index `whole`."""
 
     def __init__(self, storage: Storage, whole: Index) -> None:
         self._storage, self._whole = storage, whole
-        self._sides = dict[tuple[str, int], Sides]()  # an image has two
+        self._sides = dict[tuple[str, int], Sides]()  # height and width are read together
 
     def of(self, column: str, rule: LengthRule, shards: Sequence[int]) -> list[NDArray[np.uint32]]:
-        """Return those of each of `shards`. Raise UsageError for heights and widths without Pillow."""
+        """Return the lengths of each of `shards`. Raise UsageError for heights and widths without Pillow."""
         if rule not in SIDES:
             return stored_lengths(self._storage, self._whole, column, shards)
         number = image_column(self._whole, column, url=self._storage.url)
@@ -196,7 +196,7 @@ class _MissingLengths:
 def _extend(
     storage: Storage, whole: Index, part: str, added: Index, column: str, rule: LengthRule, read: _MissingLengths
 ) -> None:
-    """Do what `extend_lengths` does for a column. Raise ChangedError if another append wrote the file meanwhile."""
+    """Extend the file of one column and rule. Raise ChangedError if another append wrote the file meanwhile."""
 
     def opened(index: Index, folder: str = "") -> LengthFile | None:
         identity = LengthIdentity(index.fingerprint, column, rule)
@@ -206,8 +206,8 @@ def _extend(
         return
     old = next((file for index in _last_snapshots(storage, whole) if (file := opened(index)) is not None), None)
     if old is None:
-        if read_index(storage).fingerprint == whole.fingerprint:  # else a later append writes the file, or has
-            why = "the lengths are damaged, or those of an earlier state of the dataset, and are not used"
+        if read_index(storage).fingerprint == whole.fingerprint:  # else a later append writes the file
+            why = "the lengths are not used: they are damaged, or of an earlier state of the dataset"
             _warn_of(storage, LengthIdentity(whole.fingerprint, column, rule), why)
         return
     firsts = {filenames.within(part, added.name(shard)): shard for shard in range(len(added.counts))}
@@ -219,8 +219,8 @@ def _extend(
     identity = LengthIdentity(whole.fingerprint, column, rule)
     try:
         known |= zip(missing, read.of(column, rule, missing), strict=True)
-    except UsageError as error:  # Pillow is missing; the samples are appended all the same
-        _warn_of(storage, identity, f"the sizes of the appended images are not there: {error}")
+    except UsageError as error:  # Pillow is missing; the samples are appended nevertheless
+        _warn_of(storage, identity, f"the sizes of the appended images are missing: {error}")
         return
     parts = [known[shard] for shard in range(len(whole.counts))]
     put_length_file(storage, identity, parts, etag=old.etag)
@@ -228,11 +228,11 @@ def _extend(
 
 def _warn_of(storage: Storage, identity: LengthIdentity, why: str) -> None:
     command = writing_command(storage, identity)
-    warn(f"{file_of(storage, identity.key)}: {why}; write them again: {command}", seen_by="process")
+    warn(f"{file_of(storage, identity.key)}: {why}; rewrite them: {command}", seen_by="process")
 
 
 def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:
-    """Return the last snapshots of a dataset that begins with all their shards, the last one first."""
+    """Return the last snapshots of a dataset that it extends, newest first."""
     found = []
     for fingerprint in snapshots(storage)[: -_SNAPSHOTS - 1 : -1]:
         with suppress(CorruptError, MissingError):
@@ -244,5 +244,5 @@ def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:
 
 
 def _read(file: LengthFile | None) -> dict[int, NDArray[np.uint32]]:
-    """Return the lengths of the shards that are undamaged."""
+    """Return the lengths by shard, without damaged ones."""
     return {} if file is None else {shard: part for some in file.read(range(file.shards)) for shard, part in some}

@@ -1,7 +1,7 @@
 """Join parts that were written separately, `part-00000/`, `part-00001/`, ..., into one dataset.
 
-Each part has an index of its own. The root index lists the parts' shards where they are, in the order of the parts'
-numbers. No shard is copied or changed.
+Each part has its own index. The root index lists the shards of all parts, by their keys in the parts' folders and in
+the order of the parts' numbers. No shard is copied or changed.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def merge(
 
     Args:
         url: The folder of the parts.
-        parts: How many parts there must be. Without it, missing parts at the end go unnoticed.
-        metadata: The metadata of the whole. The default is that of the parts, which must agree.
-        overwrite: Whether to replace an index that is already there.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        parts: The expected number of parts. Without it, missing parts at the end go unnoticed.
+        metadata: The metadata of the merged dataset. By default that of the parts, which must agree.
+        overwrite: Whether to replace an existing index.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
 
     Raises:
         MissingError: A part is missing or unfinished; the error names it.
-        UsageError: There is an index already, a part differs from the first one, or there are too many shards.
+        UsageError: An index exists already, a part differs from the first one, or there are too many shards.
     """
     storage = open_storage(url, storage_options, write=True)
     if any(storage.list(filenames.CONVERT_PLAN)):
-        hint = "run its command again: it continues, and merges the parts itself"
-        raise UsageError("a conversion is or was at work here, and is not finished", file=storage.url, hint=hint)
+        hint = "run the conversion's command again: it continues, and merges the parts itself"
+        raise UsageError("a conversion to this folder is unfinished", file=storage.url, hint=hint)
     join_parts(storage, parts, metadata, overwrite=overwrite)
 
 
@@ -58,14 +58,14 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
     """Do what `merge` does, for a conversion too."""
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "pass overwrite=True or --overwrite to replace it"
-        raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
+        raise UsageError("an index exists already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
     refuse_foreign(storage, _FOREIGN, hint="merge where no other dataset is")
     if any(storage.list(filenames.WRITER_FOLDER)):
-        hint = "finish or remove that dataset; each part is written to a folder of its own"
-        raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
+        hint = "finish or remove that dataset: parts must be in folders of their own"
+        raise UsageError("an unfinished dataset is beside the parts", file=storage.url, hint=hint)
     if stored_shards(storage):
-        hint = "keep its index, and add parts with `mdsx append`"
-        raise UsageError("there are shards beside the parts, which the index would lose", file=storage.url, hint=hint)
+        hint = "keep their index, and add the parts with `mdsx append`"
+        raise UsageError("the merged index would lose the shards beside the parts", file=storage.url, hint=hint)
     listed = [entry for prefix in (filenames.PARTS, filenames.RUNS) for entry in storage.list(prefix)]
     sizes = {entry.key: entry.size for entry in listed if not filenames.parse_run_sign(entry.key)}
     names = _part_names(storage.url, sizes, parts)
@@ -89,7 +89,7 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     for key in keys:
         if filenames.part_number(key) is None:
             name = key.partition("/")[0]
-            message = "this looks like a part, but its name is not a part's"
+            message = "the name is similar to a part's, but not valid"
             raise UsageError(message, file=f"{url}/{name}", expected=f"{filenames.part(0)}, {filenames.part(1)}, ...")
     found = filenames.folders_of_parts(keys)
     check_one_attempt(url, found)
@@ -97,11 +97,11 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     for number in range(count):
         if number not in found:
             raise MissingError(
-                "the part is missing", file=f"{url}/{filenames.part(number)}", hint="write it, then merge"
+                "the part is missing", file=f"{url}/{filenames.part(number)}", hint="write it, then merge again"
             )
     for number in sorted(found):
         if number >= count:
-            raise UsageError("there are more parts", file=f"{url}/{filenames.part(number)}", expected=f"{count} parts")
+            raise UsageError("too many parts", file=f"{url}/{filenames.part(number)}", expected=f"{count} parts")
     return [found[number][0] for number in range(count)]
 
 
@@ -117,12 +117,12 @@ def read_part(storage: Storage, name: str) -> Index:
         return parse_index(data, file=file)
     except MissingError:
         message = "the part is unfinished: it has no index"
-        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then try again") from None
+        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish writing it, then try again") from None
 
 
 def check_shards(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> None:
-    """Raise MissingError for a shard of the part in the folder `name` that is not among the files that are there, or
-    has another size. `sizes`: of these, by key."""
+    """Raise MissingError if a shard of the part in the folder `name` is missing from `sizes`, the stored files by key,
+    or has another size."""
     for key, size in zip(index.shard_names(name), index.sizes.tolist(), strict=True):
         if sizes.get(key) != size:
             raise MissingError(
@@ -130,24 +130,24 @@ def check_shards(url: str, name: str, index: Index, sizes: Mapping[str, int]) ->
                 file=f"{url}/{key}",
                 found=sizes.get(key),
                 expected=f"{size} bytes",
-                hint=f"write {name} again",
+                hint=f"rewrite {name}",
             )
 
 
 def check_alike(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:
-    """Raise UsageError unless the part with `index` fits the dataset that begins with `first`."""
+    """Raise UsageError unless the part with `index` fits a dataset whose first part has the index `first`."""
     expected: dict[str, object] = {"columns": first.schema.json.decode(), "compression": first.compression or "none"}
     found: dict[str, object] = {"columns": index.schema.json.decode(), "compression": index.compression or "none"}
-    expected |= {"rows_offset": first.schema.rows_offset}  # as the root index will give it
+    expected |= {"rows_offset": first.schema.rows_offset}  # the value of the root index
     found |= {"rows_offset": index.rows_offset}
     if not ignore_metadata:
         expected, found = expected | {"metadata": first.metadata}, found | {"metadata": index.metadata}
     for place in expected:
         if found[place] != expected[place]:
             hint = (
-                "pass metadata= for the whole (--metadata on the command line)"
+                "pass metadata= for the merged dataset (--metadata on the command line)"
                 if place == "metadata"
-                else "write it with the options of the others"
+                else "write the part with the options of the others"
             )
             message = "the part does not fit the others"
             raise UsageError(message, file=file, place=place, found=found[place], expected=expected[place], hint=hint)

@@ -1,4 +1,4 @@
-"""The options of a writer, parsed: the bytes of a dataset depend on them and on its samples alone."""
+"""The parsed options of a writer. A dataset's bytes depend only on them and on its samples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WriterOptions:
 
 
 def checked_lengths(schema: Schema, lengths: Sequence[str], url: str) -> tuple[str, ...]:
-    """Return the columns whose lengths are stored. Raise UsageError for one that gives none."""
+    """Return the columns whose lengths are stored. Raise UsageError for one that has no lengths."""
     if isinstance(lengths, str):
         raise UsageError("lengths must be a list of column names", found=shown(lengths))
     for name in lengths:
@@ -53,6 +53,6 @@ def _parse_level(compression: str | None) -> int | None:
     match = _COMPRESSION.fullmatch(compression) if isinstance(compression, str) else None
     if match is None:
         raise UsageError(
-            "there is no such compression", found=shown(compression), expected="None, 'zstd', or 'zstd:1' to 'zstd:22'"
+            "unknown compression", found=shown(compression), expected="None, 'zstd', or 'zstd:1' to 'zstd:22'"
         )
     return int(match[1] or _DEFAULT_LEVEL)

@@ -1,4 +1,4 @@
-"""One attempt at a part of a distributed write: what a task of an engine does."""
+"""Write a part of a distributed dataset, as one attempt of an engine's task."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mdsx.writer.runs import RENEWED, Done, WriteJob
 from mdsx.writer.writer import Writer
 
 SLICE = 2**24
-"""Bytes that are encoded at once, about: so large batches of an engine are not in memory once more as a whole."""
+"""Bytes to encode at once, about. So an engine's large batch does not need its size in memory twice."""
 
 
 def write_part(
     job: WriteJob, part: int, batches: Iterable[Any], seen: Callable[[int], object] = lambda samples: None
 ) -> Done:
-    """Write the samples of a part of a run, in a folder of this attempt's own, and return its result.
+    """Write a part of a run to a folder of this attempt's own, and return the result.
 
-    `batches`: what `Writer.write_batch` takes. `seen` is called with the number of samples so far.
+    `batches`: arguments for `Writer.write_batch`. `seen` is called with the number of samples so far.
 
     Raises:
         SampleError: A value does not fit its column. The attempt's folder stays unfinished.
@@ -60,7 +60,7 @@ def write_part(
             seen(writer.samples)
             if time.monotonic() - signed > RENEWED:
                 signed = time.monotonic()
-                with suppress(MdsxError):  # the next one may succeed
+                with suppress(MdsxError):  # the next sign may succeed
                     storage.put(filenames.ALIVE, b"")
     data = storage.get(filenames.INDEX).data
     return Done(part, folder, writer.samples, xxhash.xxh3_128_hexdigest(data))

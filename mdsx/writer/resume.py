@@ -1,8 +1,8 @@
-"""Resume a dataset from the shards that an earlier writer left.
+"""Resume a dataset from the shards of an earlier writer.
 
-A writer that resumes keeps the longest run of undamaged shards from number 0. Shards in journals are kept without
-reading them whole, if their sizes and row keys are right; the others are read, checked and hashed. All later shards are
-removed, so that they cannot be mistaken for new ones.
+A resuming writer keeps all undamaged shards up to the first damaged or missing one. A shard in a journal is kept if its
+size and row key are right; any other one is read, checked and hashed. All later shards are removed, so that they cannot
+be mistaken for new ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mdsx.writer.journal import JOURNALED, Journal
 from mdsx.writer.options import WriterOptions
 
 _THREADS = 4
-_HEADERS = 32  # headers of shards that are read at once
+_HEADERS = 32  # shard headers to read at once
 
 
 def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
@@ -38,16 +38,16 @@ def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
 
 
 def begin(storage: Storage, journal: Journal, options: WriterOptions, *, resume: bool) -> list[ShardEntry] | Index:
-    """Claim the place for this writer. Return the durable shards, or the index if the dataset is finished.
+    """Claim the folder for this writer. Return the durable shards, or the index if the dataset is finished.
 
-    Raise UsageError if something is there without `resume`, or if the options differ.
+    Raise UsageError if the folder has a dataset and `resume` is false, or if the options differ.
     """
     message = "there is a dataset of another format already"
-    refuse_foreign(storage, message, hint="write to another place: a writer only adds to what mdsx wrote")
+    refuse_foreign(storage, message, hint="write to another URL: a writer cannot add to other formats")
     index = _index(storage)
     begun = journal.begun()
     if not resume and index is not None:
-        hint = "write to another place, or replace it with overwrite=True; resume=True is for a job that may run again"
+        hint = "write to another URL, or replace it with overwrite=True; use resume=True for a job that may run again"
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     if not resume and (begun or stored_shards(storage)):
         hint = "pass resume=True to continue it, or remove it"
@@ -58,12 +58,12 @@ def begin(storage: Storage, journal: Journal, options: WriterOptions, *, resume:
         _check_index(index, options, storage.url)
         if begun:
             discard(storage, filenames.WRITER_FOLDER)
-            journal.claim()  # that writer may have died before its index was durable; this put makes it durable
+            journal.claim()  # the writer may have died before its index was durable; this put makes it durable
         journal.remove()
         return index
     if not begun and stored_shards(storage):
-        message = "there are shards, but no record of their writer"
-        raise UsageError(message, file=storage.url, hint="remove them, or write to another place")
+        message = "there are shards without a writer's record, so they cannot be resumed"
+        raise UsageError(message, file=storage.url, hint="remove them, or write to another URL")
     journal.claim()
     return _recover(storage, journal, options)
 
@@ -80,20 +80,20 @@ def _check_index(index: Index, options: WriterOptions, url: str) -> None:
     theirs = (index.schema.json.decode(), index.compression)
     for place, found, expected in zip(("columns", "compression"), ours, theirs, strict=True):
         if found != expected:
-            hint = "resume with those options, or write elsewhere"
+            hint = "resume with the same options, or write to another URL"
             message = "the dataset was written with other options"
             raise UsageError(message, file=url, place=place, found=found, expected=expected, hint=hint)
 
 
 def _recover(storage: Storage, journal: Journal, options: WriterOptions) -> list[ShardEntry]:
     """Return the shards to keep, and remove all others."""
-    discard(storage, filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX)  # never those of parts
+    discard(storage, filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX)  # never objects of parts
     shards = stored_shards(storage)
     sizes = {entry.key: entry.size for _, entry in shards}
     entries = _undamaged_run(storage, journal, options, sizes)
     for number, entry in shards:
         if number >= len(entries) or entry.key != entries[number].name:
-            journal.check_owner()  # a successor may have written it meanwhile
+            journal.check_owner()  # another writer may have taken over and written the shard
             remove(storage, entry.key)
     return entries
 
@@ -105,11 +105,11 @@ def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
     hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size)
     if hashes.raw != entry.raw_hash:
         raise CorruptError(
-            "the shard is not what was written",
+            "the shard has changed since it was written",
             file=file_of(storage, entry.name),
             found=hashes.raw,
             expected=entry.raw_hash,
-            hint="remove it, and resume",
+            hint="remove the shard, and resume",
         )
     return memoryview(raw)
 
@@ -117,7 +117,7 @@ def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
 def _undamaged_run(
     storage: Storage, journal: Journal, options: WriterOptions, sizes: Mapping[str, int]
 ) -> list[ShardEntry]:
-    """Return the longest run of undamaged shards from number 0. Write the journals that it lacks."""
+    """Return the undamaged shards from number 0 up to the first damaged one. Write the journals that they lack."""
     length = 0
     while options.shard_key(length) in sizes:
         length += 1
@@ -130,7 +130,7 @@ def _undamaged_run(
         with ThreadPoolExecutor(_HEADERS) as headers:
             for number, foreign in enumerate(headers.map(lambda entry: _is_foreign(storage, entry), entries)):
                 if foreign:
-                    message = "this is not the shard that was written here; it and all later ones are written again"
+                    message = "another shard than the writer's is stored here; this and all later shards are rewritten"
                     warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
                     length = number
                     del entries[number:]
@@ -139,7 +139,7 @@ def _undamaged_run(
         keys = [options.shard_key(number) for number in range(len(entries), length)]
         for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
             if isinstance(entry, CorruptError):
-                warn(f"{entry}; this shard and all later ones are written again", seen_by="process")
+                warn(f"{entry}; this and all later shards are rewritten", seen_by="process")
                 break
             entries.append(entry)
             if len(entries) % JOURNALED == 0:
@@ -148,7 +148,7 @@ def _undamaged_run(
 
 
 def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
-    """Return whether the header of a shard has another row key than its journal says."""
+    """Return whether a shard's header has another row key than the journal."""
     compressed = filenames.is_compressed(entry.name)
     head = storage.get(entry.name, stop=min(entry.size, HEAD_SIZE if compressed else HEADER_SIZE)).data
     try:

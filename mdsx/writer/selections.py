@@ -1,4 +1,4 @@
-"""Write named selections: of a finished dataset, or of the one that an append makes."""
+"""Write named selections of a finished dataset, and extend them in an append."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from mdsx.writer.lengths import opened
 
 @dataclass(frozen=True, slots=True)
 class WrittenSelection:
-    """The selection that `write_selection` has written.
+    """The result of `write_selection`.
 
     Attributes:
-        file: Where it is.
-        name: Its name.
+        file: The file of the selection.
+        name: The name of the selection.
         where: The condition.
-        samples: The samples of the dataset.
-        selected: How many of them the condition chose.
+        samples: The number of samples in the dataset.
+        selected: The number of samples that satisfy the condition.
     """
 
     file: str
@@ -55,32 +55,33 @@ def write_selection(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> WrittenSelection:
-    """Write which samples of a finished dataset a condition chooses, under a name, so that each process of a job opens
-    them at once.
+    """Evaluate a condition for all samples of a finished dataset, and store the selection under a name. The processes
+    of a job then open it without reading the shards.
 
         mdsx.write_selection("s3://bucket/corpus", "hard", where="label = 3 and length(tokens) > 64")
         mdsx.Dataset("s3://bucket/corpus", selection="hard")
 
-    The file `_selections/<name>-<fingerprint>.json` goes next to the index, in place of an earlier one. It belongs to
-    the dataset as it is now; `mdsx.append` writes another one for the dataset with the part. Nothing else is changed.
+    The file `_selections/<name>-<fingerprint>.json` is written next to the index, and replaces an earlier one. No other
+    file changes. The selection belongs to the present state of the dataset; `mdsx.append` writes another one for the
+    extended dataset.
 
     Args:
         url: A dataset of any format.
         name: Up to 100 letters, digits, ".", "_" and "-".
-        where: A condition, as in `mdsx.Dataset.filter`: of columns of numbers and bools of a fixed size, and lengths.
-        index: The folder with the dataset's index, if it is not `url`; the file goes there.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        watch: Called with an `mdsx.Progress` while shards are read; its sizes count shards' bytes.
+        where: A condition, as in `mdsx.Dataset.filter`, on lengths and on columns of numbers and bools of fixed size.
+        index: The folder of the dataset's index, if it is not `url`. The file is written there.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` while shards are read. Its sizes are bytes of shards.
 
     Raises:
-        UsageError: The condition cannot be evaluated, it is no name, or nothing can be written there.
-        MissingError: There is no finished dataset.
+        UsageError: The condition or the name is invalid, or the storage cannot be written.
+        MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
     storage, target, found, reached = opened(url, index, storage_options, watch)
     key = selection_key(name, found.fingerprint)
     if not isinstance(where, str):
-        raise UsageError("where= is a condition, as text", found=shown(where), expected='such as "label = 3"')
+        raise UsageError("where= must be a condition as text", found=shown(where), expected='such as "label = 3"')
 
     edges = np.cumsum(found.counts)
 
@@ -93,11 +94,11 @@ def write_selection(
 
 
 def extend_selections(storage: Storage, before: Index, whole: Index) -> None:
-    """Write the selections of a dataset with the index `whole`, which begins with all shards of the index `before`, by
-    each one that the dataset had before.
+    """Extend each selection of a dataset after an append. `whole`: the new index, which begins with all shards of the
+    old one, `before`.
 
-    The condition chooses among the new samples; the others are chosen as before. One that is damaged, or cannot be
-    evaluated, is left out, with a warning.
+    The condition is evaluated for the new samples only. A selection that is damaged, or whose condition cannot be
+    evaluated, is skipped with a warning.
     """
     for name, fingerprint in selections_at(storage):
         if fingerprint != before.fingerprint:
@@ -108,14 +109,14 @@ def extend_selections(storage: Storage, before: Index, whole: Index) -> None:
         except MdsxError as error:
             command = shlex.join(["mdsx", "select", storage.url, "--where", "CONDITION", "--name", name])
             warn(
-                f"selection {name!r} is not extended: {error}; make it again, or open it with the snapshot "
+                f"selection {name!r} is not extended: {error}; rewrite it, or open it with the snapshot "
                 f"{before.fingerprint}: {command}",
                 seen_by="process",
             )
 
 
 def _extended(storage: Storage, whole: Index, old: StoredSelection) -> Subset:
-    """Return the samples of a selection, and those that its condition chooses among the later ones."""
+    """Return the samples of a selection, with the new samples that satisfy its condition."""
     excerpt, counts = DatasetSlice.whole(Shards.of(storage, storage, whole)), whole.counts
     added = select_between(excerpt.subset, counts, old.head.samples, whole.samples)
     new = chosen_by_bits(bits_of(choose_where(replace(excerpt, subset=added), old.head.where), counts), whole.samples)

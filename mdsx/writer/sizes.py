@@ -15,13 +15,13 @@ from mdsx.writer.lengths import opened
 
 @dataclass(frozen=True, slots=True)
 class WrittenSizes:
-    """The sizes of images that `write_sizes` has written.
+    """The result of `write_sizes`.
 
     Attributes:
-        files: Where the heights and the widths are.
+        files: The files of the heights and of the widths.
         column: The column of the images.
-        samples: How many there are.
-        missing: How many of them have no size: null, and values that are no readable images.
+        samples: The number of samples.
+        missing: The number of samples without a size: null, or not a readable image.
     """
 
     files: tuple[str, str]
@@ -38,25 +38,25 @@ def write_sizes(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> WrittenSizes:
-    """Write the height and the width of each encoded image of a finished dataset, for `mdsx.Buckets(by=column)`.
+    """Write the height and width of each encoded image of a finished dataset, for `mdsx.Buckets(by=column)`.
 
         mdsx.write_sizes("s3://bucket/pictures", "image")
 
-    All shards are read once; Pillow reads the headers, and no pixel is decoded. An image counts as it is shown: one
-    that its EXIF orientation turns by a quarter has height and width swapped. Two files,
-    `_lengths/<column>=height.u32` and `_lengths/<column>=width.u32`, go next to the index, in place of earlier ones.
-    Nothing else is changed. `mdsx.append` extends them.
+    All shards are read once. Pillow reads the images' headers and decodes no pixels. Sizes are those of the image as
+    displayed: an EXIF orientation that turns it by 90 degrees swaps height and width. The files
+    `_lengths/<column>=height.u32` and `_lengths/<column>=width.u32` are written next to the index, and replace earlier
+    ones. No other file changes. `mdsx.append` extends them.
 
     Args:
         url: A dataset of any format.
-        column: A column of encoded images: of type jpeg, png, webp or bytes. None: the only one of jpeg, png or webp.
-        index: The folder with the dataset's index, if it is not `url`; the files go there.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        watch: Called with an `mdsx.Progress` while shards are read; its sizes count shards' bytes.
+        column: A column of encoded images, of type jpeg, png, webp or bytes. None: the only jpeg, png or webp column.
+        index: The folder of the dataset's index, if it is not `url`. The files are written there.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` while shards are read. Its sizes are bytes of shards.
 
     Raises:
-        UsageError: There is no such column, Pillow is not installed, or nothing can be written there.
-        MissingError: There is no finished dataset.
+        UsageError: There is no such column, Pillow is not installed, or the storage cannot be written.
+        MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
     storage, target, found, show = opened(url, index, storage_options, watch)

@@ -1,8 +1,8 @@
 """Upload closed shards in the background.
 
-At most `_THREADS` shards are in flight, with at most `_MOST_BYTES` (or a single larger shard); `put` waits for room. So
-a writer holds these and the shard that it builds in memory. After a failure, no upload starts, and the next call raises
-the error. A journal is written when the last of its shards is durable.
+At most `_THREADS` shards are in flight, of at most `_MOST_BYTES` (or a single larger shard); `put` waits for room. So a
+writer's memory holds these shards and the one that it is building. After a failure, no more uploads start, and the next
+call raises the error. A journal is written when the last of its shards is durable.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MOST_BYTES = 2**29
 
 
 class Uploads:
-    """Stores the shards that are `put`, numbered in that order from len(durable) on. Calls `reuse` with those whose
-    memory it needs no more."""
+    """Stores the shards that are `put`, numbered from len(durable) on. Calls `reuse` with shards whose memory it no
+    longer needs."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Uploads:
         self._pool.submit(self._run, number, raw, samples)
 
     def check_room(self) -> None:
-        """Raise UsageError if the dataset already has the largest number of shards."""
+        """Raise UsageError if the dataset already has as many shards as a dataset may have."""
         count = len(self._entries) + 1
         if count > MAX_SHARDS:
             check_shard_count(count, sum(entry.raw_size for entry in self.drain()))
@@ -77,7 +77,7 @@ class Uploads:
             return [entry for entry in self._entries if entry is not None]
 
     def close(self) -> None:
-        """End the threads, after the shards in flight are stored."""
+        """Wait until the shards in flight are stored, and end the threads."""
         self._pool.shutdown(wait=True)
 
     def _has_room(self, size: int) -> bool:
@@ -100,7 +100,7 @@ class Uploads:
         stored = raw if level is None else Pieces(compress(raw, level))
         raw_hash = raw.digest().hex()
         stored_hash = raw_hash if level is None else stored.digest().hex()
-        self._journal.check_owner()  # a job that was taken for dead must not overwrite its successor's shards
+        self._journal.check_owner()  # a job that only seemed dead must not overwrite the shards of its successor
         self._storage.put(key, *stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:

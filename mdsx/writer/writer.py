@@ -1,15 +1,15 @@
 """The writer of a dataset: it turns samples into shards, and writes the index at the end.
 
-A sample goes through three files. `write`, here, encodes it and stages it. Many samples at a time are then added to the
-current shard (both in `format/encode.py`), which is uploaded when it is full (`writer/uploads.py`).
+`write` encodes and stages a sample. Many staged samples at a time are added to the current shard (`format/encode.py`),
+which is uploaded when it is full (`writer/uploads.py`).
 
 Rules:
-- Encoded samples that are written one by one are staged until there are enough to add them to a shard at once.
+- Samples that are written one by one are staged until there are enough to add them to a shard at once.
 - Shards end only where the format says, so the bytes depend only on samples, columns and options.
 - The index is written last, when every shard is durable, and only if no exception leaves the `with`.
-- After a resume, the last durable shard is provisional, because it may be shorter than an uninterrupted job would have
-  made it. If the first new sample fits into it, it is read back and replaced. The replacement is durable before any
-  later shard is written, so a short shard never precedes others.
+- After a resume, the last durable shard is provisional, because an uninterrupted job may have made it longer. If the
+  first new sample fits into it, it is read back and replaced. The replacement is durable before any later shard is
+  written, so a short shard never precedes others.
 - If storing samples is interrupted, the writer becomes unusable, because it does not know what was stored.
 """
 
@@ -51,13 +51,13 @@ _STAGED_SAMPLES = 1024
 
 
 class _Absent:
-    """A method that others have. (A `__getattr__` would slow down each access to an attribute.)"""
+    """A method of other libraries' writers. (A `__getattr__` would slow down each access to an attribute.)"""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
-        hint = "the end of `with mdsx.Writer(...) as out:` writes the index"
+        hint = "leaving `with mdsx.Writer(...) as out:` writes the index"
         raise AttributeError(f"'Writer' object has no attribute {self._name!r}: {hint}")
 
 
@@ -68,8 +68,8 @@ class Writer:
             out.write({"tokens": ids, "source": "wiki"})
             out.write_batch({"tokens": ids_2d, "source": names})
 
-    Shards are stored in the background. The next call, or leaving the `with`, raises an error that occurs there. The
-    index is written last, and only if no exception leaves the `with`. Otherwise, complete shards stay for a resume.
+    Shards are uploaded in the background. If an upload fails, the next call, or leaving the `with`, raises its error.
+    The index is written last, and only if no exception leaves the `with`. Otherwise, complete shards stay for a resume.
 
         with mdsx.Writer(url, columns, resume=True) as out:
             for sample in itertools.islice(source, out.samples, None):
@@ -78,25 +78,25 @@ class Writer:
     Only one thread of one process may use a writer.
 
     Args:
-        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. Without `resume`, there must be neither an
-            index nor shards.
+        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. Without `resume` or `overwrite`, it must have
+            neither an index nor shards.
         columns: Column name -> type, such as "uint16[2048]", "str" or "json?". See docs/writing.md.
         shard_size: The largest size of an uncompressed shard, in bytes or as text such as "64MiB". A larger sample gets
             a shard of its own.
         compression: None, "zstd", or "zstd:LEVEL" with a level of 1 to 22.
-        metadata: A JSON object to keep in the index. If runs differ, that of the run that finishes is kept.
+        metadata: A JSON object to store in the index. After resumes, that of the last writer is stored.
         resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
-            of samples that are already stored, which the caller skips.
-        overwrite: Whether to replace a finished dataset. It stays as it is, and readers see it, until this one is
-            complete; if this one fails or is killed, it stays for good. Nothing is written if the folder has anything
-            that the dataset there does not name. See docs/writing.md.
-        lengths: Columns by which jobs will pack samples, such as ["tokens"]: the lengths of all samples are also stored
-            in a file of their own, which is read faster than the rows of all shards, and the index has their sum, from
-            which the default window of `mdsx.Pack` follows. `mdsx.write_lengths` adds the file to a finished dataset.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+            of samples that are already stored, which the caller must skip.
+        overwrite: Whether to replace a finished dataset. Readers see the old one until the new one is complete. If this
+            writer fails or is killed, the old one stays. Nothing is written if the folder has files that do not belong
+            to the dataset. See docs/writing.md.
+        lengths: Columns by which jobs will pack samples, such as ["tokens"]. The lengths of all samples are also stored
+            in a separate file, which is faster to read than the rows of all shards. The index gets their sum, which
+            determines the default window of `mdsx.Pack`. `mdsx.write_lengths` adds the file to a finished dataset.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
 
     Raises:
-        UsageError: An argument is invalid, or there is something at `url` already.
+        UsageError: An argument is invalid, or `url` has a dataset already.
         SampleError: A sample does not fit its columns (from `write` and `write_batch`).
         TransportError: Storage failed.
     """
@@ -120,7 +120,7 @@ class Writer:
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
         if overwrite and resume:
-            hint = "overwrite=True begins again; resume=True continues a dataset that was begun without it"
+            hint = "overwrite=True starts over; resume=True continues a dataset that was begun without overwrite=True"
             raise UsageError("resume and overwrite exclude each other", hint=hint)
         self._overwriting: Overwriting | None = None
         if overwrite:
@@ -145,26 +145,26 @@ class Writer:
         self._encoder = Encoder(self._options.schema)
         self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
         self._uploads = Uploads(self._storage, self._journal, self._options, durable, self._builder.reuse)
-        self._staged: list[bytes] = []  # values; a list for each sample would cost the garbage collector as much again
+        self._staged: list[bytes] = []  # values; one list for each sample would double the garbage collector's work
         self._staged_bytes = 0
         self._most_staged = _STAGED_SAMPLES * len(self._options.schema.columns)
         self._most_bytes = min(_STAGED_BYTES, self._options.shard_size)
         self._replacing = False
         self._entered = self._left = False
-        self._ready = False  # to take samples
+        self._ready = False  # whether samples may be written
         self._owner = Owner()
 
     @property
     def samples(self) -> int:
-        """Return the number of samples so far: those that a resume found stored, and those written since."""
+        """Return the number of samples so far, including those that a resume found stored."""
         return self._samples
 
     def write(self, sample: Mapping[str, object]) -> None:
         """Write one sample: column name -> value.
 
         Raises:
-            SampleError: A value does not fit its column, or a column is missing. The sample is not written; the next
-                one may follow.
+            SampleError: A value does not fit its column, or a column is missing. The sample is not written; writing may
+                continue.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
@@ -178,12 +178,12 @@ class Writer:
     def write_batch(self, columns: Mapping[str, object] | ArrowData) -> None:
         """Write many samples: column name -> array or tensor [n, ...], Arrow array, or a sequence of n values.
 
-        Instead of a mapping, `columns` may be an Arrow table or record batch, or any other data with one of Arrow's C
-        interfaces, such as a DataFrame of Polars or pandas, or a relation of DuckDB. See docs/arrow.md. The shards are
-        the same as those of a `write` for each sample.
+        Instead of a mapping, `columns` may be an Arrow table or record batch, or any other object with one of Arrow's C
+        interfaces, such as a Polars or pandas DataFrame, or a DuckDB relation. See docs/arrow.md. The shards are the
+        same as those of a `write` for each sample.
 
         Raises:
-            SampleError: A value does not fit its column. Nothing of the batch is written; more samples may follow.
+            SampleError: A value does not fit its column. No sample of the batch is written; writing may continue.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
@@ -195,7 +195,7 @@ class Writer:
 
     def __enter__(self) -> Self:
         if self._entered:
-            raise UsageError("a writer can be used only once", file=self._storage.url, hint="make another one")
+            raise UsageError("a writer can be used only once", file=self._storage.url, hint="create another one")
         self._entered = True
         self._ready = not self._finished
         return self
@@ -211,7 +211,7 @@ class Writer:
             if kind is None:
                 self._finish()
             elif self._ready and self._overwriting is None:
-                with suppress(Exception):  # do not hide the one that leaves the `with`
+                with suppress(Exception):  # do not hide the exception that leaves the `with`
                     self._flush()
         finally:
             self._ready, self._left = False, True
@@ -227,14 +227,14 @@ class Writer:
             message = "the writer is closed" if self._left else "the writer is not open"
             raise UsageError(message, file=self._storage.url, hint="write within `with mdsx.Writer(...) as out:`")
         if not self._owner.here:
-            hint = "write in the process that made it; or write a part in each process, and merge"
+            hint = "use it in the process that created it; or write a part in each process, and merge the parts"
             raise UsageError("the writer belongs to another process", file=self._storage.url, hint=hint)
         if self._uploads.error:
             raise self._uploads.error
         if self._finished:
             hint = "write more samples as a part, and add it with `mdsx append`"
-            raise UsageError("the dataset is finished: nothing can be added", file=self._storage.url, hint=hint)
-        message = "an earlier call was interrupted while it stored samples"
+            raise UsageError("the dataset is finished", file=self._storage.url, hint=hint)
+        message = "the writer is unusable: an earlier call was interrupted while it stored samples"
         raise UsageError(message, file=self._storage.url, hint="leave the `with` with an exception, and resume")
 
     def _flush(self) -> None:
@@ -289,7 +289,7 @@ class Writer:
         data = build_index(self._options.schema, self._options.compression, entries, self._metadata)
         if self._lengths:
             index = parse_index(data)
-            sums = {  # read back: a resumed writer has not seen the earlier shards
+            sums = {  # computed from the stored shards: a resumed writer has not seen the earlier ones
                 column: write_length_file(self._storage, index, column, target=self._storage).sum
                 for column in self._lengths
             }
@@ -300,7 +300,7 @@ class Writer:
             self._overwriting.commit([self._overwriting.done(0, self._samples)])
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:
-        """Raise ChangedError unless every shard is still there with its size: another writer may have changed them."""
+        """Raise ChangedError unless every shard still exists with its size: another writer may have changed them."""
         sizes = {entry.key: entry.size for _, entry in stored_shards(self._storage)}
         for entry in entries:
             if sizes.get(entry.name) != entry.size:
@@ -309,5 +309,5 @@ class Writer:
                     file=f"{self._storage.url}/{entry.name}",
                     expected=f"{entry.size} bytes",
                     found=sizes.get(entry.name),
-                    hint="is another writer at work here? stop it, and resume",
+                    hint="is another writer active here? stop it, and resume",
                 )

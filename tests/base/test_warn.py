@@ -158,6 +158,6 @@ def test_a_damaged_shard_is_reported_at_the_writers_line(tmp_path: Path) -> None
     out.__exit__(KeyError, KeyError(), None)
     shard = next((tmp_path / "d").glob("shard.00001*"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
-    with pytest.warns(UserWarning, match="written again") as caught:
+    with pytest.warns(UserWarning, match="rewritten") as caught:
         mdsx.Writer(tmp_path / "d", {"id": "int64[64]"}, shard_size=4096, resume=True).__enter__()
     assert (caught[0].filename, caught[0].lineno) == (__file__, line() - 1)

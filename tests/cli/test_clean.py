@@ -21,7 +21,7 @@ def test_it_prints_what_is_removed_and_what_stays(run: Run, tmp_path: Path) -> N
     assert f"at work here: run {running.job.run}\n" in out
     assert "would remove 3 attempts that do not count, of run " in out
     assert f"kept 1 attempts that do not count, of run {running.job.run}" in out
-    assert "(its run is at work)" in out
+    assert "(its run is active)" in out
     assert len(folders(url)) == 4
     assert "removed 3 attempts that do not count" in run("clean", url, "--older-than", "1d").out
     assert len(folders(url)) == 1

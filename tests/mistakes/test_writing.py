@@ -80,7 +80,7 @@ def test_no_columns_and_samples_in_place_of_columns(tmp_path: Path) -> None:
 
 
 def test_the_same_program_twice(url: str, tmp_path: Path) -> None:
-    with pytest.raises(mdsx.UsageError, match=r"there is a dataset already; .*overwrite=True; resume=True"):
+    with pytest.raises(mdsx.UsageError, match=r"there is a dataset already; .*overwrite=True; use resume=True"):
         mdsx.Writer(url, {"x": "int64"})
     with suppress(RuntimeError), mdsx.Writer(tmp_path, {"x": "int64"}) as out:
         out.write({"x": 1})

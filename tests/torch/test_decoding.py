@@ -184,9 +184,7 @@ def test_skip_leaves_out_what_cannot_be_decoded(damaged: str, expected: Batches,
 
 
 def test_an_error_names_the_sample_and_the_column(damaged: str) -> None:
-    with pytest.raises(
-        mdsx.CorruptError, match=r"shard\.\d+\.mdsx, sample \d+, column 'image': .* frame header"
-    ):
+    with pytest.raises(mdsx.CorruptError, match=r"shard\.\d+\.mdsx, sample \d+, column 'image': .* frame header"):
         list(streamed(damaged, num_threads=2))
     with pytest.raises(mdsx.CorruptError, match="column 'image'"):
         list(streamed(damaged, num_workers=1))

@@ -60,7 +60,7 @@ def test_an_existing_index_is_replaced_only_on_request(root: Path) -> None:
     merge(root)
     before = contents(root)
     write_part(root, 3, 65, 5)
-    with pytest.raises(UsageError, match=r"there is an index already.*overwrite=True"):
+    with pytest.raises(UsageError, match=r"an index exists already.*overwrite=True"):
         merge(root)
     assert contents(root)["index.json"] == before["index.json"]
     merge(root, overwrite=True)
@@ -89,7 +89,7 @@ def test_more_parts_than_expected_are_named(root: Path) -> None:
 def test_an_unfinished_conversion_is_not_merged(root: Path) -> None:
     (root / "_convert").mkdir()
     (root / "_convert" / "plan.json").write_text("{}")  # its last parts may be missing
-    with pytest.raises(UsageError, match="a conversion is or was at work here, and is not finished; run its command"):
+    with pytest.raises(UsageError, match="a conversion to this folder is unfinished; run the conversion's command"):
         merge(root)
     with pytest.raises(MissingError, match="run its command again, and it continues"):
         Dataset(root)
@@ -141,7 +141,7 @@ def test_a_folder_like_a_part_is_named(root: Path) -> None:
 
 
 def test_parts_beside_an_active_writer_are_not_merged(root: Path) -> None:
-    with Writer(root, COLUMNS), pytest.raises(UsageError, match="a writer is at work beside the parts"):
+    with Writer(root, COLUMNS), pytest.raises(UsageError, match="an unfinished dataset is beside the parts"):
         merge(root)
 
 

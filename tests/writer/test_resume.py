@@ -86,7 +86,7 @@ def test_a_damaged_shard_after_the_journals_is_rewritten(
     write(tmp_path / "b", COUNT, compression=compression)
     (damaged,) = (tmp_path / "a").glob("shard.00065.*")
     flip(damaged)
-    with pytest.warns(UserWarning, match="shard.00065.*written again"):
+    with pytest.warns(UserWarning, match="shard.00065.*rewritten"):
         assert write(tmp_path / "a", COUNT, compression=compression) == sum(counts[:65])
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -99,7 +99,7 @@ def test_a_truncated_shard_ends_the_run_even_in_a_journal(
     write(tmp_path / "b", COUNT, compression=compression)
     (cut,) = (tmp_path / "a").glob("shard.00005.*")
     cut.write_bytes(cut.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="shard.00005.*written again"):
+    with pytest.warns(UserWarning, match="shard.00005.*rewritten"):
         assert write(tmp_path / "a", COUNT, compression=compression) == sum(counts[:5])
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -186,7 +186,7 @@ def test_shards_without_a_record_are_refused(tmp_path: Path) -> None:
     leave(tmp_path, 100)
     (tmp_path / "_mdsx" / "writer.json").unlink()
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match="no record of their writer"):
+    with pytest.raises(UsageError, match="without a writer's record"):
         Writer(tmp_path, COLUMNS, shard_size=SHARD_SIZE, resume=True)
     assert contents(tmp_path) == before
 
@@ -246,7 +246,7 @@ def test_a_damaged_short_shard_is_not_refilled(tmp_path: Path, counts: list[int]
     short = sum(counts[:63]) + 1
     assert killed(start(tmp_path, short, hook=DieBefore("index.json")))
     flip(tmp_path / "shard.00063.mdsx")
-    with pytest.raises(CorruptError, match=r"shard\.00063\.mdsx.*remove it, and resume"):
+    with pytest.raises(CorruptError, match=r"shard\.00063\.mdsx.*remove the shard, and resume"):
         write(tmp_path, COUNT)
     (tmp_path / "shard.00063.mdsx").unlink()
     assert write(tmp_path, COUNT) == sum(counts[:63])
@@ -271,7 +271,7 @@ def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, c
     one, other = next(paths for paths in by_size.values() if len(paths) > 1)[:2]
     expected = one.read_bytes()
     one.write_bytes(other.read_bytes())
-    with pytest.warns(UserWarning, match=rf"{one.name}: this is not the shard that was written here"):
+    with pytest.warns(UserWarning, match=rf"{one.name}: another shard than the writer's is stored here"):
         write(tmp_path / "x", COUNT, compression=compression)
     assert one.read_bytes() == expected
     assert list(mdsx.verify(tmp_path / "x")) == []

@@ -245,7 +245,7 @@ def test_what_is_no_selection_is_refused(root: Path) -> None:
         mdsx.Dataset(root, selection="easy")
     with pytest.raises(mdsx.UsageError, match="there is no such column"):
         mdsx.write_selection(root, "easy", "nothing = 3")
-    with pytest.raises(mdsx.UsageError, match="a condition, as text"):
+    with pytest.raises(mdsx.UsageError, match="a condition as text"):
         mdsx.write_selection(root, "easy", np.arange(3))  # type: ignore[arg-type]
     with pytest.raises(mdsx.MissingError):
         mdsx.write_selection(root / "nowhere", "easy", WHERE)

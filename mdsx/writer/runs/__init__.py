@@ -1,10 +1,10 @@
-"""A dataset written in attempts, by the tasks of a distributed engine or by a writer that replaces another dataset.
+"""Runs: datasets written in attempts, by tasks of a distributed engine or by a writer that replaces a dataset.
 
-- `job.py`: what all tasks of a run share, and the result of an attempt at one, which `writer/parts.py` makes.
-- `commit.py`: the driver's part: it begins a run, and makes a dataset of the attempts that count.
+- `job.py`: the settings that all tasks of a run share, and the result of an attempt (`writer/parts.py` makes attempts).
+- `commit.py`: the driver, which begins a run and publishes the attempts that count as a dataset.
 - `record.py`: the folders of runs, and which runs are alive; `replaced.py`: the dataset that a run replaces.
-- `overwrite.py`: what may be replaced by `overwrite=True`, and one writer as a run.
-- `clean.py`: `mdsx.clean`, which removes what dead runs left.
+- `overwrite.py`: the rules of `overwrite=True`; one writer as a run.
+- `clean.py`: `mdsx.clean`, which removes the remains of dead runs.
 """
 
 from mdsx.writer.runs.clean import Cleaned, Leftover, clean

@@ -1,15 +1,15 @@
-"""`mdsx.clean`: remove what dead runs left, and never what a running one needs.
+"""`mdsx.clean`: remove the remains of dead runs, and nothing that an active run needs.
 
 Rules:
-- Only the storage's clock counts: a small object is stored, and its time in a listing is now.
-- What an index names stays: `index.json`, a snapshot, or an index that a repair replaced.
-- What a running run has made stays, whatever its age. So do all files that are younger than `older_than`.
-- Listings are no snapshots, so they come in this order: attempts, then records, then indexes. An attempt in the first
+- Only the storage's clock counts. To read it, store a small object and list it.
+- All files that an index names stay: `index.json`, a snapshot, or an index that a repair replaced.
+- All files of an active run stay, whatever their age, and so do all files younger than `older_than`.
+- Listings are not atomic, so they come in this order: attempts, then records, then indexes. An attempt in the first
   listing whose run has no record in the second one belongs to a finished run; if it counts, the index names it.
-- A clean marks a run as dead before it reads the indexes again, and removes the mark last: see `record.py`. As long as
-  the driver of a run that replaces a dataset might wake up, the old dataset stays too: it may be restored.
+- A clean marks a run as dead before it reads the indexes again, and removes the mark last: see `record.py`. While the
+  driver of a run that replaces a dataset might still wake up, the old dataset stays too, as it may be restored.
 - Without an index, a finished attempt is removed only if its run has not ended, which proves that the run never wrote
-  an index. The others may be a dataset whose index was lost.
+  an index. Other finished attempts may be a dataset whose index was lost.
 - Parts and shards outside of runs stay: a writer may resume them, and a user may merge or append them.
 """
 
@@ -33,16 +33,16 @@ from mdsx.writer.runs.record import Ages, RunFolder, folders_of, remove_files, r
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that a run left.
+    """Files that a run left over.
 
     Attributes:
-        kind: "attempt"; "replaced": what is left of a dataset that the run has replaced; "unfinished": an object whose
-            writer died; or "record", of a run.
-        name: The folder of an attempt, the key of an unfinished object; otherwise "".
+        kind: "attempt"; "replaced": remaining files of the dataset that the run has replaced; "unfinished": an object
+            whose writer died; or "record", of a run.
+        name: The folder of an attempt, or the key of an unfinished object; otherwise "".
         run: The run; None for an unfinished object.
-        files: The number of its files.
-        size: Their bytes, as far as they are known.
-        kept: Why it stays; "" for what is removed.
+        files: The number of files.
+        size: The bytes of the files whose size is known.
+        kept: Why they are kept; "" if they are removed.
     """
 
     kind: Literal["attempt", "replaced", "unfinished", "record"]
@@ -55,13 +55,13 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What `clean` has done.
+    """The result of `clean`.
 
     Attributes:
-        url: The place.
-        removed: What was removed; in a dry run, what would be.
-        kept: What stays for now, and why.
-        running: The runs that are at work here.
+        url: The cleaned URL.
+        removed: The leftovers that were removed; in a dry run, that would be.
+        kept: The leftovers that stay for now; `kept` of each says why.
+        running: The active runs.
     """
 
     url: str
@@ -78,31 +78,31 @@ def clean(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] | None = None,
 ) -> Cleaned:
-    """Remove what writers left at `url` that died and that nobody can resume: runs of Ray and Spark, and writers with
-    `overwrite=True`. Nothing that a running one needs is removed.
+    """Remove the files of dead runs at `url` that cannot be resumed: runs of Ray and Spark, and writers with
+    `overwrite=True`. Files of active runs stay.
 
         mdsx.clean("s3://bucket/corpus", older_than="7d")
 
-    These are attempts that do not count, what is left of a dataset that was being replaced, records of runs, and
-    unfinished files. What other writers have begun stays: the same program resumes it. If a clean is interrupted, the
-    next one continues.
+    It removes attempts that do not count, the rest of a dataset that was being replaced, records of runs, and
+    unfinished files. Datasets that other writers began stay: run the same program again to resume them. If a clean is
+    interrupted, the next one continues.
 
     Args:
-        url: Where something was written. There may be a dataset or not.
-        older_than: Only what is older than that, in seconds or as text such as "12h" or "7d". A run is dead if it gave
-            no sign of life for that long, and at least for an hour.
-        dry_run: Whether only to report.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        watch: Called with a `Progress` after each file: `size` and `of_size` are bytes of removed files.
+        url: The folder that runs wrote to, with or without a finished dataset.
+        older_than: Remove only files older than this, in seconds or as text such as "12h" or "7d". A run counts as dead
+            if it gave no sign of life for this long, and for at least an hour.
+        dry_run: Whether to only report what would be removed.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        watch: Called with a `Progress` after each file. `size` and `of_size` are bytes of removed files.
 
     Raises:
-        UsageError: The age is invalid, there is a dataset of another format, or the storage cannot be written.
-        CorruptError: An index is damaged, so that what it names cannot be known. Nothing was removed.
-        TransportError: Storage failed, or does not say when objects were stored.
+        UsageError: The age is invalid, the dataset has another format, or the storage cannot be written.
+        CorruptError: An index is damaged, so the files that it names are unknown. Nothing was removed.
+        TransportError: Storage failed, or does not report when objects were stored.
     """
     age = parse_age(older_than, name="older_than")
     storage = open_storage(url, storage_options, write=True)
-    refuse_foreign(storage, "there is a dataset of another format", hint="only what Ray and Spark wrote is cleaned")
+    refuse_foreign(storage, "there is a dataset of another format", hint="only mdsx's own format is cleaned")
     runs, named = runs_at(storage), _named(storage)
     runs = {name: run for name, run in runs.items() if run.signs or run.parts.keys() - named}
     unfinished = [entry for entry in _unfinished(storage) if runs or entry.key != filenames.INDEX]  # others have one
@@ -119,19 +119,19 @@ def clean(
 
 
 class _Verdicts:
-    """What a clean does with what it finds."""
+    """Decides which files a clean removes."""
 
     def __init__(self, storage: Storage, ages: Ages, *, dry_run: bool) -> None:
         self.ages = ages
         self.removed: list[Leftover] = []
         self.kept: list[Leftover] = []
         self._storage, self._dry_run = storage, dry_run
-        self._sizes: dict[str, int] = {}  # of what to remove
+        self._sizes: dict[str, int] = {}  # of the objects to remove
         self._discarded: set[tuple[str, str]] = set()  # keys and ETags of unfinished objects to remove
         self._records: list[str] = []  # to remove after all else, in this order
 
     def judge(self, runs: list[RunFolder], *, dead: bool) -> None:
-        """Find the verdicts on what these runs left. Mark those that are dead, but in a dry run."""
+        """Decide about the files of these runs. Mark the dead ones, except in a dry run."""
         for run in runs if dead and not self._dry_run else ():
             if not run.has_ended and "dead" not in run.signs:
                 self._storage.put(filenames.run_sign(run.run, "dead"), b"")
@@ -141,7 +141,7 @@ class _Verdicts:
             stay = False
             for folder, entries in run.parts.items():
                 if folder not in named:
-                    why = self._why(run, folder, entries, has_index) if dead else "its run is at work"
+                    why = self._why(run, folder, entries, has_index) if dead else "its run is active"
                     self._add("attempt", folder, run.run, entries, why)
                     stay |= bool(why)
             if dead and not self._judge_replaced(run) and not stay:
@@ -169,23 +169,23 @@ class _Verdicts:
             remove(self._storage, key)
 
     def _why(self, run: RunFolder, folder: str, entries: Iterable[Entry], has_index: bool) -> str:
-        """Return why an attempt of a dead run stays, which no index names."""
+        """Return why an attempt of a dead run that no index names stays; "" if it does not."""
         if not all(self.ages.is_old(entry.modified) for entry in entries):
             return "it is too young"
         is_finished = any(entry.key == filenames.within(folder, filenames.INDEX) for entry in entries)
         if is_finished and run.has_ended and not has_index:
-            return "it may be of a dataset whose index was lost: see `mdsx repair`"
+            return "its dataset's index may have been lost: see `mdsx repair`"
         return ""
 
     def _judge_replaced(self, run: RunFolder) -> str:
-        """Return why something stays of what the run has replaced; "" if nothing does."""
+        """Return why files of the dataset that the run has replaced stay; "" if none do."""
         if "replaced" not in run.signs:
             return ""
         until, entries, why = run.signs["replaced"].modified, list[Entry](), ""
         if not self.ages.is_old(until):
             why = "it is too young"
         elif run.may_wake_up(self.ages):
-            why = "its driver might wake up: a clean in an hour or later removes this"
+            why = "its driver might wake up: clean again in an hour or later"
         else:
             try:
                 note = replaced.read_note(self._storage, run.run)
@@ -197,7 +197,7 @@ class _Verdicts:
         return why
 
     def _judge_record(self, run: RunFolder) -> None:
-        """Remove the record of a run that has left nothing else."""
+        """Remove the record of a run whose other files are all removed."""
         signs = [entry for sign, entry in run.signs.items() if sign != "dead"]
         if run.signs and all(self.ages.is_dead(entry.modified) for entry in signs):
             self._add("record", "", run.run, run.signs.values(), "")
@@ -222,13 +222,13 @@ def _now(storage: Storage) -> float:
         remove(storage, key)
     if time:
         return time
-    message = "the storage does not list when objects were stored, so nothing can be removed by age"
-    hint = "remove the attempts yourself while no run is at work"
+    message = "the storage's listing lacks the times of objects, so nothing can be removed by age"
+    hint = "remove the attempts yourself while no run is active"
     raise TransportError(message, file=f"{storage.url}/{key}", hint=hint)
 
 
 def _named(storage: Storage) -> set[str]:
-    """Return the folders that an index names, or one that a run replaces: its dataset may still be needed."""
+    """Return the folders that an index names, including indexes that a run replaces: they may still be needed."""
     found = {folder for _, index in replaced.indexes_at(storage) for folder in folders_of(index)}
     for entry in storage.list(filenames.RUNS):  # after the indexes: a driver writes its note before its index
         run, sign = filenames.parse_run_sign(entry.key) or ("", "")
@@ -238,7 +238,7 @@ def _named(storage: Storage) -> set[str]:
 
 
 def _unfinished(storage: Storage) -> list[Entry]:
-    """Return the unfinished objects of ours. Nothing is removed."""
+    """Return mdsx's unfinished objects. Nothing is removed."""
     found: list[Entry] = []
 
     def note(entry: Entry) -> bool:

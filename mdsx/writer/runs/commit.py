@@ -1,17 +1,18 @@
-"""The driver's part of a distributed write: begin a job, and make a dataset of the attempts that count.
+"""The driver of a distributed write: it begins a run, and publishes the attempts that count as a dataset.
 
 Rules:
-- An attempt counts if the engine brought its result to the driver. Nothing is found by listing.
-- The driver writes the index over these attempts, in the order of the parts, as the last step and only once. Where a
-  dataset should be created, it writes the index only if there is none; where one should be replaced, only if the index
-  is still the one that was there at the beginning. So of several drivers, one succeeds.
-- Before that, it checks that each attempt's index is the one that the attempt wrote, and that all its shards are there.
-  It lists its run's folder once, for this and to remove the other attempts. What comes after that is left to a clean.
-- From then on, the index may be stored, whatever happens: nothing removes the attempts any more.
-- A driver removes only what is in its run's folder, and nothing that the index there names. `clean.py` removes what
-  dead runs left; `record.py` says which runs are dead.
+- An attempt counts if the engine delivered its result to the driver. Listings do not count.
+- As the last step, and only once, the driver writes the index over these attempts, in the order of the parts. To create
+  a dataset, it writes the index only if none exists. To replace one, it writes the index only if the old one is
+  unchanged since the beginning. So of several drivers, one succeeds.
+- Before that, it checks that each attempt's index is the one that the attempt wrote, and that all shards are there. It
+  lists its run's folder once, for this check and to remove the other attempts. Files that attempts write after that are
+  left to a clean.
+- Once writing the index has begun, it may be stored even after an error: nothing removes the attempts any more.
+- A driver removes only files in its run's folder that the index there does not name. `clean.py` removes the remains of
+  dead runs; `record.py` defines which runs are dead.
 - A driver may be pickled, so that another process commits or aborts (Spark's data sources). Only the process that began
-  the run gives signs of life; after that, the attempts at work do.
+  the run gives signs of life. Once it has ended, active attempts do.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ _MODES = ("create", "replace")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a distributed write has made.
+    """The dataset that a distributed write has made.
 
     Attributes:
         url: The dataset.
         columns: Column name -> type.
-        samples: How many samples it has.
-        shards: How many shards it has.
-        bytes: The size of the shards together, before compression.
-        fingerprint: The dataset's: equal for the same samples in the same shards.
+        samples: The number of samples.
+        shards: The number of shards.
+        bytes: The total size of the shards, before compression.
+        fingerprint: The dataset's fingerprint: equal for the same samples in the same shards.
     """
 
     url: str
@@ -70,7 +71,7 @@ class Driver:
     job: WriteJob
     metadata: dict[str, Any]
     storage: Storage
-    _replaced: str | None  # ETag of the index that is to be replaced
+    _replaced: str | None  # ETag of the index to replace
     record: RunRecord
     _state: Literal["open", "publishing", "over"] = "open"
     _owner: Owner = field(default_factory=Owner)
@@ -92,10 +93,10 @@ class Driver:
         overwrites: bool = False,
         storage_options: StorageOptions | None = None,
     ) -> Driver:
-        """Begin a run: check all arguments and the place before any task starts. `overwrites`: see `overwrite.py`.
+        """Begin a run: check all arguments and the folder before any task starts. `overwrites`: see `overwrite.py`.
 
         Raises:
-            UsageError: An argument is invalid, or there is something at `url` already.
+            UsageError: An argument is invalid, or `url` has a dataset already.
             TransportError: Storage failed, or cannot be written.
         """
         size = parse_size(shard_size, name="shard_size")
@@ -114,16 +115,16 @@ class Driver:
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
 
     def commit(self, results: Iterable[Done]) -> Written:
-        """Make a dataset of the attempts whose results are given, and end the run.
+        """Publish the attempts with these results as a dataset, and end the run.
 
         Raises:
-            UsageError: Two results are of the same part, or the run has ended.
+            UsageError: Two results have the same part, or the run has ended.
             ChangedError: Another run has finished a dataset here meanwhile, files of an attempt have changed, or
-                `mdsx clean` took this run for dead.
+                `mdsx clean` marked this run as dead.
         """
         if not self._owner.here or self._state != "open":
             message = "the run has ended" if self._owner.here else "the run belongs to another process"
-            raise UsageError(message, file=self.storage.url, hint="begin another one")
+            raise UsageError(message, file=self.storage.url, hint="begin another run")
         done = _one_each(results, self.storage.url)
         try:
             self.record.sign()
@@ -144,7 +145,7 @@ class Driver:
             self._state = "open"
             self.abort()
             raise
-        except BaseException:  # the index may have been stored: all of it stays
+        except BaseException:  # the index may have been stored: keep all files
             self.record.stop()
             raise
         folders, indexes = [folder for folder, _ in parts], [part for _, part in parts]
@@ -155,10 +156,10 @@ class Driver:
         return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), size, index.fingerprint)
 
     def abort(self) -> None:
-        """End the run without a dataset, and remove what its attempts have written so far.
+        """End the run without a dataset, and remove the files that its attempts have written so far.
 
-        Do nothing after a commit that may have succeeded, in a forked child, and if the run has ended. An attempt that
-        is still at work leaves files, which `mdsx clean` removes.
+        Do nothing after a commit that may have succeeded, in a forked child, or if the run has ended. Attempts that are
+        still active leave files, which `mdsx clean` removes.
         """
         if not self._owner.here or self._state != "open":
             return
@@ -171,12 +172,12 @@ class Driver:
                 self.record.remove()
 
     def _files(self) -> list[Entry]:
-        """Return what the run's attempts have stored."""
+        """Return the stored files of the run's attempts."""
         found = self.storage.list(f"{filenames.run_folder(self.job.run)}/")
         return [entry for entry in found if filenames.split_part(entry.key)[0]]
 
     def _before(self) -> bytes | None:
-        """Return the index that is to be replaced. Raise ChangedError if there is another one now, or none."""
+        """Return the index to replace. Raise ChangedError if it has changed or was removed."""
         if self._replaced is None:
             return None
         there = _there(self.storage)
@@ -185,7 +186,7 @@ class Driver:
         return there.data
 
     def _join(self, done: Sequence[Done], stored: Mapping[str, int]) -> tuple[list[tuple[str, Index]], Index, bytes]:
-        """Return the folders of the attempts of `done` with their indexes, and the index over all, with its bytes.
+        """Return the folders and indexes of the attempts `done`, and the index over all of them, with its bytes.
 
         `stored`: the sizes of their files, by key.
         """
@@ -198,7 +199,7 @@ class Driver:
         return parts, parse_index(data), data
 
     def _read(self, result: Done) -> Index:
-        """Return the index of an attempt. Raise ChangedError unless it is what the attempt wrote."""
+        """Return the index of an attempt. Raise ChangedError unless it is the one that the attempt wrote."""
         key = filenames.within(result.folder, filenames.INDEX)
         file = f"{self.storage.url}/{key}"
         try:
@@ -206,11 +207,11 @@ class Driver:
         except MissingError:
             raise _changed("the index of an attempt was removed", file) from None
         if xxhash.xxh3_128_hexdigest(data) != result.hash:
-            raise _changed("the index of an attempt is not the one that it wrote", file)
+            raise _changed("the index of an attempt has changed", file)
         return parse_index(data, file=file)
 
     def _publish(self, index: Index, data: bytes, before: bytes | None) -> None:
-        """Write the index. Raise ChangedError if another driver was first, or if a clean took the run for dead."""
+        """Write the index. Raise ChangedError if another driver was first, or if a clean marked the run as dead."""
         try:
             if self._replaced is None:
                 self.storage.create(filenames.INDEX, data)
@@ -225,13 +226,13 @@ class Driver:
 
     def _late(self) -> ChangedError:
         message = "another run has finished a dataset here meanwhile"
-        hint = "read that one, or write to another place"
+        hint = "read that dataset, or write to another URL"
         return ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint)
 
     def _stays(self, state: State, index: Index, before: bytes | None) -> bool:
-        """Return whether the index that was written is right, although a clean has taken the run for dead.
+        """Return whether the written index is valid although a clean has marked the run as dead.
 
-        That is so if all shards are there, and the clean removes none: it has finished, or removed what was replaced.
+        It is if all shards are there, and the clean removes none: it has finished, or removed the replaced dataset.
         """
         stored = {entry.key: entry for entry in self.storage.list()}
         if replaced.first_missing(index, stored):
@@ -240,7 +241,7 @@ class Driver:
         return state == "cleaned" or lost
 
     def _take_back(self, data: bytes, before: bytes | None) -> None:
-        """Restore what was there before the index was written, unless another index is there now."""
+        """Restore the state from before the index was written, unless another index is there now."""
         with suppress(MissingError, ChangedError):
             found = self.storage.get(filenames.INDEX)
             if found.data != data:
@@ -251,7 +252,7 @@ class Driver:
                 self.storage.replace(filenames.INDEX, before, etag=found.etag)
 
     def _tidy(self, stored: Iterable[str]) -> None:
-        """Remove what the dataset does not need: what it replaced, the run's other attempts, and its record."""
+        """Remove what the dataset does not need: the replaced dataset, the run's other attempts, and its record."""
         self.record.end()
         if self._replaced is not None:
             note = replaced.read_note(self.storage, self.job.run)
@@ -261,7 +262,7 @@ class Driver:
         self.record.remove()
 
     def _remove_unnamed(self, keys: Iterable[str]) -> set[str]:
-        """Remove files of the run but those of parts that the index there names. Return the folders of these."""
+        """Remove the run's files except parts that the index there names. Return the folders of these parts."""
         there = _there(self.storage)
         named = folders_of(parse_index(there.data)) if there else set[str]()
         remove_files(self.storage, [key for key in keys if filenames.split_part(key)[0] not in named])
@@ -269,36 +270,36 @@ class Driver:
 
 
 def check_place(storage: Storage, mode: str) -> Piece | None:
-    """Return the index that is there, which a run would replace; None if there is none. Raise UsageError if no run can
-    write there."""
+    """Return the existing index, which a run would replace; None if there is none. Raise UsageError if a run cannot
+    write here."""
     if mode not in _MODES:
-        raise UsageError("the mode is unknown", found=shown(mode), expected=" or ".join(_MODES))
-    refuse_foreign(storage, "there is a dataset of another format already", hint="write to another place")
+        raise UsageError("unknown mode", found=shown(mode), expected=" or ".join(_MODES))
+    refuse_foreign(storage, "there is a dataset of another format already", hint="write to another URL")
     found = _there(storage)
     if found is not None and mode == "create":
-        hint = 'write to another place, or replace it: mode="replace", or "overwrite" of format("mdsx")'
+        hint = 'write to another URL, or replace it: mode="replace" in Ray, mode "overwrite" in Spark'
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
         if any(found is None or entry.key != filenames.CONVERT_SKIPPED for entry in storage.list(prefix)):
             hint = "finish that dataset, or remove it"
-            raise UsageError("a writer or a conversion is or was at work here", file=storage.url, hint=hint)
+            raise UsageError("there is an unfinished dataset or conversion", file=storage.url, hint=hint)
     if found is None:
         _refuse_unnamed(storage)
     else:
-        parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # what it names is removed at the end
+        parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # its files are removed at the end
     return found
 
 
 def _refuse_unnamed(storage: Storage) -> None:
-    """Raise UsageError if there are shards, or parts, that no index names: they are to be joined."""
+    """Raise UsageError if there are shards or parts that no index names: someone may still want to merge them."""
     if any(filenames.parse_shard(entry.key) for entry in storage.list(filenames.SHARDS)):
-        hint = "write to another place, or remove them"
+        hint = "write to another URL, or remove them"
         raise UsageError("there are shards without an index", file=storage.url, hint=hint)
     for entry in storage.list(filenames.PARTS):
         if folder := filenames.split_part(entry.key)[0]:
             file = f"{storage.url}/{folder}"
-            hint = "join the parts with `mdsx merge`, or write to another place"
-            raise UsageError("there is a part, and no index that names it", file=file, hint=hint)
+            hint = "join the parts with `mdsx merge`, or write to another URL"
+            raise UsageError("there is a part that no index names", file=file, hint=hint)
 
 
 def _there(storage: Storage) -> Piece | None:
@@ -313,7 +314,7 @@ def _one_each(results: Iterable[Done], url: str) -> list[Done]:
     done = sorted(Done(*result) for result in results)
     for one, other in pairwise(done):
         if one.part == other.part:
-            message = "the engine returned two results of the same part"
+            message = "the engine returned two results for the same part"
             raise UsageError(message, file=url, found=f"{one.folder}, {other.folder}")
     return done
 
@@ -326,7 +327,7 @@ def _check_shards(storage: Storage, folder: str, index: Index, stored: Mapping[s
 
 
 def _size(storage: Storage, key: str) -> int | None:
-    """Return the size of an object that a listing lacked: those of network file systems may be a minute late."""
+    """Return the size of an object that a listing lacked: listings of network file systems may be a minute late."""
     try:
         return describe(storage, key).size
     except MissingError:
@@ -334,7 +335,7 @@ def _size(storage: Storage, key: str) -> int | None:
 
 
 def _changed(message: str, file: str) -> ChangedError:
-    return ChangedError(message, file=file, hint="was `mdsx clean` or another program at work here? run the job again")
+    return ChangedError(message, file=file, hint="did `mdsx clean` or another program change it? run the job again")
 
 
 @contextmanager

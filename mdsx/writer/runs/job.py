@@ -1,7 +1,7 @@
-"""What all tasks of a distributed write share, and the result of an attempt at one.
+"""The settings that all tasks of a distributed write share, and the result of an attempt.
 
-An engine may try a task several times, even at the same time. Each attempt writes a dataset of its own, in a folder of
-the run that no other attempt has. Its result, which only the engine carries to the driver, makes it count.
+An engine may run several attempts at a task, even concurrently. Each attempt writes its own dataset, in a folder of the
+run that it shares with no other attempt. An attempt counts if the engine delivers its result to the driver.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from mdsx.storage import StorageOptions, sealed
 
 
 class Done(NamedTuple):
-    """The result of an attempt at part `part`: its folder, "" if the part has no samples; how many samples it has; and
-    the XXH3-128 of its index, in hexadecimal. Engines carry it as a row of these four values."""
+    """The result of an attempt at part `part`: its folder ("" if the part has no samples), its number of samples, and
+    the XXH3-128 of its index, in hexadecimal. Engines deliver it as a row of these four values."""
 
     part: int
     folder: str
@@ -26,10 +26,10 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A distributed write. It is pickled: tasks receive it.
+    """A distributed write, pickled for its tasks.
 
-    `run`: 16 hexadecimal digits that no other run has; `lengths`: as in `mdsx.Writer`; `known`: see `mdsx.storage`;
-    `codecs`: of the types of packages.
+    `run`: 16 hexadecimal digits, unique to the run; `lengths`: as in `mdsx.Writer`; `known`: see `mdsx.storage`;
+    `codecs`: of the column types of packages.
     """
 
     url: str

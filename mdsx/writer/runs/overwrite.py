@@ -1,12 +1,11 @@
-"""Overwriting: a dataset is replaced by another one at the same place, and stays whole until then.
+"""Overwriting: replace a dataset by another one at the same URL. The old one stays complete until then.
 
-- Nothing is written unless the index there parses, and all that is in the folder is named by it, its snapshots, or
-  indexes that repairs replaced; or was left by an earlier overwriting that died.
-- The new shards are in the folder of a run, which no other writer uses. So nothing is written over, and readers that
-  have mapped old shards continue.
-- The index is replaced if it is still the one that was there at the beginning. What it replaces is removed after that;
-  a note of it (`replaced.py`) lets the next overwriting, or `mdsx clean`, finish the removal after a kill.
-- When the index is replaced, overwritings that began before cannot finish any more. What they left is removed.
+- Nothing is written unless the old index parses, and it, its snapshots, or indexes that repairs replaced name all files
+  in the folder, except for files of an earlier overwriting that died.
+- The new shards are in a run's own folder. So no file is overwritten, and readers that have mapped old shards continue.
+- The index is replaced only if it is unchanged since the beginning. The old files are removed after that. A note of
+  them (`replaced.py`) lets the next overwriting, or `mdsx clean`, finish the removal after a kill.
+- Once the index is replaced, overwritings that began earlier cannot finish. Their files are removed.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from mdsx.writer.runs.record import RunRecord, folders_of, remove_files, runs_at
 
 @dataclass(slots=True, eq=False)
 class Overwriting:
-    """A run that replaces the dataset at a place by parts, each written in a folder of the run (`part_url`)."""
+    """A run that replaces the dataset at a URL by parts, each written to a folder of the run."""
 
     driver: Driver
-    _dead: frozenset[str]  # runs of earlier overwritings that did not end
+    _dead: frozenset[str]  # runs of earlier overwritings that never ended
 
     @classmethod
     def begin(
@@ -45,9 +44,9 @@ class Overwriting:
         metadata: dict[str, Any] | None,
         storage_options: StorageOptions | None,
     ) -> Overwriting | None:
-        """Begin to replace the dataset at `url`; return None if there is no index, so that nothing is to be replaced.
+        """Begin to replace the dataset at `url`. Return None if there is no index to replace.
 
-        Raise UsageError, before anything is written, if something there is not the dataset's.
+        Raise UsageError, before anything is written, if the folder has files that are not the dataset's.
         """
         storage = open_storage(url, storage_options, write=True)
         if not any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
@@ -73,7 +72,7 @@ class Overwriting:
         return self.driver.job.run
 
     def begin_part(self, part: int) -> Storage:
-        """Return the storage of the folder that a part is to be written to."""
+        """Return the storage of the folder to write a part to."""
         job = self.driver.job
         url = f"{job.url.rstrip('/')}/{filenames.run_part(self.run, part)}"
         return open_storage(url, job.storage_options, write=True)
@@ -85,9 +84,9 @@ class Overwriting:
         return Done(part, folder, samples, xxhash.xxh3_128_hexdigest(data))
 
     def commit(self, done: Iterable[Done]) -> Index:
-        """Replace the index, and remove what it replaced. Return the new one.
+        """Replace the index, and remove the old dataset. Return the new index.
 
-        Raise ChangedError if the index is another one by now: then the new dataset is removed.
+        Raise ChangedError if the index has changed meanwhile; the new dataset is removed then.
         """
         storage = self.driver.storage
         self.driver.commit(done)
@@ -97,11 +96,11 @@ class Overwriting:
         return whole
 
     def abort(self) -> None:
-        """End the run, unless it is complete: the dataset stays as it is."""
+        """End the run unless it is complete. The old dataset stays as it is."""
         self.driver.abort()
 
     def _tidy(self, whole: Index) -> None:
-        """Remove what dead overwritings have left, and what a conversion of the old dataset had skipped."""
+        """Remove the remains of dead overwritings, and the old dataset's list of samples that a conversion skipped."""
         storage, named = self.driver.storage, folders_of(whole)
         remove(storage, filenames.CONVERT_SKIPPED)
         discard(storage, choose=self._is_left)
@@ -116,22 +115,22 @@ class Overwriting:
             RunRecord(storage, run).remove()
 
     def _is_left(self, entry: Entry) -> bool:
-        """Return whether an unfinished object is one of a dead overwriting's."""
+        """Return whether an unfinished object belongs to a dead overwriting."""
         if filenames.split_part(entry.key)[0]:
             return filenames.run_of(entry.key) in self._dead
         return filenames.parse_shard(entry.key) is None
 
 
 def _check_named(storage: Storage, found: Piece) -> set[str]:
-    """Return the runs of earlier overwritings that did not end. Raise UsageError if there is anything else that the
+    """Return the runs of earlier overwritings that never ended. Raise UsageError if there is any other file that the
     dataset does not name."""
     runs = runs_at(storage)
     dead = {run for run, folder in runs.items() if "overwrites" in folder.signs}
     for run, folder in runs.items():
         if folder.signs and run not in dead:
             file = f"{storage.url}/{next(iter(folder.signs.values())).key}"
-            hint = "wait until it has ended; if it has died, remove what it left with `mdsx clean`"
-            raise UsageError("a run of Ray or Spark is or was at work here", file=file, hint=hint)
+            hint = "wait until it has ended; if it has died, remove its files with `mdsx clean`"
+            raise UsageError("there is an unfinished run of Ray or Spark", file=file, hint=hint)
     indexes = [parse_index(found.data), *(index for _, index in replaced.indexes_at(storage))]
     indexes += [note.old for run in sorted(dead) if (note := replaced.read_note(storage, run))]
     names = {name for index in indexes for name in index.shard_names()}
@@ -139,14 +138,14 @@ def _check_named(storage: Storage, found: Piece) -> set[str]:
     for entry in storage.list():
         left = filenames.run_of(entry.key) in dead and filenames.is_of_dataset(entry.key)
         if not left and entry.key not in names and not _is_beside(entry.key, folders):
-            hint = "it would stay beside the new dataset: move it elsewhere, or write the new one to another place"
-            message = "there is something that the dataset to overwrite does not name"
+            hint = "it would stay beside the new dataset: move it elsewhere, or write to another URL"
+            message = "this file does not belong to the dataset to overwrite"
             raise UsageError(message, file=f"{storage.url}/{entry.key}", hint=hint)
     return dead
 
 
 def _is_beside(key: str, folders: set[str]) -> bool:
-    """Return whether a key is that of a file beside shards that indexes name, whose parts are in `folders`."""
+    """Return whether a key is that of a file beside the shards, in the root or in one of the parts' `folders`."""
     if not filenames.is_of_dataset(key):
         return False
     folder, inner = filenames.split_part(key)

@@ -1,9 +1,9 @@
-"""The dataset that a run replaces: what it consists of, and its removal after the new index is written.
+"""The dataset that a run replaces: its files, and their removal after the new index is written.
 
-Before the driver replaces the index, it stores the sign "replaced" of its run: a copy of the index from before, and the
-ETags of the objects next to it (snapshots, lengths, selections, indexes that repairs replaced). So a clean can finish
-the removal if the driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the
-new one is missing.
+Before the driver replaces the index, it stores the object `replaced` in its run's record: a copy of the old index, and
+the ETags of the objects next to it (snapshots, lengths, selections, indexes that repairs replaced). So a clean can
+finish the removal if the driver dies. Nothing is removed while the old index is still in place, or while a shard of the
+new dataset is missing.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from mdsx.storage import Entry, Storage
 from mdsx.writer.runs.record import folders_of
 
 _FORMAT, _VERSION = "mdsx-replaced", 1
-_UNKNOWN = "remove it, and what is left of the dataset that was replaced"
+_UNKNOWN = "remove it, and the remaining files of the replaced dataset"
 
 
 class Note(NamedTuple):
-    """What a run replaces: the index, and the ETags of the objects next to it."""
+    """The dataset that a run replaces: its index, and the ETags of the objects next to it."""
 
     old: Index
     beside: dict[str, str]
 
 
 def put_note(storage: Storage, run: str, index: bytes) -> None:
-    """Store what the run is about to replace, whose index has these bytes."""
+    """Store a note of the dataset that the run is about to replace, whose index has these bytes."""
     beside = {entry.key: entry.etag for entry in _beside(storage)}
     record = {"format": _FORMAT, "version": _VERSION, "index": index.decode(), "beside": beside}
     storage.put(filenames.run_sign(run, "replaced"), json.dumps(record, ensure_ascii=False).encode())
 
 
 def read_note(storage: Storage, run: str) -> Note | None:
-    """Return what the run replaces; None if it replaces nothing, or has removed it. Raise FormatError."""
+    """Return the run's note; None if it replaces nothing, or has finished the removal. Raise FormatError."""
     key = filenames.run_sign(run, "replaced")
     file = f"{storage.url}/{key}"
     try:
@@ -47,31 +47,31 @@ def read_note(storage: Storage, run: str) -> Note | None:
     except CorruptError as error:
         raise CorruptError(str(error), file=file, hint=_UNKNOWN) from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT or found.get("version") != _VERSION:
-        raise UnsupportedError("this was not written by this version of mdsx", file=file, hint=_UNKNOWN)
+        raise UnsupportedError("written by another version of mdsx", file=file, hint=_UNKNOWN)
     beside = found.get("beside")
     if not isinstance(beside, dict) or not all(isinstance(etag, str) for etag in beside.values()):
-        raise CorruptError("this is not a record of what a run replaces", file=file, place="beside", hint=_UNKNOWN)
+        raise CorruptError("not a valid note of a replaced dataset", file=file, place="beside", hint=_UNKNOWN)
     return Note(parse_index(str(found.get("index")).encode(), file=file), beside)
 
 
 def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> list[Entry]:
-    """Return what is left of the dataset that a run has replaced; nothing if it is still the dataset.
+    """Return the remaining files of the dataset that a run has replaced; none while its index is still in place.
 
     `until`: consider only shards and parts that were stored by then, by the storage's clock.
 
     Raises:
-        ChangedError: There is no dataset now, or one that lacks shards, so the old one must stay.
+        ChangedError: There is no index now, or its dataset lacks shards, so the old files must stay.
     """
     theirs = {entry.key for entry in _beside(storage) if note.beside.get(entry.key) == entry.etag}
     indexes = dict(indexes_at(storage))
     if filenames.INDEX not in indexes:
-        raise ChangedError("there is no dataset now", file=storage.url, hint="see `mdsx repair`")
+        raise ChangedError("the dataset has no index now", file=storage.url, hint="see `mdsx repair`")
     now, names = indexes[filenames.INDEX], set(note.old.shard_names())
     if not names.isdisjoint(now.shard_names()) or not (names or len(now.counts)):
         return []
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
     if missing := first_missing(now, stored):
-        message = "a shard of the new dataset is missing, so the one that it replaced stays"
+        message = "a shard of the new dataset is missing, so the replaced one stays"
         raise ChangedError(message, file=f"{storage.url}/{missing}", hint="see `mdsx verify`")
     was = [note.old, *(index for key, index in indexes.items() if key in theirs)]
     kept = [index for key, index in indexes.items() if key not in theirs]
@@ -90,7 +90,7 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
 
 
 def first_missing(index: Index, stored: Mapping[str, Entry]) -> str | None:
-    """Return the first shard of an index that is not among the `stored` objects with its size; None if all are."""
+    """Return the first shard of an index that is not `stored` with its size; None if all are."""
     for name, size in zip(index.shard_names(), index.sizes.tolist(), strict=True):
         if name not in stored or stored[name].size != size:
             return name
@@ -109,7 +109,7 @@ _PREFIXES = (
 
 
 def indexes_at(storage: Storage) -> Iterator[tuple[str, Index]]:
-    """Yield the keys and the indexes of a dataset: its own, snapshots, and those that repairs replaced.
+    """Yield the keys and indexes of a dataset: its own, its snapshots, and those that repairs replaced.
 
     Raise CorruptError for a damaged one.
     """
@@ -132,6 +132,6 @@ def _beside(storage: Storage) -> Iterator[Entry]:
 
 
 def _is_beside_part(key: str, folders: set[str]) -> bool:
-    """Return whether a key is of an index, of lengths, or of a selection, in one of the folders."""
+    """Return whether a key is that of an index, a file of lengths or a selection in one of the folders."""
     folder, inner = filenames.split_part(key)
     return folder in folders and filenames.is_beside_index(inner)

@@ -122,7 +122,7 @@ def test_other_formats_are_not_repaired(subject: Subject, folder: Path) -> None:
 def test_other_formats_are_not_written_to(subject: Subject, folder: Path) -> None:
     files = contents(folder)
     for resume in (False, True):
-        with pytest.raises(mdsx.UsageError, match=rf"of another format.*{subject.format.name}.*another place"):
+        with pytest.raises(mdsx.UsageError, match=rf"of another format.*{subject.format.name}.*another URL"):
             mdsx.Writer(folder, {"id": "int64"}, resume=resume)
     assert contents(folder) == files
 

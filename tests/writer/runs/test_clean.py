@@ -125,7 +125,7 @@ def test_a_running_run_keeps_its_attempts_whatever_their_age(url: str) -> None:
     cleaned = mdsx.clean(url, older_than=0)
     assert cleaned.running == (driver.job.run,)
     assert not cleaned.removed
-    assert {leftover.kept for leftover in cleaned.kept} == {"its run is at work"}
+    assert {leftover.kept for leftover in cleaned.kept} == {"its run is active"}
     driver.commit(done)
     assert numbers(url) == list(range(2 * SAMPLES))
 
@@ -144,7 +144,7 @@ def test_a_driver_that_wakes_up_after_a_clean_fails_and_publishes_nothing(url: s
     done = [write_part(driver.job, part, batches(part)) for part in range(2)]
     age(url)
     mdsx.clean(url)
-    with pytest.raises(mdsx.ChangedError, match=r"`mdsx clean` took it for dead.*run the job again"):
+    with pytest.raises(mdsx.ChangedError, match=r"`mdsx clean` removed it as dead.*run the job again"):
         driver.commit(done)
     assert keys(open_storage(url)) == set()
 
@@ -173,7 +173,7 @@ def test_a_driver_suspended_just_before_the_index_takes_it_back(url: str, monkey
     driver = begin(url)
     done = [write_part(driver.job, part, batches(part)) for part in range(2)]
     suspend(monkeypatch, url, LocalStorage, "create")
-    with pytest.raises(mdsx.ChangedError, match=r"took (this run|it) for dead"):
+    with pytest.raises(mdsx.ChangedError, match=r"marked this run as dead|removed it as dead"):
         driver.commit(done)
     assert keys(driver.storage) == set()
 
@@ -194,7 +194,7 @@ def test_a_suspended_driver_leaves_the_dataset_that_it_would_replace(
     driver = replacing(url)
     done = [write_part(driver.job, part, batches(part)) for part in range(2)]
     suspend(monkeypatch, url, kind, name, call=call)
-    with pytest.raises(mdsx.ChangedError, match=r"took (this run|it) for dead"):
+    with pytest.raises(mdsx.ChangedError, match=r"marked this run as dead|removed it as dead"):
         driver.commit(done)
     monkeypatch.undo()
     assert numbers(url) == list(range(5 * SAMPLES, 6 * SAMPLES))
@@ -284,7 +284,7 @@ def test_a_dataset_whose_index_was_lost_stays(url: str) -> None:
     index.unlink()
     dead(url, 7)
     kept = mdsx.clean(url).kept
-    assert {leftover.kept for leftover in kept} == {"it may be of a dataset whose index was lost: see `mdsx repair`"}
+    assert {leftover.kept for leftover in kept} == {"its dataset's index may have been lost: see `mdsx repair`"}
     mdsx.repair(url)
     assert numbers(url) == list(range(2 * SAMPLES))
 
@@ -327,7 +327,7 @@ def test_a_storage_that_keeps_no_times_is_refused(url: str, monkeypatch: pytest.
         LocalStorage, "list", lambda self, prefix="": (replace(entry, modified=0.0) for entry in real(self, prefix))
     )
     before = keys(open_storage(url))
-    with pytest.raises(mdsx.TransportError, match="does not list when objects were stored"):
+    with pytest.raises(mdsx.TransportError, match="listing lacks the times of objects"):
         mdsx.clean(url)
     assert keys(open_storage(url)) == before
 
@@ -466,7 +466,7 @@ def test_a_strange_note_of_what_a_run_replaces_is_an_error(tmp_path: Path, besid
     path = tmp_path / filenames.run_sign("a" * 16, "replaced")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(note))
-    with pytest.raises(mdsx.FormatError, match=r"replaced.*not a record of what a run replaces"):
+    with pytest.raises(mdsx.FormatError, match=r"replaced.*not a valid note of a replaced dataset"):
         mdsx.clean(tmp_path)
 
 

@@ -111,7 +111,7 @@ def test_parts_without_samples_leave_nothing(url: str) -> None:
 def test_two_results_of_a_part_are_refused(tmp_path: Path) -> None:
     driver = begin(tmp_path)
     done = [write_part(driver.job, 0, batches(0)) for _ in range(2)]
-    with pytest.raises(mdsx.UsageError, match="two results of the same part"):
+    with pytest.raises(mdsx.UsageError, match="two results for the same part"):
         driver.commit(done)
     driver.abort()
     assert keys(driver.storage) == set()
@@ -234,7 +234,7 @@ def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None
     writer = mdsx.Writer(tmp_path / "b", COLUMNS)
     with pytest.raises(RuntimeError), writer:
         raise RuntimeError
-    with pytest.raises(mdsx.UsageError, match="a writer or a conversion is or was at work"):
+    with pytest.raises(mdsx.UsageError, match="an unfinished dataset or conversion"):
         begin(tmp_path / "b")
     assert not (tmp_path / "a").exists()
 

@@ -94,18 +94,18 @@ def test_a_writer_that_fails_leaves_the_old_dataset(dataset: Path) -> None:
 
 
 OTHERS: dict[str, tuple[str, str]] = {
-    "a file": ("notes.txt", "does not name"),
-    "a hidden file": (".DS_Store", "does not name"),
-    "a shard": ("shard.00999.mdsx", "does not name"),
-    "a part": ("part-00007/index.json", "does not name"),
-    "a shard of a part": ("part-00000/shard.00999.mdsx", "does not name"),
-    "an attempt": ("run-0123456789abcdef/part-00000-0123456789abcdef/shard.00000.mdsx", "does not name"),
-    "an attempt of an earlier version": ("part-00000-0123456789abcdef/shard.00000.mdsx", "does not name"),
-    "a run": ("run-0123456789abcdef/_run/alive", "a run of Ray or Spark"),
-    "a writer": ("_mdsx/writer.json", "a writer or a conversion is or was at work"),
-    "a conversion": ("_convert/plan.json", "a writer or a conversion is or was at work"),
-    "an index of tars": ("_mdsx-tars.json", "does not name|another format"),
-    "lengths like ours": ("_lengths/tokens.csv", "does not name"),
+    "a file": ("notes.txt", "does not belong"),
+    "a hidden file": (".DS_Store", "does not belong"),
+    "a shard": ("shard.00999.mdsx", "does not belong"),
+    "a part": ("part-00007/index.json", "does not belong"),
+    "a shard of a part": ("part-00000/shard.00999.mdsx", "does not belong"),
+    "an attempt": ("run-0123456789abcdef/part-00000-0123456789abcdef/shard.00000.mdsx", "does not belong"),
+    "an attempt of an earlier version": ("part-00000-0123456789abcdef/shard.00000.mdsx", "does not belong"),
+    "a run": ("run-0123456789abcdef/_run/alive", "unfinished run of Ray or Spark"),
+    "a writer": ("_mdsx/writer.json", "an unfinished dataset or conversion"),
+    "a conversion": ("_convert/plan.json", "an unfinished dataset or conversion"),
+    "an index of tars": ("_mdsx-tars.json", "does not belong|another format"),
+    "lengths like ours": ("_lengths/tokens.csv", "does not belong"),
 }
 
 
