@@ -1,4 +1,4 @@
-"""How a column is read, if not as it is stored: as numbers of another type, and with a value in place of null."""
+"""Changes to a column when it is read: another number type, a value in place of null, a decoder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from mdsx.shards.gather import StoredValues
 
 Number = bool | int | float
 DTypes = Mapping[str, Any]
-"""Column -> the type that its numbers have when they are read: "int64", torch.int64, np.int64, ..."""
+"""Column -> the type to read its numbers as: "int64", torch.int64, np.int64, ..."""
 Fill = Mapping[str, Number | tuple[Number, str]]
-"""Column -> the number in place of null; with the name of a mask, bool, which is one more column: False for null."""
+"""Column -> the number in place of null, maybe with the name of a mask: an additional bool column, False for null."""
 Decode = Mapping[str, Decoder]
-"""Column -> what decodes its values."""
+"""Column -> its decoder."""
 
 _MASK = ColumnType(BOOL.name)
 
@@ -51,10 +51,10 @@ class Cast:
 
     Args:
         column: The column's name in the dataset.
-        type: Of numbers, and arrays of them: the type that these have, as with `dtypes=`. Of a column of bytes: an
-            array of one dimension, whose items are these bytes, little-endian, such as "uint16[*]", or "int64[2048]" if
-            all have this length. Lengths then count items, so that packing works. Of a package's type: "bytes", or
-            "bytes[*]" of lists, for the values as they are stored.
+        type: For numbers and arrays of numbers: the number type, as with `dtypes=`. For a column of bytes: a
+            one-dimensional array whose items are these bytes, little-endian, such as "uint16[*]", or "int64[2048]" if
+            all values have this length. Lengths then count items, so packing works. For a package's type: "bytes", or
+            "bytes[*]" for lists, to read the values as stored.
     """
 
     column: str
@@ -62,8 +62,8 @@ class Cast:
 
 
 def stored_columns(schema: Schema, *, absent: bool = False) -> dict[str, str | Cast]:
-    """Return how all columns are chosen to be read as they are stored: as bytes, if the type is a package's; with
-    `absent`, only if the package is not here."""
+    """Return the choice of columns that reads all of them as stored: a package's types as bytes; with `absent`, only
+    types whose package is not installed."""
     return {
         name: Cast(name, _bytes_of(kind)) if kind.packaged and not (absent and kind.known) else name
         for name, kind in ((column.name, column.type) for column in schema.columns)
@@ -76,10 +76,10 @@ def _bytes_of(kind: ColumnType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A column of type `source` that is read as `target`, with `fill` in place of null; or as a mask of nulls.
+    """How a column of type `source` is read: as `target`, with `fill` in place of null; or as a mask of nulls.
 
-    `bytes_of`: the stored type, if the values are bytes that are taken for items of `source`. `decoder` makes arrays of
-    the type `target` of values.
+    `bytes_of`: the stored type, if the stored bytes are reinterpreted as items of `source`. `decoder` turns values into
+    arrays of type `target`.
     """
 
     source: ColumnType
@@ -91,21 +91,22 @@ class Change:
 
     @property
     def changes_nothing(self) -> bool:
-        """Return whether values stay as they are, once bytes are taken for items."""
+        """Return whether values do not change, except that bytes may be reinterpreted as items."""
         return self.source == self.target and self.fill is None and not self.is_mask
 
     @property
     def casts_only(self) -> bool:
-        """Return whether it only makes numbers another type."""
+        """Return whether it only casts numbers."""
         return self.fill is None and not self.is_mask and self.decoder is None
 
     def apply(
         self, values: Any, name: str, place_of: Callable[[int], str], seeds: NDArray[np.uint64] | None = None
     ) -> Any:
-        """Return values of the column `name`, in storage form, as they are read. `place_of(i)` names value i.
+        """Return the changed values of the column `name`, given and returned in storage form. `place_of(i)` names value
+        i.
 
-        `seeds`: those of the samples, for a decoder; 0 for all without them. Raise UsageError that names the first
-        value that does not fit, and CorruptError that names the first one that cannot be decoded.
+        `seeds`: the samples' seeds, for a decoder; None: all 0. Raise UsageError that names the first value that does
+        not fit, or CorruptError that names the first value that cannot be decoded.
         """
         if self.decoder is not None:
             return decoded(self.decoder, self.target, values, name, place_of, seeds)
@@ -133,7 +134,7 @@ class Change:
     def apply_joined(
         self, values: JoinedValues, name: str, place_of: Callable[[int], str], seeds: NDArray[np.uint64] | None = None
     ) -> Any:
-        """Return values as they are read: as an array if they have one size then, else joined."""
+        """Return the changed values: an array if they have one size then, else joined."""
         if self.is_mask:
             return self.apply(values, name, place_of)
         if self.changes_nothing:
@@ -154,7 +155,7 @@ class Change:
         return JoinedValues(b"".join(encoded), sizes, values.nulls)
 
     def _filled(self, values: list[Any], name: str, place_of: Callable[[int], str]) -> NDArray[Any]:
-        """Return values as an array."""
+        """Return values as an array, with nulls filled."""
         there = [number for number, value in enumerate(values) if value is not None]
         shape = tuple(size or 0 for size in self.target.shape or ())
         found = np.empty((len(values), *shape), self.target.item_dtype)
@@ -167,16 +168,16 @@ class Change:
     def _cast(
         self, items: NDArray[Any], sizes: NDArray[np.int64], name: str, place_of: Callable[[int], str]
     ) -> NDArray[Any]:
-        """Return items, whose first axis has `sizes[i]` items of value i."""
+        """Return the cast items; `sizes[i]` of them belong to value i."""
         source, target = self.source.base, self.target.base
         if not always_fits(source, target) and (wrong := first_outside(items, target)) is not None:
             row = wrong // max(math.prod(items.shape[1:]), 1)
             raise UsageError(
-                "a value does not fit the type that the column is read as",
+                "a value does not fit the type to read the column as",
                 place=f"{place_of(int(np.searchsorted(np.cumsum(sizes), row, side='right')))}, column {name!r}",
                 found=int(items.flat[wrong]),
                 expected=target,
-                hint="give a wider type by dtypes=",
+                hint="give a wider type in dtypes=",
             )
         return cast(items, source, target)
 
@@ -198,11 +199,11 @@ def changes_of(
     fill: Fill | None,
     decode: Decode | None = None,
 ) -> tuple[tuple[Change | None, ...], dict[str, int]]:
-    """Return how the columns of `schema`, changed by `changes` already, are read with `dtypes`, `fill` and `decode`;
-    and by the name of each mask in `fill`, the number of its column.
+    """Add `dtypes`, `fill` and `decode` to the `changes` of a schema's columns. Return the changes, and the number of
+    the column for each mask in `fill`, by name.
 
     Raises:
-        UsageError: There is no such column, or it cannot be read so.
+        UsageError: A column does not exist, or cannot be changed so.
     """
     given: dict[str, Mapping[str, Any]] = {"dtypes": dtypes or {}, "fill": fill or {}, "decode": decode or {}}
     names = [column.name for column in schema.columns]
@@ -232,7 +233,7 @@ def changes_of(
 
 
 def mask_of(stored: ColumnType) -> Change:
-    """Return how a column of this type is read as a mask."""
+    """Return the change that reads a column of this type as a mask."""
     return Change(stored, _MASK, is_mask=True)
 
 
@@ -244,8 +245,8 @@ def taken(mask: str) -> UsageError:
 def cast_changes(
     schema: Schema, changes: Iterable[Change | None], casts: Mapping[str, Cast]
 ) -> tuple[Change | None, ...]:
-    """Return how the columns of `schema`, changed by `changes` already, are read with `casts`, by column. Raise
-    UsageError for those that cannot be."""
+    """Add `casts`, by column, to the `changes` of a schema's columns. Raise UsageError for columns that cannot be
+    cast."""
     found = []
     for column, before in zip(schema.columns, changes, strict=True):
         change = before or Change(column.type, column.type)
@@ -273,13 +274,13 @@ def _with_cast(change: Change, name: str, type: object) -> Change:
             "a column cannot be read as this type",
             place=f"column {name!r}",
             found=f"{source} to {asked}",
-            expected="numbers to numbers, with the same dimensions; or bytes to an array of one dimension",
+            expected="numbers to numbers of the same dimensions, or bytes to a one-dimensional array",
         )
     return _with_type(change, name, asked.base)
 
 
 def _takes_bytes(asked: ColumnType) -> bool:
-    """Return whether bytes can be taken for the items of such an array."""
+    """Return whether bytes can be reinterpreted as the items of such an array."""
     one_dimensional = asked.scalar and asked.shape is not None and len(asked.shape) == 1
     return one_dimensional and not asked.number.minor and asked.kind != "bool"
 
@@ -295,20 +296,20 @@ def _with_type(change: Change, name: str, dtype: object) -> Change:
 
 
 def _with_fill(change: Change, name: str, given: object) -> tuple[Change, str | None]:
-    """Return the change with what was given in place of null, and the name of the mask."""
+    """Return the change with the given value in place of null, and the name of the mask."""
     value, mask = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     place = f"fill, column {name!r}"
     if not isinstance(value, bool | int | float | np.number | np.bool_) or not isinstance(mask, str | None):
         expected = 'a number, or a number and the name of a mask, such as (0, "has_score")'
-        raise UsageError("fill has something else", place=place, found=shown(given), expected=expected)
+        raise UsageError("the fill value is invalid", place=place, found=shown(given), expected=expected)
     if change.is_mask:
-        raise UsageError("a mask has no nulls", place=place, hint="fill the column that it is of")
+        raise UsageError("a mask has no nulls to fill", place=place, hint="fill the column of the mask")
     if not change.source.scalar or change.source.stars:
         raise UsageError(
-            "only numbers, and arrays of them without a star, can be filled",
+            "only numbers, and arrays of numbers of one size, can be filled",
             place=place,
             found=str(change.source),
-            hint="replace None by a transform",
+            hint="replace None in a transform",
         )
     if isinstance(value, np.generic):
         value = value.item()
@@ -318,16 +319,16 @@ def _with_fill(change: Change, name: str, given: object) -> tuple[Change, str | 
 def with_decoder(change: Change, name: str, decoder: object) -> Change:
     """Return the change of a column that `decoder` decodes. Raise UsageError if it cannot be."""
     if change != Change(change.source, change.source) and change.bytes_of is None:
-        hint = "decode the stored column; a transform may change what it gives"
-        raise UsageError("a column is decoded, or it changes otherwise", place=f"decode, column {name!r}", hint=hint)
+        hint = "decode the stored column, and change the result in a transform"
+        raise UsageError("a column with another change cannot be decoded", place=f"decode, column {name!r}", hint=hint)
     if change.bytes_of is not None or change.source.kind != "bytes" or change.source.is_list:
         raise UsageError(
-            "only columns of encoded bytes are decoded",
+            "only columns of encoded bytes can be decoded",
             place=f"decode, column {name!r}",
             found=str(change.source),
             expected="bytes, jpeg, png or the like",
         )
     if isinstance(decoder, type) or not isinstance(decoder, Decoder):
         expected = "an mdsx.Image, an mdsx.Audio, or an object with the methods of mdsx.Decoder"
-        raise UsageError("decode has something else", place=f"column {name!r}", found=shown(decoder), expected=expected)
+        raise UsageError("not a decoder", place=f"decode, column {name!r}", found=shown(decoder), expected=expected)
     return replace(change, target=type_given(decoder, change.source, name), decoder=decoder)

@@ -1,4 +1,4 @@
-"""Chooses samples of a dataset by the values in some of its columns, which is all that it reads."""
+"""Choose samples of a dataset by the values in some columns. Only these columns are read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _mark(parts: Sequence[Marks], shares: NDArray[np.int64]) -> None:
 
 
 _Call = Callable[[Columns, int, int], NDArray[np.bool_]]
-"""(columns, samples, number of the first one) -> which samples are chosen."""
+"""(columns, number of samples, number of the first one) -> which samples are chosen."""
 
 
 def _of_samples(function: Callable[..., Any], columns: Sequence[str] | None) -> _Call:
@@ -96,7 +96,7 @@ def _of_samples(function: Callable[..., Any], columns: Sequence[str] | None) -> 
                 result = function(*sample)
                 if result is None:
                     raise UsageError(
-                        "the function of filter() returns a bool", found="None", hint="does it lack a return?"
+                        "the function of filter() must return a bool", found="None", hint="does it lack a return?"
                     )
                 chosen.append(bool(result))
         except Exception as error:
@@ -117,7 +117,7 @@ def _of_batches(function: Callable[..., Any], columns: Sequence[str] | None) -> 
             raise
         if chosen.dtype != np.bool_ or chosen.shape != (count,):
             raise UsageError(
-                "with batched=True, the function of filter() returns a bool for each sample",
+                "with batched=True, the function of filter() must return a bool for each sample",
                 found=f"{chosen.dtype} of shape {list(chosen.shape)}",
                 expected=f"bool of shape [{count}]",
             )
@@ -128,7 +128,7 @@ def _of_batches(function: Callable[..., Any], columns: Sequence[str] | None) -> 
 
 @contextmanager
 def status(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show one line with the number of samples that the yielded function is called with, if `shown`."""
+    """Yield a function that is called with the number of samples done; if `shown`, a status line shows it."""
     done = 0
 
     def reached(samples: int) -> None:

@@ -1,6 +1,6 @@
-"""The values of a column through its decoder: an array [n, ...] if the results have one size, else a list of arrays.
+"""Decode the values of a column: to an array [n, ...] if the results have one size, else to a list of arrays.
 
-What a GPU is to decode is a `Deferred` in a list, among arrays of what it does not decode.
+If a GPU decodes, the list has a `Deferred` for each value that the GPU will decode, and arrays for the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mdsx.format import ColumnType, parse_type
 
 
 def type_given(decoder: Decoder, stored: ColumnType, name: str) -> ColumnType:
-    """Return the type of what a decoder gives for a column of the type `stored`. Raise UsageError."""
+    """Return the type of a decoder's results for a column of type `stored`. Raise UsageError."""
     place = f"decode, column {name!r}"
     try:
         text = decoder.gives(str(replace(stored, nullable=False)))
@@ -31,7 +31,7 @@ def type_given(decoder: Decoder, stored: ColumnType, name: str) -> ColumnType:
         raise UsageError(str(error), place=place) from None
     if found is None or not found.scalar or found.shape is None or found.nullable or not found.number.native:
         expected = 'the type of arrays of numbers, such as "uint8[224,224,3]" or "float32[*]"'
-        raise UsageError("gives() of a decoder returns a type", place=place, found=shown(text), expected=expected)
+        raise UsageError("gives() of a decoder must return a type", place=place, found=shown(text), expected=expected)
     return replace(found, nullable=stored.nullable)
 
 
@@ -43,11 +43,10 @@ def decoded(
     place_of: Callable[[int], str],
     seeds: NDArray[np.uint64] | None,
 ) -> NDArray[Any] | list[Any]:
-    """Return what `decoder` makes of values, of the type `kind`, with null as None. `seeds`: of the samples; 0 for all
-    without them.
+    """Return the decoded values, of type `kind`, with None for null. `seeds`: the samples' seeds; None: all 0.
 
-    Raise CorruptError that names the first value that cannot be decoded, and UsageError if the decoder gives something
-    else than it says.
+    Raise CorruptError that names the first value that cannot be decoded, or UsageError if the decoder returns another
+    type than `gives` says.
     """
     found: NDArray[Any] | list[Any] = [None] * len(values)
     later = decoder if on_gpu(decoder) else None
@@ -73,7 +72,8 @@ def decoded(
         if not _is_of(array, kind):
             given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             place = f"{place_of(number)}, column {name!r}"
-            raise UsageError("a decoder gave something else than it says", place=place, found=given, expected=str(kind))
+            message = "the decoder returned another type than its gives() says"
+            raise UsageError(message, place=place, found=given, expected=str(kind))
         if array is not row:
             found[number] = array if joined else np.require(array, requirements=("C", "W"))
     if kind.one_size and not joined and not any(isinstance(each, Deferred) for each in found):

@@ -1,4 +1,4 @@
-"""Some samples and columns of a dataset, or of several that are joined by the numbers of their samples."""
+"""Some samples and columns of a dataset, or of several datasets joined by sample number."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Cache
 
 ColumnChoice = Sequence[str] | Mapping[str, str | Cast]
-"""Names of columns, or a mapping: new name -> name in the dataset, maybe with the type that it is read as."""
+"""Names of columns, or a mapping: new name -> name in the dataset, or a Cast of it."""
 
 
 @dataclass(frozen=True)
 class DatasetSlice:
-    """Some samples and columns of one dataset, or of several that are joined by the numbers of their samples.
+    """Some samples and columns of one dataset, or of several datasets joined by sample number.
 
     Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. It is
     read with `changes[k]`. The subset and the order are those of `shards`.
@@ -43,9 +43,9 @@ class DatasetSlice:
         return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, homes, changes)
 
     def choose(self, columns: ColumnChoice) -> DatasetSlice:
-        """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
+        """Return a slice with only `columns`, in this order, maybe renamed. Raise UsageError for an unknown column."""
         if isinstance(columns, str):
-            raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
+            raise UsageError("columns must be a list of names, or a mapping of names", found=shown(columns))
         given = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         asked = {name: each.column if isinstance(each, Cast) else each for name, each in given.items()}
         casts = {name: each for name, each in given.items() if isinstance(each, Cast)}
@@ -70,8 +70,8 @@ class DatasetSlice:
         return chosen._with(cast_changes(chosen.stored_schema, chosen.changes, casts)) if casts else chosen
 
     def change(self, dtypes: DTypes | None, fill: Fill | None, decode: Decode | None = None) -> DatasetSlice:
-        """Return the same, with columns read as `dtypes`, `fill` and `decode` say. Raise UsageError for those that
-        cannot be."""
+        """Return the slice with `dtypes`, `fill` and `decode` applied to its columns. Raise UsageError for columns that
+        cannot be changed so."""
         if not dtypes and not fill and not decode:
             return self
         changes, masks = changes_of(self.stored_schema, self.changes, dtypes, fill, decode)
@@ -81,7 +81,7 @@ class DatasetSlice:
         return changed
 
     def _with(self, changes: tuple[Change | None, ...]) -> DatasetSlice:
-        """Return the same, with columns read as `changes` say."""
+        """Return the slice with these changes of its columns."""
         columns = [
             Column(column.name, column.type if change is None else change.target)
             for column, change in zip(self.stored_schema.columns, changes, strict=True)
@@ -89,7 +89,7 @@ class DatasetSlice:
         return replace(self, schema=Schema.of(columns), changes=changes)
 
     def _masked(self, name: str, number: int) -> DatasetSlice:
-        """Return the same with one more column, the mask of column `number`; unless there is that one already."""
+        """Return the slice with the mask of column `number` as an additional column, unless it has that one already."""
         mask = mask_of(self.stored_schema.columns[number].type)
         for column, *of in zip(self.schema.columns, self.columns, self.homes, self.changes, strict=True):
             if column.name == name:
@@ -107,7 +107,7 @@ class DatasetSlice:
 
     @property
     def stored_schema(self) -> Schema:
-        """The columns with the types that they are stored with, or that their bytes are taken for."""
+        """The columns with their stored types, or the types that their bytes are reinterpreted as."""
         columns = [
             column if change is None else Column(column.name, change.source)
             for column, change in zip(self.schema.columns, self.changes, strict=True)
@@ -115,7 +115,7 @@ class DatasetSlice:
         return Schema.of(columns)
 
     def join(self, other: DatasetSlice) -> DatasetSlice:
-        """Return an excerpt with the columns of both, of the same samples."""
+        """Return a slice with the columns of both, of the same samples."""
         homes = tuple(home + 1 + len(self.sides) for home in other.homes)
         return replace(
             self,
@@ -128,17 +128,17 @@ class DatasetSlice:
 
     @property
     def datasets(self) -> tuple[Shards, ...]:
-        """The shards of all datasets that are joined."""
+        """The shards of all joined datasets."""
         return (self.shards, *self.sides)
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The numbers of the datasets that have any of the columns."""
+        """The numbers of the datasets whose columns are read."""
         return tuple(sorted(set(self.homes))) or (0,)
 
     def with_cache(self, cache: Cache, *, by_default: bool = False) -> DatasetSlice:
-        """Return the same, read through `cache`: with `by_default`, the datasets that were opened without one. Else
-        raise UsageError if a dataset was opened with another one."""
+        """Return the slice read through `cache`. With `by_default`, only datasets that were opened without one use it.
+        Otherwise, raise UsageError if a dataset was opened with another one."""
         shards, *sides = (
             dataset if by_default and not dataset.has_default_cache else dataset.with_cache(cache)
             for dataset in self.datasets
@@ -152,13 +152,13 @@ class DatasetSlice:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Decodes single samples into the excerpt's columns. Only without sides and changes."""
+        """Decodes single samples into the slice's columns. Only without sides and changes."""
         names = [column.name for column in self.schema.columns]
         return self.shards.index.decoder(dict(zip(names, self.columns, strict=True)))
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's fingerprint, or another one if datasets are joined, or only some of the samples chosen."""
+        """The dataset's fingerprint; another one if datasets are joined or only some samples are chosen."""
         fingerprint, name = self.shards.index.fingerprint, self.subset.name
         if self.sides:
             lines = "\n".join(["zip", *(shards.index.fingerprint for shards in self.datasets)])

@@ -1,7 +1,7 @@
-"""Shards that are bytes of objects which are there already (`ReadsExtents`): read by range, or passed on whole.
+"""Shards whose bytes lie in existing objects (`ReadsExtents`): read by range, or copied whole.
 
-An object is checked to be the one that was indexed when something of it is first read: by its ETag, or else by some of
-its bytes. From then on it must stay the same object.
+The first read of an object checks that it is the one that was indexed: by its ETag, or else by some of its bytes. From
+then on it must stay the same object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mdsx.format import Extent, Range, Reading, ReadsExtents, Receiver, StoredIn
 from mdsx.shards.objects import StoredObject, download_object
 from mdsx.storage import Room, Storage, file_of
 
-_AT_ONCE = 2**23  # bytes of a shard that is passed on
+_AT_ONCE = 2**23  # bytes of a shard to copy at once
 
 T = TypeVar("T")
 
@@ -30,14 +30,14 @@ class IndexedObject:
         self._known = False
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
-        """Return bytes of the object. Raise ChangedError if it is another one."""
+        """Return bytes of the object. Raise ChangedError if it is not the one that was indexed."""
         if self._known:
             return self._stored.read(ranges)
         if self._etag is not None and ranges:
             found = self._stored.read(ranges)
             if self._stored.etag == self._etag:
                 self._known = True
-            else:  # it may be a copy
+            else:  # another ETag: it may be a copy
                 self._checked([])
             return found
         return self._checked(ranges)
@@ -57,11 +57,11 @@ class IndexedObject:
 
 
 class StoredExtents:
-    """The stored bytes of one shard. Ranges are those of the shard, each within one extent."""
+    """The stored bytes of one shard. Ranges are offsets in the shard, each within one extent."""
 
     def __init__(self, extents: Sequence[Extent], objects: Sequence[IndexedObject]) -> None:
         self._extents, self._objects = extents, objects
-        self.etag: str | None = None  # the objects keep theirs, for all their shards
+        self.etag: str | None = None  # each IndexedObject has its own, for all its shards
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
         if len(self._extents) == 1:
@@ -79,7 +79,7 @@ class StoredExtents:
         return found
 
     def run(self, reading: Reading[T]) -> T:
-        """Read the ranges that `reading` yields, until its result."""
+        """Read the ranges that `reading` yields, and return its result."""
         try:
             wanted = next(reading)
             while True:
@@ -110,7 +110,7 @@ class StoredExtents:
 def indexed_object(
     storage: Storage, index: ReadsExtents, shard: int, number: int, *, pool: Executor | None = None
 ) -> IndexedObject:
-    """Return the object that has the extent with this number of a shard."""
+    """Return the object of a shard's extent with this number."""
     extent = index.extents(shard)[number]
     stored = StoredObject(storage, extent.name, size=extent.size, pool=pool or Share(REQUESTS))
     return IndexedObject(stored, extent.etag, lambda: index.identify(shard, number, file=stored.file))
@@ -126,7 +126,7 @@ def download_shard(
     room: Room | None = None,
 ) -> None:
     """Write the raw bytes of a shard of any format with `write`. `name`, `room`: see `download_object`. Raise
-    CorruptError, at the end, if they are not the right ones."""
+    CorruptError at the end if the bytes fail their checks."""
     if not isinstance(index, ReadsExtents):
         download_object(storage, index, shard, write, name=name, room=room)
         return

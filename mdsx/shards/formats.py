@@ -1,15 +1,16 @@
-"""The formats that can be read, and a dataset's index: how it is fetched, and which format it is of.
+"""The supported formats. Find a dataset's index, fetch it, and detect its format.
 
-Many processes open an index at once, so that a large one is downloaded once for each node, into the cache.
+Many processes open an index at once, so a large one is downloaded once per node, into the cache.
 
 Rules:
 - A small index is read with one request, and never cached.
-- A large one is a file of the cache like a shard: counted, leased while it is read, evicted when it was not used for
-  long. Its name stands for its place, its ETag and its size, so that a replaced index is another file.
-- Each process gets the first piece from storage. So it knows the ETag, and may read what the cache has. It compares the
-  piece with the file, and checks the checksum of the whole, also of a file of its own. A wrong file is dropped.
-- What cannot be shared safely is downloaded by each process: an index without an ETag or a checksum of its own, one
-  that takes much of the cache's limit, and one that another process does not finish in time.
+- A large index is a file of the cache like a shard: counted, leased while it is read, and evicted. Its name is made
+  from the URL, the ETag and the size, so a replaced index is another file.
+- Each process gets the first piece from storage. So it knows the ETag, and may use the file in the cache. It compares
+  the piece with the file, and verifies the checksum of the whole index, even if it made the file itself. A wrong file
+  is dropped.
+- Each process downloads an index itself if sharing is not safe: without an ETag or a checksum in the index, if the
+  index takes much of the cache's limit, or if another process does not finish it in time.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from mdsx.storage import MissingBucketError, Piece, Storage, file_of
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, Write
 
 _FIRST = 2**20  # bytes of the first request: a larger index is shared
-_SHARE = 8  # the index takes at most this part of the cache's limit: an eighth
+_SHARE = 8  # the index may take at most an eighth of the cache's limit
 _PATIENCE = 60.0  # seconds to wait for a process that downloads the index
 _PAUSE = 0.02
 
@@ -61,8 +62,8 @@ OURS: Final = MdsxFormat()
 
 
 def all_formats() -> tuple[StoredFormat, ...]:
-    """Return mdsx's formats: to add one, add it here. The others than ours are imported when an index is not one of
-    ours."""
+    """Return the formats of mdsx. Add a new format here. Formats other than our own are imported only when an index is
+    not in our format."""
     from mdsx.foreign.mds import MdsFormat
     from mdsx.foreign.parquet import ParquetFormat
     from mdsx.foreign.tars import TarsFormat
@@ -72,7 +73,7 @@ def all_formats() -> tuple[StoredFormat, ...]:
 
 
 def installed_formats() -> list[StoredFormat]:
-    """Return the formats of other packages, which are looked for where there is none of mdsx's. Raise UsageError for a
+    """Return the formats of other packages, for folders without an index of mdsx's formats. Raise UsageError for a
     package whose format cannot be used."""
     return [_checked(plugin) for plugin in find_all("mdsx.formats")]
 
@@ -90,12 +91,13 @@ def _checked(plugin: Plugin) -> StoredFormat:
 
 
 def index_keys(others: Iterable[StoredFormat] = ()) -> list[str]:
-    """Return the keys that the index of a dataset may have, of mdsx's formats, ours first, and of `others`."""
+    """Return the keys that a dataset's index may have: those of mdsx's formats, our own first, then those of
+    `others`."""
     return list(dict.fromkeys(form.index_key for form in (*all_formats(), *others)))
 
 
 def format_of(key: str, data: bytes) -> StoredFormat:
-    """Return the format of the index `data`, which is stored as `key`: ours if no other format recognizes it."""
+    """Return the format of the index `data`, stored as `key`: our own if no other format recognizes it."""
     for formats in (all_formats, installed_formats):
         for form in formats():
             if form.index_key == key and form.recognizes(data):
@@ -104,17 +106,17 @@ def format_of(key: str, data: bytes) -> StoredFormat:
 
 
 def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDirectory | None = None) -> StoredIndex:
-    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError.
+    """Return the index of the dataset in `storage`. Raise MissingError or CorruptError.
 
-    `snapshot`: the fingerprint that the dataset has or had. Raise UsageError if that is no fingerprint, MissingError if
-    it never had it. `cache`: where the node's processes share a large index.
+    `snapshot`: a fingerprint that the dataset has or had. Raise UsageError if it is not a fingerprint, MissingError if
+    the dataset never had it. `cache`: where the node's processes share a large index.
     """
     if snapshot is None:
         return retried(lambda: _read_index(storage, cache), FormatError)
     try:
         key = filenames.snapshot(snapshot)
     except (TypeError, ValueError):
-        message = "a snapshot is given by its fingerprint"
+        message = "a snapshot must be given by its fingerprint"
         raise UsageError(message, file=storage.url, found=shown(snapshot), expected="32 digits of 0-9, a-f") from None
     kept, refused = None, None
     try:
@@ -132,8 +134,8 @@ def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDir
 
 
 def snapshots(storage: Storage) -> list[str]:
-    """Return the fingerprints that the dataset in `storage` had before parts were appended, the first one first; none
-    if the storage cannot list."""
+    """Return the fingerprints that the dataset in `storage` had before each append, oldest first; none if the storage
+    cannot list."""
     try:  # a dataset only grows, and its index with it
         found = [(entry.size, entry.key) for entry in storage.list(filenames.SNAPSHOTS)]
     except (ForbiddenError, UsageError):
@@ -142,8 +144,8 @@ def snapshots(storage: Storage) -> list[str]:
 
 
 def cache_folder(index: StoredIndex) -> str:
-    """Return the name of the cache's folder for the shards of a dataset: a fingerprint. Appended parts do not change
-    it, so that cached shards stay valid."""
+    """Return the name of the cache's folder for a dataset's shards: a fingerprint that appends do not change, so that
+    cached shards stay valid."""
     return index.base_fingerprint if isinstance(index, Index) else index.fingerprint
 
 
@@ -175,7 +177,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
     if more and (index := _first_index(storage, more, cache)) is not None:
         return index
     if data is not None:
-        message = "this is the index of WebDataset's tars: make one that mdsx reads"
+        message = "this is an index of WebDataset: make one that mdsx can read"
         hint = f"`mdsx index tar {storage.url}`"
         raise UnsupportedError(message, file=file_of(storage, keys[0]), hint=hint)
     message = f"no dataset is here: it has none of {', '.join([*keys, *more])}"
@@ -183,7 +185,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
 
 
 def _first_index(storage: Storage, keys: Sequence[str], cache: CacheDirectory | None) -> StoredIndex | None:
-    """Return the index that is stored as one of the keys."""
+    """Return the index that is stored under one of the keys."""
     for key, data in zip(keys, Share(REQUESTS).map(lambda each: _get(storage, each, cache), keys), strict=True):
         if data is not None:
             return format_of(key, data).parse_index(data, file=file_of(storage, key))
@@ -195,12 +197,12 @@ def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | No
         return get_index(storage, key, cache)
     except MissingBucketError:
         raise
-    except MissingError:  # not kept: its frames would keep the caller's leases
+    except MissingError:  # do not keep it: its frames would keep the caller's leases
         return None
 
 
 def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
-    """Raise UsageError if there is a dataset of another format than ours in `storage`."""
+    """Raise UsageError if `storage` has a dataset of another format than our own."""
     for form in all_formats():
         if form is not OURS:
             try:
@@ -215,11 +217,11 @@ def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
 def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
     """Raise UsageError if several attempts at a part left files: only the index says which one counts.
 
-    `folders`: those of each part, as `filenames.folders_of_parts` returns them."""
+    `folders`: the folders of each part, as returned by `filenames.folders_of_parts`."""
     for attempts in folders.values():
         if len(attempts) > 1:
             raise UsageError(
-                "several attempts at this part are here, and no index says which one counts",
+                "there are several attempts at this part, and no index says which one counts",
                 file=f"{url}/{attempts[0]}",
                 found=", ".join(attempts[:8]),
                 hint="run the job again; or move all but one of them away",
@@ -230,12 +232,13 @@ def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
 
 
 def get_index(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes:
-    """Return the bytes of the object `key`, an index: of a large one in remote storage, from `cache` if it has room.
+    """Return the bytes of an index, the object `key`. A large one in remote storage goes through `cache` if it has
+    room.
 
-    Raise MissingError if there is none. The bytes may be damaged, as those of any object.
+    Raise MissingError if it does not exist. The bytes are not verified.
     """
     if cache is not None and storage.path(key) is None:
-        # An empty object has no first piece. One that was replaced meanwhile, or is damaged, is read without the cache.
+        # An empty object has no first piece. An index that was replaced meanwhile, or is damaged, is read directly.
         with suppress(TruncatedError, ChangedError, CorruptError):
             first = storage.get(key, stop=_FIRST)
             if len(first.data) == first.total:
@@ -251,7 +254,7 @@ def _can_be_shared(first: Piece, cache: CacheDirectory) -> bool:
 
 
 def _shared(storage: Storage, key: str, cache: CacheDirectory, first: Piece) -> bytes | None:
-    """Return the right bytes from the cache; None if it has no room, or another process takes too long."""
+    """Return the verified bytes from the cache; None if it has no room, or another process takes too long."""
 
     def fill(write: Write) -> None:
         data = storage.get(key, etag=first.etag).data
@@ -273,7 +276,7 @@ def _shared(storage: Storage, key: str, cache: CacheDirectory, first: Piece) -> 
 
 
 def _fetched(cache: CacheDirectory, name: CacheKey, fill: Callable[[Write], None], url: str) -> mmap.mmap | Verdict:
-    """Return the file, which this process makes if no other one does; or why it is not there."""
+    """Return the file, which this process makes unless another one does; or the reason why it is not in the cache."""
     make_room(leased=True)
     deadline = time.monotonic() + _PATIENCE
     while (found := cache.fetch(name, fill, source=url)) is Verdict.BUSY and time.monotonic() < deadline:

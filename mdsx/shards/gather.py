@@ -1,8 +1,8 @@
-"""Selections of many shards -> columns, batch by batch: the only place where samples are copied.
+"""Copy selections of many shards into columns, batch by batch. Samples are copied nowhere else.
 
-One NumPy call a batch copies the values of a fixed-size column; those of a variable-size one are cut from the heaps and
-decoded one by one. Columns are in *storage form*: `bool` as uint8, types that NumPy lacks as their bits. `present`
-turns them into the types that NumPy users expect.
+One NumPy call per batch copies the values of a fixed-size column. Values of a variable-size column are cut from the
+heaps and decoded one by one. Columns are in *storage form*: `bool` as uint8, types that NumPy lacks as their bits.
+`present` converts them to the types that NumPy users expect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mdsx.format import (
 Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
 
 Source = tuple[Selection, tuple[int, ...]]
-"""Samples, and the number of each result column in their schema."""
+"""Samples, and the number in their schema of each result column."""
 
 
 def gather(
@@ -52,10 +52,10 @@ def gather(
 ) -> Iterator[Columns]:
     """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
-    `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`
-    and pictures are memory views of the shards, not copies. With `join`, variable-size columns are not
-    decoded: they are JoinedValues. With `stored`, they are StoredValues, neither decoded nor copied. Raise CorruptError
-    that names the sample.
+    `places[i]` is the index in the result of sample i of all sources, concatenated. With `views`, values of `bytes` and
+    pictures are memory views of the shards, not copies. With `join`, variable-size columns are JoinedValues, which are
+    not decoded. With `stored`, they are StoredValues, neither decoded nor copied. Raise CorruptError that names the
+    sample.
     """
     rows = _rows(sources, places)
     located = _locate(schema, sources, rows) if sources else [_nowhere(column) for column in schema.columns]
@@ -94,7 +94,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def _rows(sources: Sequence[Source], places: NDArray[np.int64]) -> Rows:
-    """Return the rows of a result's samples, in order of the result."""
+    """Return the rows of a result's samples, in the order of the result."""
     found = [np.empty_like(places) for _ in range(3)]
     if len(places):
         found[0][places] = np.repeat(np.arange(len(sources)), [len(selection.take) for selection, _ in sources])
@@ -104,7 +104,7 @@ def _rows(sources: Sequence[Source], places: NDArray[np.int64]) -> Rows:
 
 
 def _locate(schema: Schema, sources: Sequence[Source], rows: Rows) -> list[NDArray[np.int64] | Values]:
-    """Return where the values of each result column are. Raise CorruptError for values that are not within a heap."""
+    """Locate the values of each result column. Raise CorruptError for values that are not within a heap."""
     kinds = {(id(selection.schema), columns): selection.layout for selection, columns in sources}
     if len(kinds) == 1:
         (((_, columns), layout),) = kinds.items()
@@ -124,8 +124,8 @@ def _locate(schema: Schema, sources: Sequence[Source], rows: Rows) -> list[NDArr
 def _located(
     schema: Schema, layout: SampleLayout, columns: tuple[int, ...], rows: Rows
 ) -> list[NDArray[np.int64] | Values]:
-    """Return where the values of each column of `schema` are, in rows of one layout. Bytes that are read as an array
-    have no dimension before its items."""
+    """Locate the values of each column of `schema`, in rows of one layout. Bytes that are read as an array have no
+    dimension before the items."""
     found, stored = layout.locate(rows, columns), layout.schema.columns
     return [
         _as_array(column, found[number], rows)
@@ -144,13 +144,13 @@ def _as_array(column: Column, found: NDArray[np.int64] | Values, rows: Rows) -> 
     if wrong.any():
         row = int(wrong.argmax())
         size, expected = int(found.stops[row] - found.starts[row]), f"{column.type.nbytes} bytes"
-        message = f"the bytes of column {column.name!r} are no array of type '{column.type}'"
+        message = f"the bytes of column {column.name!r} are not an array of type '{column.type}'"
         raise rows.corrupt(row, message, found=size, expected=expected)
     return rows.heap_addresses + found.starts
 
 
 def _nowhere(column: Column) -> NDArray[np.int64] | Values:
-    """Return where the values of a column are if there is no sample."""
+    """Return the locations of a column's values for no samples."""
     nothing = np.zeros(0, np.int64)
     return nothing if column.type.fixed_size else Values(nothing, nothing, None)
 
@@ -175,7 +175,7 @@ def _place(whole: NDArray[np.int64] | Values, part: NDArray[np.int64] | Values, 
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """The values of a variable-size column, and how to decode them."""
+    """The values of a variable-size column, and their decoder."""
 
     rows: Rows
     extents: Values
@@ -183,7 +183,7 @@ class _Values:
     views: bool
 
     def decode(self, start: int, stop: int) -> list[object] | NDArray[Any]:
-        """Return the values of samples [start, stop): [n, ...] in storage form if they have one size."""
+        """Return the values of samples [start, stop), in storage form: an array [n, ...] if they have one size."""
         if self.column.type.one_size:
             return self._stacked(start, stop)
         wanted, nulls = np.arange(start, stop), self.extents.nulls
@@ -202,7 +202,7 @@ class _Values:
         return found
 
     def join(self, start: int, stop: int) -> JoinedValues:
-        """Return the values of samples [start, stop) as they are stored."""
+        """Return the stored values of samples [start, stop)."""
         here, nulls = slice(start, stop), self.extents.nulls
         sizes = (self.extents.stops - self.extents.starts)[here]
         if nulls is not None:
@@ -244,8 +244,8 @@ class _Values:
 
     @cached_property
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Of a column of one-dimensional arrays: where the items of each value begin in its heap, how many there are
-        (0 of null), and which values are damaged."""
+        """For a column of one-dimensional arrays: return the offset of each value's items in its heap, their number (0
+        for null), and which values are damaged."""
         kind, (starts, stops, nulls, alone) = self.column.type, self.extents
         head, bare = 4 * kind.stars, np.broadcast_to(alone, len(starts))
         begins = starts + np.where(bare, 0, head)
@@ -270,7 +270,7 @@ class _Values:
         return map(memoryview.__getitem__, map(heaps.__getitem__, self.rows.source[wanted].tolist()), cuts)
 
     def _blame(self, wanted: NDArray[np.int64]) -> None:
-        """Raise the decoder's error again, with the sample and column."""
+        """Raise the decoder's error again, with the sample and the column."""
         for row in wanted.tolist():
             try:
                 self._decoded(np.array([row]))
@@ -290,8 +290,8 @@ def _with_dimensions(
     bare: NDArray[np.bool_] | bool,
     item_size: int,
 ) -> JoinedValues:
-    """Return arrays of one dimension as our own format stores them: a u32, the dimension, before the items of each of
-    those that are `bare`."""
+    """Return one-dimensional arrays as our own format stores them: with a u32, the dimension, put before the items of
+    `bare` values."""
     heads = np.broadcast_to(bare, len(sizes)) if nulls is None else bare & ~nulls
     dimensions = (sizes // item_size).astype("<u4")
     pairs = np.stack((dimensions.ctypes.data + 4 * np.arange(len(sizes)), addresses), axis=1)
@@ -302,7 +302,7 @@ def _with_dimensions(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredValues:
-    """Values of a variable-size column where they are stored: neither decoded nor copied."""
+    """Values of a variable-size column in their heaps, neither decoded nor copied."""
 
     _column: _Values
     _start: int
@@ -313,9 +313,9 @@ class StoredValues:
         return self._column.decode(self._start, self._stop)
 
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the items of each value begin in its heap, and how many there are (0 of null), int64 [n].
+        """Return the offset of each value's items in its heap, and their number (0 for null), int64 [n].
 
-        The column has one-dimensional arrays of numbers. Raise CorruptError that names the sample.
+        The column must have one-dimensional arrays of numbers. Raise CorruptError that names the sample.
         """
         here = slice(self._start, self._stop)
         begins, counts, wrong = self._column.items
@@ -329,23 +329,23 @@ class StoredValues:
 
     @property
     def nulls(self) -> NDArray[np.bool_] | None:
-        """Return which of the values are null; None if none can be."""
+        """Return which values are null; None if the column has no nulls."""
         nulls = self._column.extents.nulls
         return None if nulls is None else nulls[self._start : self._stop]
 
     @property
     def heaps(self) -> list[memoryview]:
-        """Return the heaps that these values are in, and maybe others."""
+        """Return the heaps with these values, and maybe others."""
         return self._column.rows.heaps
 
     @property
     def sources(self) -> NDArray[np.int64]:
-        """Return which of the heaps each value is in, int64 [n]."""
+        """Return the number of each value's heap, int64 [n]."""
         return self._column.rows.source[self._start : self._stop]
 
 
 def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
-    """Convert columns from storage form to NumPy's: bool to bool_, types that it lacks to float32 (exactly)."""
+    """Convert columns from storage form to NumPy's: bool to bool_, types that NumPy lacks to float32 (exactly)."""
     return {
         column.name: numpy_values(column.type, columns[column.name])
         for column in schema.columns
@@ -354,7 +354,7 @@ def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
 
 
 def as_samples(columns: Columns, count: int) -> list[dict[str, Any]]:
-    """Return `count` samples from columns. Their arrays are views, so one of them keeps all columns in memory."""
+    """Return `count` samples from columns. Their arrays are views, so one sample keeps all columns in memory."""
     samples: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, column in columns.items():
         for sample, value in zip(samples, values_of(column), strict=True):
@@ -363,8 +363,8 @@ def as_samples(columns: Columns, count: int) -> list[dict[str, Any]]:
 
 
 def values_of(column: Any) -> Iterable[Any]:
-    """Return a column's values as samples have them."""
+    """Return a column's values in the form for samples."""
     if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
-        column = column.tolist()  # as Python's bool
+        column = column.tolist()  # Python's bool
     values: Iterable[Any] = column
     return values

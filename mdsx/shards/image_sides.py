@@ -1,9 +1,9 @@
-"""The heights and widths of encoded images, from their headers: no pixel is decoded.
+"""The heights and widths of encoded images, read from their headers without decoding pixels.
 
 Rules:
-- An image counts as it is shown: one that its EXIF orientation turns by a quarter has height and width swapped.
-- A value whose header cannot be read has height and width 0, as null has: what it is, and whether that matters, shows
-  when a run reads it.
+- Sizes are those of the image as displayed: an EXIF orientation that turns it by 90 degrees swaps height and width.
+- Null, and a value whose header cannot be read, have height and width 0. An error is raised only when a run reads such
+  a value.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Sides = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 def image_column(index: StoredIndex, name: str | None, *, url: str) -> int:
-    """Return the number of a column of encoded images; of the only one, if no name is given. Raise UsageError."""
+    """Return the number of a column of encoded images; without a name, of the only one. Raise UsageError."""
     columns = index.schema.columns
     good = [column.name for column in columns if has_sides(column.type) and (name or column.type.base != BYTES.name)]
     if name is None and len(good) == 1:
         (name,) = good
     if name in good:
         return next(number for number, column in enumerate(columns) if column.name == name)
-    message = "there is no column of images" if name is None else "the values of this column are no encoded images"
+    message = "there is no column of images" if name is None else "this column does not have encoded images"
     if name is None and good:
         message = "there are several columns of images"
     place = None if name is None else f"column {str(name)[:80]!r}"
@@ -55,8 +55,8 @@ def stored_sides(
     beside: Storage | None = None,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
 ) -> list[Sides]:
-    """Return the heights and widths of the images of a column in each of the shards `numbers`. `beside`: where the
-    index is, if not in `storage`. `watch`: called with how many shards and samples were read. Raise CorruptError for a
+    """Return the heights and widths of a column's images in each of the shards `numbers`. `beside`: the index's
+    storage, if not `storage`. `watch`: called with the numbers of shards and samples read. Raise CorruptError for a
     damaged shard, and UsageError without Pillow."""
     size_of = header_reader()
     shards, projected, place = shards_of_column(storage, index, column, beside)

@@ -1,7 +1,7 @@
-"""The stored file of a dataset's lengths: its trailer, the lengths of some shards by range, and how it is written.
+"""The file of a dataset's lengths: read its trailer and the lengths of some shards, and write it.
 
-A file that is damaged, or belongs to another dataset or to an earlier state of this one, is left out with a warning:
-the lengths are then read from the rows.
+A file that is damaged, or that belongs to another dataset or to an earlier state of this one, is ignored with a
+warning. The lengths are then read from the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mdsx.format import SIDES, STORED_LENGTH, LengthIdentity, LengthTrailer, fil
 from mdsx.shards.objects import retried
 from mdsx.storage import Storage, discard, file_of
 
-_GAP = 2**14  # lengths: reading over a gap of this size costs less than one more request
+_GAP = 2**14  # lengths: reading across a gap of this size costs less than another request
 _MOST = 2**21  # lengths in a request
 _AT_ONCE = 32  # requests
 
@@ -29,7 +29,8 @@ ShardLengths = tuple[int, NDArray[np.uint32]]
 
 
 class LengthFile:
-    """A file of lengths whose trailer fits the dataset. `firsts`: int64 [S + 1], of each shard's first sample."""
+    """A file of lengths whose trailer fits the dataset. `firsts` (int64 [S + 1]): number of each shard's first
+    sample."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class LengthFile:
         folder: str = "",
         warns: bool = True,
     ) -> LengthFile | None:
-        """Return the file that is next to the index in `folder`, in one request; None if there is none, or it does not
-        fit, with a warning if it `warns`."""
+        """Open the file next to the index in `folder`, in one request. Return None if it does not exist, or does not
+        fit the dataset; the latter with a warning if `warns`."""
         key = filenames.within(folder, identity.key)
         file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
 
@@ -69,21 +70,21 @@ class LengthFile:
 
         try:
             return cls(storage, key, identity, counts, *retried(read, FormatError))
-        except (MissingError, ForbiddenError):  # final: no sample depends on the file, and some storages forbid
-            return None  # what is missing
+        except (MissingError, ForbiddenError):  # final: no sample depends on the file, and some storages
+            return None  # return 403 for missing objects
         except (FormatError, TruncatedError) as error:
             if warns:
                 _warn(storage, identity, error)
             return None
 
     def read(self, shards: Sequence[int]) -> Iterator[list[ShardLengths]]:
-        """Yield the lengths of `shards`, which ascend, some at a time; those that are damaged are missing."""
+        """Yield the lengths of `shards`, in ascending order, some at a time. Damaged ones are missing."""
         runs, pool = self._runs(shards), Share(REQUESTS)
         for start in range(0, len(runs), _AT_ONCE):
             yield from pool.map(self._read, runs[start : start + _AT_ONCE])
 
     def _runs(self, shards: Sequence[int]) -> list[list[int]]:
-        """Return the shards for each request."""
+        """Group the shards into requests."""
         runs: list[list[int]] = [[*shards[:1]]] if shards else []
         for before, shard in pairwise(shards):
             gap = self._firsts[shard] - self._firsts[before + 1]
@@ -94,20 +95,20 @@ class LengthFile:
 
     def _read(self, shards: Sequence[int]) -> list[ShardLengths]:
         found, error = self._get(shards)
-        if error is not None:  # it may be damage in transfer
+        if error is not None:  # the damage may have happened in transfer
             found, error = self._get(shards)
         if error is not None:
             _warn(self._storage, self._identity, error)
         return found
 
     def _get(self, shards: Sequence[int]) -> tuple[list[ShardLengths], MdsxError | None]:
-        """Return the lengths of shards, except those that are damaged; and an error if any is."""
+        """Return the undamaged lengths of shards, and an error if any are damaged."""
         first, stop = int(self._firsts[shards[0]]), int(self._firsts[shards[-1] + 1])
         size, file = STORED_LENGTH.itemsize, file_of(self._storage, self.key)
         try:
             with in_flight():
                 data = self._storage.get(self.key, start=size * first, stop=size * stop).data
-        except (ForbiddenError, MissingError, TruncatedError) as error:  # it was removed or replaced
+        except (ForbiddenError, MissingError, TruncatedError) as error:  # the file was removed or replaced
             return [], error
         count(Counter.DOWNLOADED, len(data))
         if len(data) != size * (stop - first):
@@ -128,7 +129,7 @@ def put_length_file(
 ) -> LengthTrailer:
     """Write the lengths of all shards, in order. Return the trailer.
 
-    With `etag`, replace the file that has it. Raise ChangedError if there is another one now, or none.
+    With `etag`, replace the file that has this ETag. Raise ChangedError if the file has changed or was removed.
     """
     key, trailer = identity.key, LengthTrailer.of(identity, parts)
     data = b"".join((*(part.data for part in parts), trailer.text()))
@@ -148,4 +149,4 @@ def writing_command(storage: Storage, identity: LengthIdentity) -> str:
 
 def _warn(storage: Storage, identity: LengthIdentity, error: MdsxError) -> None:
     instead = "" if identity.rule in SIDES else "; the lengths are read from the samples' rows instead"
-    warn(f"{error}{instead}; write them again: {writing_command(storage, identity)}")
+    warn(f"{error}{instead}; rewrite them: {writing_command(storage, identity)}")

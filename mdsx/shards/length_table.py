@@ -1,12 +1,13 @@
-"""The lengths of one dataset's samples as one table, which is filled in by shard.
+"""The lengths of one dataset's samples in a table that is filled shard by shard.
 
 Rules:
-- A dataset that is read through the cache has its table there, mapped and shared by the node's processes. Otherwise,
-  or if the cache has no room, the table is this process's memory.
-- A mark for each shard is written after its lengths: their hash, and 0 where they are missing. A process checks the
-  mark before it uses a shard's lengths. So it does not matter which processes write a shard's, or when one of them
-  dies: they all write the same.
-- Where a dataset is mapped in place, its file of lengths is the table, and its trailer has the marks.
+- If a dataset is read through the cache, the table is a file there, which the node's processes map and share.
+  Otherwise, or if the cache has no room, the table is in this process's memory.
+- After a shard's lengths, their hash is written as the shard's mark, which is 0 while they are missing. A process
+  checks the mark before it uses a shard's lengths. So several processes may write the same shard's lengths, and may die
+  at any
+  time: all write the same.
+- If a dataset is mapped in place, the table is its file of lengths, whose trailer has the marks.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _PAUSE = 0.01
 
 
 class LengthTable:
-    """The lengths of all samples: `lengths` (uint32 [n]), by the number of the sample. `firsts` (int64 [S]): that of
-    the first sample of each shard; `known` (bool [S]): the shards whose lengths are there and were checked."""
+    """`lengths` (uint32 [n]): the lengths of all samples, by sample number. `firsts` (int64 [S]): the number of each
+    shard's first sample. `known` (bool [S]): the shards whose lengths are present and checked."""
 
     def __init__(self, identity: LengthIdentity, counts: NDArray[np.int64]) -> None:
         self._identity, self._counts = identity, counts
@@ -43,11 +44,11 @@ class LengthTable:
 
     @classmethod
     def in_cache(cls, identity: LengthIdentity, index: StoredIndex, cache: CacheDirectory, url: str) -> LengthTable:
-        """Return the table that the cache has, or makes now; one in memory if it has no room."""
+        """Open or make the table in the cache. Return a table in memory if the cache has no room."""
         counts = index.counts
         marks, size = _MARK.itemsize * len(counts), STORED_LENGTH.itemsize * int(counts.sum())
         hasher = xxhash.xxh3_128(identity.digest.encode())
-        hasher.update(index.raw_hashes.tobytes())  # some formats' fingerprints do not show other contents
+        hasher.update(index.raw_hashes.tobytes())  # some formats have one fingerprint for different contents
         key = CacheKey(identity.fingerprint, hasher.hexdigest(), marks + size, kind="lengths")
         deadline = time.monotonic() + _PATIENCE
         found = cache.fetch(key, None, source=url) if size else Verdict.NO_ROOM
@@ -72,7 +73,7 @@ class LengthTable:
     def in_place(
         cls, identity: LengthIdentity, counts: NDArray[np.int64], path: Path, trailer: LengthTrailer
     ) -> LengthTable:
-        """Return the table that a local file of lengths is; one in memory if it was removed or replaced."""
+        """Return a local file of lengths as a table. Return one in memory if the file was removed or replaced."""
         table = cls(identity, counts)
         try:
             table.lengths = np.frombuffer(map_whole(path), STORED_LENGTH, int(counts.sum()))
@@ -82,7 +83,7 @@ class LengthTable:
         return table
 
     def missing(self, shards: Iterable[int]) -> list[int]:
-        """Return those of `shards` whose lengths are not there, after looking for what other processes wrote."""
+        """Return those of `shards` whose lengths are missing, after checking what other processes have written."""
         missing = []
         for shard in shards:
             if not self.known[shard] and self._marks is not None:
@@ -93,7 +94,7 @@ class LengthTable:
         return missing
 
     def put(self, found: Sequence[tuple[int, NDArray[np.uint32]]]) -> None:
-        """Fill in the lengths of shards."""
+        """Store the lengths of shards."""
         if not self._write(found):
             if not self.lengths.flags.writeable:
                 self.lengths, self._marks, self._cache = self.lengths.copy(), None, None

@@ -1,7 +1,7 @@
-"""The lengths of samples: a column of the samples that are read, or an array that the user gives.
+"""The lengths of samples, by a column or from an array that the user gives.
 
-The lengths of a shard are read when they are first asked for: from the file of lengths next to the index, or else from
-the shard's rows, without the values that the rows lead to.
+The lengths of a shard are read on first use: from the file of lengths next to the index, or else from the shard's rows,
+without the values in its heap.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Lengths(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What the lengths are, as JSON: equal for equal lengths, in every process and on every machine."""
+        """The source of the lengths, as JSON: equal for equal lengths, in every process and on every machine."""
 
     @property
     def mean(self) -> Fraction | None:
-        """The mean over all stored samples, or an estimate: from the indexes alone, or from the lengths that were
-        given. None if those do not say it. The default window follows from it, so it depends on nothing that may be
+        """The mean over all stored samples, or an estimate, from the indexes alone or from the given array; None if
+        these do not determine it. The default window follows from it. So it must not depend on anything that may be
         absent, refused or newer in another process, such as a file of lengths."""
 
     @property
     def total(self) -> int | None:
-        """The sum of all stored samples, if the indexes alone, or the lengths that were given, say it exactly."""
+        """The sum over all stored samples, if the indexes alone or the given array determine it exactly."""
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths, int64 [n], of `samples`, numbered as stored, of the view's `shards` (int64 [n] both).
@@ -67,11 +67,11 @@ class Lengths(Protocol):
 
 
 def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any], *, rule: LengthRule | None = None) -> Lengths:
-    """Return the lengths of a view's samples: by the column `length`, by the longest of several, or given as an array.
-    `rule`: "height" or "width" of a column of encoded images, as they were written to a file.
+    """Return the lengths of a view's samples. `length`: a column, several columns (the longest counts), or an array.
+    `rule`: "height" or "width" of a column of encoded images, from the file that was written for them.
 
-    An array has an integer for each sample of the dataset, as stored; those of several datasets one after the other.
-    Raise UsageError for a column without lengths, and for another array.
+    An array has an integer for each stored sample of the dataset; of several datasets, their arrays are concatenated.
+    Raise UsageError for a column without lengths, or an invalid array.
     """
     if isinstance(length, tuple):
         return _LongestLengths([lengths_of(view, name) for name in length])
@@ -82,7 +82,7 @@ def lengths_of(view: View, length: str | tuple[str, ...] | NDArray[Any], *, rule
 
 
 class _LongestLengths:
-    """The longest of a sample's values in several columns."""
+    """The greatest of a sample's lengths by several columns."""
 
     def __init__(self, columns: Sequence[Lengths]) -> None:
         self._columns = columns
@@ -135,19 +135,19 @@ def _checked(given: object, samples: int) -> NDArray[np.uint32]:
     except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
         lengths = np.asarray("")
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
-        message = "lengths are the name of a column, or an array with an integer for each sample"
+        message = "lengths must be the name of a column, or an array with an integer for each sample"
         raise UsageError(message, found=shown(given))
     if len(lengths) != samples:
-        hint = "give one for each stored sample, also of those that a selection leaves out"
+        hint = "give one for each stored sample, including those that a selection leaves out"
         raise UsageError("expected one length per sample", found=len(lengths), expected=samples, hint=hint)
     if samples and not (int(lengths.min()) >= 0 and int(lengths.max()) <= MAX_LENGTH):
         wrong = int(lengths.min()) if int(lengths.min()) < 0 else int(lengths.max())
-        raise UsageError("this number cannot be a length", found=wrong, expected=f"0 to {MAX_LENGTH}")
+        raise UsageError("a length is out of range", found=wrong, expected=f"0 to {MAX_LENGTH}")
     return lengths.astype(np.uint32)
 
 
 class _Part(Protocol):
-    """The lengths of one excerpt, by its own numbers of shards."""
+    """The lengths of one excerpt, by its own shard numbers."""
 
     identity: Mapping[str, Any]
     samples: int
@@ -197,8 +197,8 @@ class _JoinedLengths:
 
 
 class StoredColumn(NamedTuple):
-    """The stored column that gives the lengths of an excerpt's samples. `home`: its dataset's number; `items`: the type
-    of the items that its bytes are taken for, if they are."""
+    """The stored column of an excerpt's lengths. `home`: the number of its dataset; `items`: the type that its bytes
+    are reinterpreted as, if any."""
 
     home: int
     number: int
@@ -208,7 +208,7 @@ class StoredColumn(NamedTuple):
 
 
 def stored_column(excerpt: DatasetSlice, name: str, given: LengthRule | None = None) -> StoredColumn:
-    """Return what the lengths by column `name` are. Raise UsageError for a column without lengths."""
+    """Return the stored column for lengths by column `name`. Raise UsageError for a column without lengths."""
     stored = [
         excerpt.datasets[home].schema.columns[number]
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
@@ -239,7 +239,7 @@ def _part(excerpt: DatasetSlice, name: str, given: LengthRule | None) -> _Part:
 
 
 def name_of_stored(excerpt: DatasetSlice, stored: str) -> str | None:
-    """Return the name that a stored column has in an excerpt; None if it is not there."""
+    """Return the name of a stored column in an excerpt; None if it is not in the excerpt."""
     names = [
         excerpt.datasets[home].schema.columns[number].name
         for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
@@ -248,7 +248,7 @@ def name_of_stored(excerpt: DatasetSlice, stored: str) -> str | None:
 
 
 class _SideLengths:
-    """The lengths of a joined dataset, by the numbers of the samples in the dataset that it is joined to."""
+    """The lengths of a joined dataset, by sample numbers of the main dataset."""
 
     def __init__(self, part: _Part, join: Join) -> None:
         self.identity, self.samples, self._part, self._join = part.identity, part.samples, part, join
@@ -266,7 +266,7 @@ class _SideLengths:
 
 
 class _ItemLengths:
-    """How many items of `size` bytes the values of a column of bytes have."""
+    """The number of items of `size` bytes in each value of a column of bytes."""
 
     def __init__(self, part: _Part, size: int) -> None:
         self.identity: Mapping[str, Any] = {**part.identity, "items": size}
@@ -304,7 +304,7 @@ class _StoredLengths:
     def __init__(self, shards: Shards, column: int, identity: LengthIdentity) -> None:
         self.identity: Mapping[str, Any] = identity.fields
         self.samples = shards.index.samples
-        # Formats that store columns apart fetch only this one.
+        # Formats that store columns separately fetch only this one.
         self._shards, (self._column,) = shards.project([column])
         self._identity = identity
         self._process: _Process | None = None
@@ -340,7 +340,7 @@ class _StoredLengths:
         return self._process
 
     def _load(self, shards: list[int]) -> None:
-        """Fill in the lengths of these shards."""
+        """Read the lengths of these shards into the table."""
         table = self._state.table
         missing = table.missing(shards)
         if missing and (file := self._state.file) is not None:
@@ -350,7 +350,7 @@ class _StoredLengths:
         if self._identity.rule in SIDES:
             self._load_sides(missing)
             return
-        # Each process of the node begins elsewhere, and finds in the table what the others have read.
+        # Each process of the node begins at another shard, and finds in the table what the others have read.
         rank, count = find_local_ranks(os.environ)
         middle = (rank or 0) * len(missing) // max(count, 1)
         waiting = missing[middle:] + missing[:middle]
@@ -359,8 +359,8 @@ class _StoredLengths:
             table.put(read_lengths(self._shards, self._column, waiting[:width]))
 
     def _load_sides(self, missing: list[int]) -> None:
-        """Fill in the sides of images from the file of the dataset as it is now, if it only grew. Raise MissingError if
-        there is none: they are in no row."""
+        """Read the sides of images from the present file of the dataset, if the dataset has only grown. Raise
+        MissingError if there is none: rows do not have them."""
         table, shards = self._state.table, self._shards
         if missing and (file := self._state.later_file) is not None:
             for found in file.read(missing):
@@ -368,14 +368,14 @@ class _StoredLengths:
             missing = [shard for shard in missing if not table.known[shard]]
         if missing:
             raise MissingError(
-                "the sizes of the images are not stored, or their file is damaged or not that of this dataset",
+                "the sizes of the images are not stored, or their file is damaged or of another dataset",
                 file=file_of(shards.beside, self._identity.key),
                 hint=f"write them once: {writing_command(shards.storage, self._identity)}",
             )
 
 
 class _Process:
-    """The state of one process: the mapped table is its own."""
+    """The state of one process, with its mapping of the table."""
 
     def __init__(self, shards: Shards, identity: LengthIdentity) -> None:
         self.owner = Owner()
@@ -383,13 +383,13 @@ class _Process:
 
     @cached_property
     def file(self) -> LengthFile | None:
-        # The file is that of the dataset as it is now; where sides of images are missing, that is an error.
+        # The file may be of a later state of the dataset; missing sides of images are an error.
         warns = not self._shards.is_snapshot and self._identity.rule not in SIDES
         return LengthFile.open(self._shards.beside, self._identity, self._counts, warns=warns)
 
     @cached_property
     def later_file(self) -> LengthFile | None:
-        """The file of the dataset as it is now, if that begins with all our shards: parts were appended."""
+        """The file of the dataset's present state, if that begins with all our shards: parts were appended."""
         whole = read_index(self._shards.beside)
         if len(whole.counts) < len(self._counts) or not np.array_equal(
             whole.raw_hashes[: len(self._counts)], self._shards.index.raw_hashes

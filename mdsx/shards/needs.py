@@ -1,6 +1,6 @@
-"""When the shards of a view are needed: those of joined datasets, and what processes of the node learn of it.
+"""When the shards of a view are needed next, those of joined datasets included, and announcing it to the node.
 
-A joined dataset, a *side*, has the same samples as its *main* dataset, by number, in other shards.
+A joined dataset, a *side*, has the same samples, by number, as its *main* dataset, but in other shards.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mdsx.order import NEVER, Tick
 from mdsx.storage.cache import Announcement, CacheDirectory, Needs
 
 _CHEAP = 1e-3  # seconds of processor time
-_PAUSE = 50.0  # times as long as an announcement takes that is not cheap, until the next one
+_PAUSE = 50.0  # after an announcement that was not cheap: pause, as a multiple of the time that it took
 
 NextNeeds = Callable[[Tick, NDArray[np.int64] | None], NDArray[np.int64]]
-"""(position, shards) -> the position at which each of them is needed next; None: all shards."""
+"""(position, shards) -> the position at which each of these shards, or with None every shard, is needed next."""
 
 
 class Join:
-    """The shards of a joined dataset, its *side*, beside those of the dataset whose samples are located, its *main*.
+    """How the shards of a side correspond to those of its main dataset.
 
-    Both have the same samples, by number. `main` and `side` are their shards' numbers of samples.
+    Both have the same samples, by number. `main` and `side`: the number of samples in each of their shards.
     """
 
     def __init__(self, main: NDArray[np.int64], side: NDArray[np.int64]) -> None:
@@ -34,23 +34,23 @@ class Join:
         self._side = np.concatenate((np.zeros(1, np.int64), np.cumsum(side)))
 
     def locate(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """Return where the side has these samples of the main: shards, and numbers in them."""
+        """Locate samples of the main dataset in the side: shards, and sample numbers in them."""
         numbers = self._main[shards] + samples
         found = np.searchsorted(self._side, numbers, side="right") - 1
         return found, numbers - self._side[found]
 
     def overlaps(self) -> NDArray[np.int64]:
-        """Return [2, S]: for each of the side's S shards, the first main shard with samples of it, and the one after
-        the last."""
+        """Return [2, S]: for each of the side's S shards, the first main shard with its samples, and the one after the
+        last."""
         first = np.searchsorted(self._main[1:], self._side[:-1], side="right")
         return np.stack((first, np.maximum(np.searchsorted(self._main[:-1], self._side[1:], side="left"), first)))
 
 
 class SideNeeds:
-    """When the shards of sides are needed: when any of the main shards is that they overlap.
+    """When the shards of sides are needed: whenever a main shard is that they overlap.
 
-    Main shards have the numbers before those of the sides. `overlaps`: int64 [2, sides], by those numbers; `unread`:
-    main shards that are not read, since no column is.
+    Main shards are numbered before those of the sides. `overlaps`: int64 [2, side shards], main shard numbers;
+    `unread`: main shards that are not read, because none of their columns is.
     """
 
     def __init__(self, main: int, overlaps: Sequence[NDArray[np.int64]], unread: NDArray[np.bool_]) -> None:
@@ -58,7 +58,7 @@ class SideNeeds:
         self._overlaps = np.concatenate([np.zeros((2, 0), np.int64), *overlaps], axis=1)
 
     def next_needs(self, of_main: NextNeeds) -> NextNeeds:
-        """Return the same as `of_main` for all shards."""
+        """Extend `of_main` to all shards."""
         if not self._overlaps.shape[1]:
             return of_main
 
@@ -80,7 +80,7 @@ class SideNeeds:
         return of_all
 
     def spread(self, main: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return bool [all shards]: those that are read with the main shards that are True in `main`."""
+        """Return bool [all shards]: the shards that are read with the main shards marked in `main`."""
         if not self._overlaps.shape[1]:
             return main
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(main)))
@@ -88,24 +88,24 @@ class SideNeeds:
         return np.concatenate((main & ~self._unread, before[stops] > before[firsts]))
 
 
-# --- what is announced, for all processes of the node to evict by
+# --- announcements, by which all processes of the node evict
 
 
 class Announcer(Protocol):
-    """What a reader uses."""
+    """Announces to the node when a reader needs shards."""
 
     def announce(self, needs: Callable[[], Needs]) -> None:
-        """Announce what `needs` returns. Threads may share it. With millions of shards, it does so only at times."""
+        """Announce the result of `needs`. Threads may share it. With millions of shards, some calls do nothing."""
 
     def withdraw(self) -> None:
-        """Announce nothing any more."""
+        """Withdraw the announcement."""
 
 
 class Folder(NamedTuple):
-    """The shards that a reader reads of one folder of a cache."""
+    """A reader's shards in one folder of a cache."""
 
     cache: CacheDirectory
-    shards: NDArray[np.int64]  # their numbers in the needs
+    shards: NDArray[np.int64]  # their indices in the needs
     heads: NDArray[np.uint64]  # sorted
     largest: int  # bytes
 
@@ -144,6 +144,6 @@ class CacheAnnouncer:
             self._made.clear()
 
     def _make(self, needs: Needs) -> None:
-        """Make the files. This is not cheap, but happens only once."""
+        """Make the files. This is slow, but happens only once."""
         for name, folder in self._folders.items():
             self._made[name] = folder.cache.announce(name, folder.heads, folder.largest, needs)

@@ -1,4 +1,4 @@
-"""Stored objects: whole shards through the checks of their format, and byte ranges of one object.
+"""Read stored objects: whole shards, with their format's checks, and byte ranges of one object.
 
 Neighbouring ranges are fetched together, and several requests are in flight.
 """
@@ -31,23 +31,24 @@ from mdsx.format import (
 )
 from mdsx.storage import Room, Storage, file_of
 
-_GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
-_SMALL_GAP = 16 * 1024  # the same in small objects: else a few ranges would read most of one
+_GAP = 64 * 1024  # bytes: reading across a gap of this size costs less than another request
+_SMALL_GAP = 16 * 1024  # the same in small objects, where a few ranges would otherwise read most of the object
 _GAPS = 64  # such gaps in an object
 
 _REPLACED = (
-    "open the dataset again if it was replaced (Parquet: run `mdsx index parquet`, tars: `mdsx index tar`), or put "
-    "back what was there"
+    "open the dataset again if it was replaced (Parquet: run `mdsx index parquet`, tars: `mdsx index tar`), or restore "
+    "the old object"
 )
 _OTHER_OBJECT = (ChangedError, MissingError, TruncatedError)
-"""Errors which say that an object is not the one that the index names."""
+"""Errors that mean that an object is not the one that the index names."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
 def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) -> T:
-    """Return what `fetch` does; call it once more if it raises `damage`, which may be damage in transfer."""
+    """Return the result of `fetch`. Call it a second time if it raises `damage`, which may have happened in
+    transfer."""
     with suppress(damage):
         return fetch()
     count(Counter.RETRIES)
@@ -56,7 +57,7 @@ def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) ->
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Bytes [start, stop), which hold the ranges numbered in `serves`."""
+    """Bytes [start, stop), with the ranges numbered in `serves`."""
 
     start: int
     stop: int
@@ -64,7 +65,7 @@ class Request:
 
 
 def gap_in(size: int) -> int:
-    """Return the gap, in bytes, over which ranges of an object of that size are read together."""
+    """Return the largest gap, in bytes, across which ranges of an object of this size are read together."""
     return min(_GAP, max(_SMALL_GAP, size // _GAPS))
 
 
@@ -88,8 +89,8 @@ def coalesce(ranges: Sequence[Range], gap: int) -> list[Request]:
 
 
 class StoredObject:
-    """Byte ranges of one stored object, which must stay the same object from the first request on. It verifies none of
-    the bytes."""
+    """Reads byte ranges of one stored object, which must stay the same from the first request on. The bytes are not
+    verified."""
 
     def __init__(self, storage: Storage, key: str, *, size: int, pool: Executor) -> None:
         self.key = key
@@ -98,11 +99,11 @@ class StoredObject:
         self._size = size
         self._pool = pool
         self.etag: str | None = None
-        """That of the object, once something of it was read; None if the storage has none."""
+        """The object's ETag, known after the first read; None if the storage has none."""
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
         spans = coalesce(ranges, gap_in(self._size))
-        fetch = map if len(spans) == 1 else self._pool.map  # one request need not change threads
+        fetch = map if len(spans) == 1 else self._pool.map  # a single request stays in this thread
         parts = list(fetch(self._get, spans))
         found: list[memoryview] = [memoryview(b"")] * len(ranges)
         for span, part in zip(spans, parts, strict=True):
@@ -112,7 +113,7 @@ class StoredObject:
         return found
 
     def run(self, reading: Reading[T]) -> T:
-        """Read the ranges that `reading` yields, until its result."""
+        """Read the ranges that `reading` yields, and return its result."""
         try:
             wanted = next(reading)
             while True:
@@ -160,12 +161,12 @@ def download_object(
     etag: str | None = None,
     room: Room | None = None,
 ) -> None:
-    """Write the raw bytes of a shard, which is an object or a part of one, with `write`. Raise CorruptError, at the
-    end, if they are not the right ones.
+    """Write the raw bytes of a shard, which is an object or a part of one, with `write`. Raise CorruptError at the end
+    if the bytes fail their checks.
 
-    `name` is the shard's key in `storage`, if it is not the index's own name for it. Raise ChangedError if it is an
-    object of its own, and its ETag is not `etag`, if that is given. `room`: memory for a shard that is stored as it is,
-    which `write` then gets views of if the storage can read into it.
+    `name`: the shard's key in `storage`, if it is not the one in the index. `etag`: raise ChangedError if the shard is
+    a whole object with another ETag. `room`: memory to download an uncompressed shard into, if the storage can do that;
+    `write` then gets views of it.
     """
     key = index.name(shard) if name is None else name
     if isinstance(index, ReadsParts):
@@ -189,7 +190,7 @@ def download_object(
 
 
 def write_part(found: StoredObject, index: ReadsParts, shard: int, write: Callable[[bytes], object]) -> None:
-    """Write the raw bytes of a shard that is a part of the object `found`."""
+    """Write the raw bytes of a shard that is part of the object `found`."""
     for piece in found.run(index.read_part(shard, file=found.file)):
         write(piece)  # type: ignore[arg-type]
 
@@ -197,7 +198,7 @@ def write_part(found: StoredObject, index: ReadsParts, shard: int, write: Callab
 def stream_shard(
     storage: Storage, key: str, write: Callable[[bytes], object], *, size: int, raw_size: int | None
 ) -> Hashes:
-    """Write the raw bytes of a shard of `size` stored bytes with `write`; with `raw_size` it is compressed.
+    """Write the raw bytes of a shard of `size` stored bytes with `write`. `raw_size`: given if it is compressed.
 
     Return its hashes, which the caller compares. Raise CorruptError for a damaged frame.
     """
@@ -227,9 +228,9 @@ def _pass(
 def inspect_shard(
     storage: Storage, key: str, size: int, *, schema: Schema | None = None, values: bool = True
 ) -> tuple[ShardView, ShardEntry]:
-    """Read and check a whole shard of ours that no index names (see `check_shard` for `schema` and `values`).
+    """Read and check a whole shard of our own format that no index names (see `check_shard` for `schema` and `values`).
 
-    Return it, and its entry in an index. Raise CorruptError or UnsupportedError.
+    Return the shard, and its entry for an index. Raise CorruptError or UnsupportedError.
     """
     raw_size, raw, file = None, bytearray(), file_of(storage, key)
     if filenames.is_compressed(key):
@@ -239,5 +240,5 @@ def inspect_shard(
         raise problem
     view = ShardView.parse(raw, file=file)
     if not view.samples:
-        raise CorruptError("it has no sample", file=file)
+        raise CorruptError("the shard has no samples", file=file)
     return view, ShardEntry(key, view.samples, view.row_key, size, hashes.stored, len(raw), hashes.raw)

@@ -1,11 +1,11 @@
-"""The shards that a process has mapped, bounded over all its datasets together.
+"""The shards that a process has mapped, with limits for all its datasets together.
 
 Rules:
 - A mapping holds no descriptor, but a lease on a file of the cache does. All datasets together hold at most
-  `most_leases()` of them, and `MAPPINGS` mappings, as the kernel allows some 65,000. Beyond that, the dataset that has
-  most closes the shard that it used least recently.
+  `most_leases()` leases, and `MAPPINGS` mappings, as the kernel allows about 65,000. Beyond that, the dataset with the
+  most closes its least recently used shard.
 - A closed shard stays mapped, and leased, until the last view of its memory is released.
-- A forked child inherits the memory without the leases. So it closes all of them, and opens its own.
+- A forked child inherits the memory without the leases. So it closes all shards, and opens its own.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAPPINGS = 2**14  # at most
 
 
 class Identity:
-    """Identifies a file and its content, without reading it.
+    """Identifies a file and its content without reading it.
 
-    Every change of a file changes its time of change. In the cache that does not count, since the cache notes in a
-    file's access time when it is needed; but nothing writes to a file that was removed from the cache.
+    Every change of a file updates its ctime. In the cache, ctime is ignored, because the cache stores in a file's atime
+    when it is needed; but nobody writes to a file that was removed from the cache.
     """
 
     __slots__ = ("_in_cache", "_inode", "_path", "_time")
@@ -52,11 +52,11 @@ class Identity:
 
     @property
     def stamp(self) -> int:
-        """Return 64 bits that identify the content of a file with this path."""
+        """Return 64 bits that identify the content of the file at this path."""
         return hash((self._inode, self._time))
 
     def holds(self) -> bool:
-        """Whether the file is the same and unchanged. Each read of a large sample calls this: it takes 2 us."""
+        """Whether the file is the same and unchanged. Each read of a large sample calls this. It takes 2 us."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
@@ -68,8 +68,8 @@ class Identity:
 def map_in_place(path: Path) -> mmap.mmap:
     """Map a shard of a local dataset. Raise MissingError, or CorruptError if it is empty."""
     if not os.path.lexists(path):
-        hint = "copy it from where the dataset is whole; `mdsx verify` lists all that is missing or damaged"
-        raise MissingError("the index names this shard, which was not found", file=str(path), hint=hint)
+        hint = "copy it from a complete copy of the dataset; `mdsx verify` lists all missing and damaged shards"
+        raise MissingError("a shard that the index names is missing", file=str(path), hint=hint)
     try:
         return map_whole(path)
     except ValueError as error:  # an empty file cannot be mapped
@@ -77,7 +77,7 @@ def map_in_place(path: Path) -> mmap.mmap:
 
 
 class Opened:
-    """A mapped shard, and what is known about it, as long as its file is unchanged."""
+    """A mapped shard, and the results of its checks, which hold while its file is unchanged."""
 
     __slots__ = ("cheap", "checked", "damaged", "identity", "unchanged", "used", "verified", "view")
 
@@ -87,14 +87,14 @@ class Opened:
         self.verified = verified
         self.identity = identity
         self.unchanged = identity.holds
-        """Return whether its file is the one that was mapped, and was not written to."""
+        """Return whether the mapped file is still in place and unchanged."""
         self.checked = 0  # samples checked one by one
-        self.damaged = False  # the check of the whole shard failed
+        self.damaged = False  # whether the check of the whole shard failed
         self.used = False  # since it was last considered for closing
 
 
 class OpenShards:
-    """The mapped shards of one dataset, by number. `leased`: they are in the cache."""
+    """The mapped shards of one dataset, by number. `leased`: whether they are in the cache."""
 
     def __init__(self, leased: bool) -> None:
         self.leased = leased
@@ -124,7 +124,7 @@ class OpenShards:
                 self.size -= len(opened.view.buffer)
 
     def pop_oldest(self) -> bool:
-        """Close the shard used least recently, approximately (CLOCK). Return whether there was one."""
+        """Close the least recently used shard, approximately (CLOCK). Return whether there was one."""
         with self._lock:
             while self._shards:
                 shard, opened = self._shards.popitem(last=False)
@@ -141,7 +141,7 @@ class OpenShards:
             self.size = 0
 
     def forget(self) -> None:
-        """In a forked child, where another thread may have held the lock."""
+        """Reset a forked child's state: another thread of the parent may have held the lock."""
         self._lock = Lock()
         self.clear()
 
@@ -151,7 +151,7 @@ _lock = Lock()
 
 
 def make_room(*, leased: bool) -> bool:
-    """Close shards until one more may be mapped, and leased if `leased`. Return whether that is possible."""
+    """Close shards until another one may be mapped, and leased if `leased`. Return whether that is possible."""
     while (crowded := mapped_files() >= MAPPINGS) or (leased and held() >= most_leases()):
         with _lock:
             most = max((each for each in _all if crowded or each.leased), key=len, default=None)

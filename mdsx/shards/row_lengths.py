@@ -1,4 +1,4 @@
-"""Lengths read from the rows of shards, or from whole shards where their format has no rows of its own."""
+"""Read lengths from the rows of shards, or from whole shards if their format has no separate rows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _BYTES_AT_ONCE = 2**28
 
 
 def column_of(schema: Schema, name: str, *, url: str, rule: LengthRule | None = None) -> tuple[int, LengthRule]:
-    """Return the number and the rule of a column that gives lengths: by `rule`, if that is given. Raise UsageError for
-    another one."""
+    """Return a column's number and its rule for lengths: `rule`, if given. Raise UsageError for a column without
+    lengths."""
     for number, column in enumerate(schema.columns):
         if column.name == name and rule is not None and rule in length_rules(column.type):
             return number, rule
@@ -43,22 +43,22 @@ def column_of(schema: Schema, name: str, *, url: str, rule: LengthRule | None = 
     if rule is not None:
         images = [column.name for column in schema.columns if rule in length_rules(column.type)]
         raise UsageError(
-            f"there is no such column of encoded images, which have a {rule}",
+            f"only a column of encoded images has a {rule}",
             file=url,
             place=f"column {str(name)[:80]!r}",
             expected=", ".join(images) or "a column of type jpeg, png, webp or bytes; the dataset has none",
-            hint='sizes that are stored as numbers are of two columns: by=("height", "width")',
+            hint='for sizes that are stored as numbers, give both columns: by=("height", "width")',
         )
     type = next((column.type for column in schema.columns if column.name == name), None)
-    message = "there is no such column" if type is None else f"a column of type '{type}' gives no lengths"
+    message = "there is no such column" if type is None else f"a column of type '{type}' has no lengths"
     good = ", ".join(column.name for column in schema.columns if length_rule(column.type))
-    expected = good or "arrays of one dimension, bytes, str, json or integers; the dataset has none"
-    hint = "if columns were chosen (columns=), choose it too" if type is None else None
+    expected = good or "one-dimensional arrays, bytes, str, json or integers; the dataset has none"
+    hint = "if you chose columns (columns=), choose this one too" if type is None else None
     raise UsageError(message, file=url, place=f"column {str(name)[:80]!r}", expected=expected, hint=hint)
 
 
 def width_of(index: StoredIndex, column: int, numbers: Sequence[int]) -> int:
-    """Return how many of the shards to read at once."""
+    """Return how many shards to read at once."""
     by_range = isinstance(index, ReadsLengths) and index.read_lengths(numbers[0], column, file="") is not None
     sizes = index.counts * index.schema.row_size if by_range else index.raw_sizes
     return max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(int(sizes[numbers].max()), 1)))
@@ -67,8 +67,8 @@ def width_of(index: StoredIndex, column: int, numbers: Sequence[int]) -> int:
 def shards_of_column(
     storage: Storage, index: StoredIndex, column: int, beside: Storage | None
 ) -> tuple[StoredShards, StoredIndex, int]:
-    """Return the shards in `storage`, their index, and the number of the column there: of a format that stores columns
-    apart, they have only this one. `beside`: where `index` is, if not in `storage`."""
+    """Return the shards in `storage`, their index, and the column's number there. If the format stores columns
+    separately, they have only this column. `beside`: the index's storage, if not `storage`."""
     projected, place = (index.project([column]), 0) if isinstance(index, ProjectsColumns) else (index, column)
     side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
     return StoredShards(storage, projected, side_objects.index), projected, place
@@ -88,9 +88,8 @@ def write_length_file(
     target: Storage,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
 ) -> LengthTrailer:
-    """Write the file of lengths by `column`, of the dataset in `storage`, to the `target`, which has its `index`, and
-    return its trailer. Call `watch` with how many shards and samples were read. Raise UsageError for a column without
-    lengths.
+    """Write the file of lengths by `column` of the dataset in `storage` to `target`, next to its `index`. Return the
+    trailer. Call `watch` with the numbers of shards and samples read. Raise UsageError for a column without lengths.
     """
     shards = range(len(index.counts))
     parts = stored_lengths(storage, index, column, shards, beside=target, watch=watch)
@@ -119,8 +118,8 @@ def stored_lengths(
     beside: Storage | None = None,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
 ) -> list[NDArray[np.uint32]]:
-    """Return the lengths by `column` of each of the shards `numbers`, from their rows. `beside`: where the index is, if
-    not in `storage`. `watch`: as above.
+    """Return the lengths by `column` of each of the shards `numbers`, from their rows. `beside`: the index's storage,
+    if not `storage`. `watch`: as above.
 
     Raise UsageError for a column without lengths.
     """

@@ -1,7 +1,7 @@
-"""What a condition needs of the samples of one dataset: numbers, lengths and nulls, from the rows of its shards.
+"""Read the values of a condition for the samples of one dataset: numbers, lengths and nulls, from the rows of shards.
 
-Of a format that stores columns apart, these columns are read. Samples are not checked by their checksums, which need
-their other values; the row key shows that the rows are those of the shard.
+Of a format that stores columns separately, only these columns are read. Samples are not checked by their checksums,
+which cover their other values too. The row key ensures that the rows are the shard's.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Vectors = dict[Reference, Vector]
 
 
 class RowValues:
-    """Reads what the references `asked` are for the samples of dataset number `home` of an excerpt."""
+    """Reads the values of the references `asked` for the samples of dataset number `home` of an excerpt."""
 
     def __init__(self, excerpt: DatasetSlice, home: int, asked: Sequence[Reference]) -> None:
-        """Raise UsageError for what cannot be read so."""
+        """Raise UsageError for references that cannot be read from rows."""
         shards, wanted = excerpt.datasets[home], list[tuple[Reference, int, Change | None]]()
         self._lengths = list[_Lengths]()
         for reference in asked:
@@ -68,10 +68,10 @@ class RowValues:
             **{lengths.reference: Vector(none) for lengths in self._lengths},
             **self._vectors(empty),
         }
-        """The vectors of no samples."""
+        """Vectors without samples."""
 
     def prepare(self, shards: Sequence[int]) -> None:
-        """Fetch the stored lengths of shards that are read next, if there are any."""
+        """Fetch the stored lengths, if any, of the shards to read next."""
         for lengths in self._lengths:
             lengths.prepare(shards)
 
@@ -88,7 +88,7 @@ class RowValues:
         if not isinstance(index, Index | ProjectsColumns):
             (reference, number, _), *_ = self._asked
             raise _mixed(index.format, reference.name, shards.schema.columns[number].type, shards.storage.url)
-        return shards.select_whole(shard)  # it has nothing but rows, or these columns
+        return shards.select_whole(shard)  # it has only rows, or only these columns
 
     def _vectors(self, selection: Selection) -> Vectors:
         return {each: self._vector(selection, each, number, change) for each, number, change in self._asked}
@@ -126,7 +126,7 @@ class _Lengths:
         self._stored: dict[int, NDArray[np.uint32]] = {}
         self._shards: Shards = shards
         if self._constant is None:
-            warns = not shards.is_snapshot  # the file is that of the dataset as it is now
+            warns = not shards.is_snapshot  # the file is of the dataset's present state
             self._file = LengthFile.open(shards.beside, found.identity, self._counts, warns=warns)
             self._shards, (self._column,) = shards.project([found.number])
 
@@ -141,14 +141,14 @@ class _Lengths:
         return found if self._size == 1 else found // self._size
 
 
-# --- what can be read
+# --- which references can be read
 
 
 def _check_column(excerpt: DatasetSlice, name: str) -> int:
-    """Return the number of a column in an excerpt. Raise UsageError if there is none."""
+    """Return the number of a column in an excerpt. Raise UsageError if it does not exist."""
     names = [column.name for column in excerpt.schema.columns]
     if name not in names:
-        hint = "put a name with other characters than letters, digits, . and _ in double quotes"
+        hint = "put names with characters other than letters, digits, . and _ in double quotes"
         place, expected = f"column {name!r}", ", ".join(names)
         message = "there is no such column"
         raise UsageError(message, file=excerpt.shards.storage.url, place=place, expected=expected, hint=hint)
@@ -156,7 +156,7 @@ def _check_column(excerpt: DatasetSlice, name: str) -> int:
 
 
 def _check_readable(excerpt: DatasetSlice, reference: Reference, place: int) -> None:
-    """Raise UsageError if the values of a column, or its nulls, cannot be read without those of others."""
+    """Raise UsageError if the values or nulls of a column cannot be read without those of other columns."""
     name, url, change = reference.name, excerpt.shards.storage.url, excerpt.changes[place]
     index = excerpt.datasets[excerpt.homes[place]].index
     kind = index.schema.columns[excerpt.columns[place]].type
@@ -168,11 +168,11 @@ def _check_readable(excerpt: DatasetSlice, reference: Reference, place: int) -> 
     if not kind.scalar or kind.shape is not None:
         if length_rule(kind):
             way = f"length({name}) is the number of its {'items' if kind.scalar else 'bytes'}; {way}"
-        raise UsageError("a condition compares numbers and bools", file=url, place=at, found=found, hint=way)
+        raise UsageError("a condition can compare only numbers and bools", file=url, place=at, found=found, hint=way)
     if isinstance(index, ProjectsColumns):
         return
     if not kind.fixed_size:
-        message = "the values of this column are in the heaps of the shards, which a condition does not read"
+        message = "the values of this column are in the heaps of the shards, which conditions do not read"
         found += ", which is nullable" if kind.nullable else ", which is newer than version 1.0"
         raise UsageError(message, file=url, place=at, found=found, hint=f"{way}; `is null` needs no value")
     if not isinstance(index, ReadsRows):
@@ -181,7 +181,7 @@ def _check_readable(excerpt: DatasetSlice, reference: Reference, place: int) -> 
 
 def _mixed(format: str, name: str, kind: ColumnType, url: str) -> UsageError:
     return UsageError(
-        f"{format} has the values of a column among those of the others, so a condition would read whole shards",
+        f"{format} stores the values of all columns together, so a condition would read whole shards",
         file=url,
         place=f"column {name!r}",
         found=f"a column of type '{kind}'",
@@ -197,14 +197,14 @@ def _way(name: str) -> str:
 
 
 def _nulls(selection: Selection, number: int) -> NDArray[np.bool_]:
-    """Return which values of a variable-size column are null, by rows of ours."""
+    """Return which values of a variable-size column are null, from rows of our own format."""
     place = selection.schema.variable.index(number)
     found: NDArray[np.bool_] = selection.rows["lengths"][:, place] == NULL
     return found
 
 
 def _items(selection: Selection, number: int) -> tuple[NDArray[np.generic], NDArray[np.bool_] | None]:
-    """Return the numbers of all samples of a shard, in storage form, 0 for null; and which are null."""
+    """Return a column's numbers for all samples of a shard, in storage form, 0 for null; and which are null."""
     kind = selection.schema.columns[number].type
     if kind.fixed_size and isinstance(selection.layout, RowLayout):
         return selection.rows[f"column{number}"], None
@@ -219,7 +219,7 @@ def _items(selection: Selection, number: int) -> tuple[NDArray[np.generic], NDAr
     there = np.ones(count, np.bool_) if found.nulls is None else ~found.nulls
     wrong = there & (found.stops - found.starts != kind.nbytes)
     if wrong.any():
-        raise rows.corrupt(int(wrong.argmax()), f"no value of type '{kind}' has as many bytes")
+        raise rows.corrupt(int(wrong.argmax()), f"the value's size is wrong for type '{kind}'")
     items = np.zeros(count, kind.item_dtype)
     addresses = (rows.heap_addresses + found.starts)[there]
     (items[there],) = read_records(addresses, kind.item_dtype, [len(addresses)])

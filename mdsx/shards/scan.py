@@ -1,7 +1,7 @@
-"""Reads all samples of a dataset once, in order, for a decision about each: as little as its columns take.
+"""Read all samples of a dataset once, in order, with as few bytes as the needed columns allow.
 
-If only fixed-size columns of our own shards are read, only the rows are, from storage: the heap has the large values.
-Other shards are read as ever. The threads for requests read ahead of the caller.
+If only fixed-size columns of our own format are needed, only the rows are read from storage, not the heap with the
+large values. Other shards are read as usual. The threads for requests read ahead of the caller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mdsx.shards.view import View
 
 _RUN_BYTES = 2**24
 _AHEAD = 6  # runs
-_WORTH_CHECKING = 4  # check a shard as a whole, which is fast, if a fourth of it is read
-_ROWS_KEPT = 2  # shards of each dataset whose rows are kept, beside those of the runs that are under way
+_WORTH_CHECKING = 4  # check a shard as a whole, which is fast, if at least a fourth of it is read
+_ROWS_KEPT = 2  # shards of each dataset whose rows are kept, beside those of the runs in flight
 
 
 class ScannedRun(NamedTuple):
@@ -37,8 +37,8 @@ class ScannedRun(NamedTuple):
 def scan(view: View, *, most: int, join: bool = False, check: bool = False) -> Iterator[ScannedRun]:
     """Yield all samples of a view of one excerpt, in order, in runs of at most `most` samples of a shard.
 
-    `join`: variable-size columns as JoinedValues. `check`: every sample is checked as usual, even if that takes more
-    bytes than the columns. Raise CorruptError, MissingError or TransportError.
+    `join`: variable-size columns as JoinedValues. `check`: check every sample as usual, even if that reads more bytes
+    than the columns need. Raise CorruptError, MissingError or TransportError.
     """
     scanner = _Scanner(view, join=join, check=check)
     try:
@@ -59,7 +59,7 @@ class _Scanner:
             if not schemas[home].columns[column].type.fixed_size
         }
         self._fixed = [part.home not in varying and not check for part in view.parts]
-        """Whether only fixed-size columns of each part are read, without a check of the samples."""
+        """Whether only fixed-size columns of each part are read, without checking samples."""
         self._rows: OrderedDict[int, Future[Selection | None]] = OrderedDict()
 
     def runs(self, most: int) -> Iterator[ScannedRun]:
@@ -82,7 +82,7 @@ class _Scanner:
                 yield shard, view.stored(np.full(len(numbers), shard), numbers)
 
     def _sample_bytes(self) -> float:
-        """Return the bytes of a sample that are read, on average."""
+        """Return the mean number of bytes read per sample."""
         total = 0.0
         for part, fixed in zip(self._view.parts, self._fixed, strict=True):
             index = part.shards.index
@@ -120,7 +120,7 @@ class _Scanner:
     def _end(self, reading: _Reading) -> ScannedRun:
         found = [(shard, selection.result()) for shard, selection in reading.found]
         (columns,) = self._view.gather(found, reading.places, [len(reading.samples)], join=self._join)
-        del found  # a selection is a lease
+        del found  # a selection holds a lease
         for part in self._view.parts:
             part.shards.release()
         return ScannedRun(columns, reading.shard, reading.samples)

@@ -1,4 +1,4 @@
-"""The named selections next to an index: how they are written, listed and opened."""
+"""Write, list and open the named selections next to an index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from mdsx.storage.cache import CacheDirectory
 def open_selection(shards: Shards, name: str) -> Subset:
     """Return the samples of the selection `name` of a dataset.
 
-    Raise UsageError if that is no name, MissingError if the dataset in this state has no such selection, CorruptError.
+    Raise UsageError if the name is invalid, MissingError if the dataset in this state has no such selection, or
+    CorruptError.
     """
     index = shards.index
     found = read_selection(shards.beside, index, name, cache=shards.cache)
@@ -28,8 +29,8 @@ def open_selection(shards: Shards, name: str) -> Subset:
 def read_selection(
     storage: Storage, index: StoredIndex, name: str, *, cache: CacheDirectory | None = None
 ) -> StoredSelection:
-    """Return the selection `name` of the dataset with this index, which is in `storage`; a large one through `cache`,
-    so that each node fetches it once."""
+    """Return the selection `name` in `storage` of the dataset with this index. A large one goes through `cache`, so
+    that each node fetches it once."""
     key = selection_key(name, index.fingerprint)
     file = file_of(storage, key)
 
@@ -55,9 +56,10 @@ def put_selection(storage: Storage, index: StoredIndex, name: str, where: str, c
 
 
 def selection_heads(storage: Storage, fingerprint: str) -> list[SelectionHead]:
-    """Return what the selections of the dataset with this fingerprint say, by name; none if the storage cannot list.
+    """Return the heads of the selections of the dataset with this fingerprint, by name; none if the storage cannot
+    list.
 
-    Their bitmaps are not read. Raise CorruptError for a damaged one.
+    Bitmaps are not read. Raise CorruptError for a damaged head.
     """
     found = list[SelectionHead]()
     for name, own in selections_at(storage):
@@ -78,21 +80,21 @@ def selections_at(storage: Storage) -> list[tuple[str, str]]:
 
 
 def selection_key(name: str, fingerprint: str) -> str:
-    """Return the key of a selection. Raise UsageError for what is no name."""
+    """Return the key of a selection. Raise UsageError for an invalid name."""
     try:
         return filenames.selection(name, fingerprint)
     except ValueError:
         expected = 'up to 100 letters, digits, ".", "_" and "-", the first one a letter or a digit'
-        raise UsageError("this is no name of a selection", found=shown(name), expected=expected) from None
+        raise UsageError("not a valid name of a selection", found=shown(name), expected=expected) from None
 
 
 def _missing(storage: Storage, index: StoredIndex, name: str) -> MissingError:
     there = selections_at(storage)
     names = [each for each, fingerprint in there if fingerprint == index.fingerprint]
     command = shlex.join(["mdsx", "select", storage.url, "--where", "CONDITION", "--name", name])
-    hint = f"make it: {command}"
+    hint = f"write it: {command}"
     if name not in names and (states := [own for each, own in there if each == name]):
-        hint = f"it was made for another state of the dataset ({', '.join(states[:4])}); make it again: {command}"
+        hint = f"it belongs to another state of the dataset ({', '.join(states[:4])}); write it for this one: {command}"
     return MissingError(
         "the dataset has no such selection",
         file=storage.url,

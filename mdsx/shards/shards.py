@@ -1,17 +1,17 @@
-"""The shards of one dataset, wherever they are: in place, in the cache, or in storage to be read by range.
+"""The shards of one dataset: mapped in place, mapped from the cache, or read by range from storage.
 
 Rules:
-- A shard in place (local, uncompressed) is mapped where it is: never copied, never deleted. On a network file system,
-  or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills the process.
-- Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Every sample returned is verified: by itself, or with the shard as a whole, while it is downloaded or when it is
-  opened (`whole=True`). A check of the whole counts as long as the file's `Identity` is the one seen before the check,
-  or after the download: it is compared for each run of batches and each read of a large sample. The check of a shard in
-  place also counts in forked processes: all that descend from the one with these `Shards` share their record of it. A
-  damaged file of the cache is dropped and fetched again; a damaged shard in place is an error that names the sample if
-  possible. With `Cache(verify="size")`, cached files are trusted.
+- A shard in place (local, uncompressed) is mapped where it is, and never copied or deleted. On a network file system,
+  or with `mmap=False`, its ranges are read by `pread` instead, because an I/O error in a mapped file kills the process.
+- Any other shard is mapped from the cache once it is complete there. Until then its samples are read by range.
+- Every returned sample is verified: by itself, or with the whole shard, during its download or when it is opened
+  (`whole=True`). The check of a whole shard holds while the file's `Identity` is the one from before the check, or from
+  after the download. It is compared for each run of batches and each read of a large sample. The check of a shard in
+  place also holds in forked processes: the process with these `Shards` shares its record of checks with all its
+  descendants. A damaged file of the cache is dropped and fetched again. A damaged shard in place is an error that names
+  the sample if possible. With `Cache(verify="size")`, cached files are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
-- `_ProcessState` holds all that must not cross a fork or a pickle; each process creates its own.
+- `_ProcessState` holds everything that must not cross a fork or a pickle. Each process creates its own.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Shards:
         index: str | os.PathLike[str] | None = None,
         snapshot: str | None = None,
     ) -> None:
-        """`connections`: how many to open early, while the index is fetched, if the cache is empty. `index`: the folder
-        with the index, if it is not that of the shards. `snapshot`: the fingerprint that the dataset has or had."""
+        """`connections`: how many to open while the index is fetched, if the cache is empty. `index`: the folder with
+        the index, if it is not the shards' folder. `snapshot`: a fingerprint that the dataset has or had."""
         storage = open_storage(url, storage_options)
         opened: CacheDirectory | None = None
         if storage.path(filenames.INDEX) is None:
@@ -97,7 +97,7 @@ class Shards:
 
     @classmethod
     def of(cls, storage: Storage, beside: Storage, index: StoredIndex) -> Shards:
-        """Return the shards in `storage` that `index` names, which is, or will be, in `beside`; without a cache."""
+        """Return the shards in `storage` that `index` names, without a cache. `beside`: the storage of the index."""
         made = cls.__new__(cls)
         made._begin(storage, beside, index, None, given=_DEFAULT_CACHE, mmap=True, is_snapshot=True)
         return made
@@ -130,7 +130,7 @@ class Shards:
 
     @property
     def has_default_cache(self) -> bool:
-        """Whether nothing was said about the cache when these were opened."""
+        """Whether the caller gave no cache when these were opened."""
         return self._given_cache == _DEFAULT_CACHE
 
     @property
@@ -142,8 +142,8 @@ class Shards:
         return self._given_cache.verify == "size"
 
     def with_cache(self, cache: Cache) -> Shards:
-        """Return the same shards, read through `cache` if they are read through one: what is given later wins over
-        the default.
+        """Return the shards read through `cache`, unless they are read in place. A cache that is given overrides the
+        default.
 
         Raises:
             UsageError: Another cache was given when these were opened.
@@ -155,19 +155,19 @@ class Shards:
                 "two different caches are given for one dataset",
                 file=self.storage.url,
                 found=repr(cache),
-                expected=f"{self._given_cache!r}, as it was opened with",
+                expected=f"{self._given_cache!r}, with which it was opened",
                 hint="give cache= in one place",
             )
         return self._with(_given_cache=cache, cache=None if self.cache is None else cache.open())
 
     def at_snapshot(self, fingerprint: str) -> Shards:
-        """Return the shards of the dataset when it had this fingerprint. Raise MissingError if it never had it."""
+        """Return the shards of the dataset's state with this fingerprint. Raise MissingError if it never had it."""
         index = read_index(self.beside, fingerprint, cache=self.cache)
         return self._with(index=index, is_snapshot=True, cache_folder=cache_folder(index))
 
     def project(self, columns: Sequence[int]) -> tuple[Shards, tuple[int, ...]]:
-        """Return the shards with these columns, and the numbers that the columns have there. Formats that store
-        columns apart then fetch no others."""
+        """Return the shards with only these columns, and the columns' numbers there. Formats that store columns
+        separately then fetch no others."""
         if not isinstance(self.index, ProjectsColumns):
             return self, tuple(columns)
         other = self._with(index=self.index.project(columns))
@@ -176,7 +176,7 @@ class Shards:
         return other, tuple(range(len(columns)))
 
     def check_cache(self) -> None:
-        """Raise UsageError if the limit that was given for the cache cannot hold the largest shard."""
+        """Raise UsageError if the cache's given limit is less than the largest shard."""
         if self.cache is not None:
             self.cache.check(int(self.index.raw_sizes.max(initial=0)), self.storage.url)
 
@@ -188,7 +188,7 @@ class Shards:
         self._verified = shared_numbers(len(self.index.counts))
 
     def _with(self, **changed: Any) -> Shards:
-        """Return the same with some attributes changed."""
+        """Return a copy with some attributes changed."""
         other = Shards.__new__(Shards)
         other.__setstate__({**self.__getstate__(), **changed})
         return other
@@ -222,7 +222,8 @@ class Shards:
         return shard in self._state.opened
 
     def open(self, shard: int, *, whole: bool) -> bool:
-        """Map the shard, in place or from the cache. Return whether that was possible. `whole`: verify all of it."""
+        """Map the shard, in place or from the cache. Return whether that was possible. `whole`: verify the whole
+        shard."""
         opened = self._state.opened.get(shard)
         if opened is not None and opened.unchanged():
             opened.used = True
@@ -235,7 +236,7 @@ class Shards:
             return False
         if self.mapped_in_place:
             identity, in_place = self._identity(shard), self._map(shard)
-            checked = self._verified[shard] == identity.stamp and identity.holds()  # of what is mapped
+            checked = self._verified[shard] == identity.stamp and identity.holds()  # of the mapped file
             self._keep(shard, identity, in_place, whole=whole, verified=checked)
             return True
         if self.cache is None:
@@ -243,21 +244,21 @@ class Shards:
         identity, mapped = self._identity(shard), self.cache.open(self.key(shard))
         if mapped is None:
             return False
-        checked = self._identity(shard) == self._state.brought.get(shard)  # of what is mapped
+        checked = self._identity(shard) == self._state.brought.get(shard)  # of the mapped file
         if not self._keep_cached(self.cache, shard, identity, mapped, whole=whole, verified=checked):
             return False
         self._count_opened(shard)
         return True
 
     def fetch(self, shard: int, *, needs: Needs = _UNKNOWN) -> Verdict | None:
-        """Fetch a shard into the cache and map it. Return None if that was possible, else why not."""
+        """Fetch a shard into the cache and map it. Return None on success, else the reason."""
         assert self.cache is not None
         if self.open(shard, whole=True):
             return None
         result, made = self._fetch(self.cache, shard, 0.0, needs)
         if isinstance(result, Verdict):
             return result
-        if not make_room(leased=True):  # it is there, and `select` reads it
+        if not make_room(leased=True):  # it is in the cache, and `select` reads it
             return None
         if not self._keep_cached(self.cache, shard, self._identity(shard), result, whole=True, verified=made):
             return Verdict.BUSY
@@ -265,10 +266,9 @@ class Shards:
         return None
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
-        """Fetch a shard into the cache without holding it open: for prefetch. `received` is called with the number of
-        bytes that arrived.
+        """Prefetch a shard into the cache without keeping it open. `received` is called with numbers of received bytes.
 
-        If the shard is damaged or another one, the next read of it raises the same error.
+        If the shard is damaged or was replaced, the next read of it raises the same error.
         """
         assert self.cache is not None
         wrong = self._state.wrong
@@ -283,23 +283,23 @@ class Shards:
         return result if isinstance(result, Verdict) else None
 
     def is_being_made(self, shard: int) -> bool:
-        """Whether a process, this one or another, is fetching the shard into the cache now."""
+        """Whether this or another process is fetching the shard into the cache now."""
         return self.cache is not None and self.cache.is_being_made(self.key(shard))
 
     def touch(self, shard: int, needed_in: float) -> None:
-        """Note for the cache, if there is one, in how many seconds a shard is needed again."""
+        """Report to the cache, if any, in how many seconds a shard is needed again."""
         if self.cache is not None:
             self.cache.touch(self.key(shard), needed_in)
             self._state.side_objects.touch(shard, needed_in)
 
     def close(self, shard: int) -> None:
-        """Close a mapped shard; its lease ends with the last view of it."""
+        """Close a mapped shard. Its lease ends with the last view of it."""
         state = self._state
         state.opened.pop(shard)
         state.stored.forget(shard)
 
     def release(self, *, beyond: int = 0) -> bool:
-        """Close shards of the cache, least recently used first, until at most `beyond` bytes are open, or one shard.
+        """Close shards of the cache, least recently used first, until at most `beyond` bytes, or one shard, are open.
         Return whether any was closed. Other jobs may then evict them."""
         opened, closed = self._state.opened, False
         while opened.leased and opened.size > beyond and len(opened) > 1 and opened.pop_oldest():
@@ -309,8 +309,8 @@ class Shards:
     # --- samples
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        """Select `samples` (int64 [n]) of a shard: from its mapping if it is open, else as copies from the cache, if
-        this process may hold no more leases, else from storage."""
+        """Select `samples` (int64 [n]) of a shard: from its mapping if it is open; as copies from the cache if this
+        process may hold no more leases; else from storage."""
         opened = self._state.opened.get(shard)
         if opened is None:
             if (error := self._state.wrong.pop(shard, None)) is not None:
@@ -328,7 +328,7 @@ class Shards:
             return self.select_stored(shard, samples)
 
     def decode(self, shard: int, sample: int, decoder: Decoder) -> dict[str, Any] | None:
-        """Decode one sample of an open shard; None if it is not open, or was found to be damaged in the cache."""
+        """Decode one sample of an open shard. Return None if it is not open, or was found damaged in the cache."""
         state = self._state_or_none
         opened = None if state is None else state.opened.get(shard)
         if opened is None:
@@ -350,8 +350,8 @@ class Shards:
             return None
 
     def select_stored(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        """Select `samples` of a shard that is not open from storage; one that is read whole only through the cache, if
-        that has room."""
+        """Select `samples` of a shard that is not open, from storage. A shard that must be read whole goes through the
+        cache, if that has room."""
         try:
             if self.cache is not None and self.requires_full_download(shard) and self.fetch(shard) is None:
                 opened = self._state.opened.get(shard)
@@ -364,8 +364,8 @@ class Shards:
             raise self._numbered(shard, error) from error.__cause__
 
     def select_undamaged(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        """Select each of `samples` by itself, from storage, or return its error. Raise the error of the shard as such,
-        if it has one: its header is damaged or another shard's, or storage fails."""
+        """Select each of `samples` separately, from storage, or return its error. Raise an error of the whole shard:
+        its header is damaged or another shard's, or storage fails."""
         found = self._state.stored.select_each(shard, samples)
         return [self._numbered(shard, each) if isinstance(each, CorruptError) else each for each in found]
 
@@ -374,7 +374,7 @@ class Shards:
         place or in the cache, else from storage. Raise CorruptError."""
         cached = None
         if self.mapped_in_place and self._extents is not None:
-            self._state.stored.confirm(shard)  # its values are not read
+            self._state.stored.confirm(shard)  # needed, as no values are read
         elif self.mapped_in_place:
             return self._parse(shard, self._map(shard)).lengths(column)
         if self.cache is not None and (cached := self.cache.open(self.key(shard))) is not None:
@@ -385,8 +385,8 @@ class Shards:
         return self._state.stored.lengths(shard, column)
 
     def rows(self, shard: int) -> Selection | None:
-        """Select all samples of a shard for their fixed-size values alone, from storage; None if that reads no less
-        than the whole shard. Samples are not checked: that takes their other values."""
+        """Select all samples of a shard for only their fixed-size values, from storage. Return None if that would read
+        as much as the whole shard. Samples are not checked, because that needs their other values."""
         return self._state.stored.rows(shard)
 
     def select_whole(self, shard: int) -> Selection:
@@ -413,7 +413,7 @@ class Shards:
         needs: Needs,
         received: Callable[[int], None] | None = None,
     ) -> tuple[mmap.mmap | Verdict, bool]:
-        """Return the shard from the cache, or why it is not there; and whether it was fetched now."""
+        """Return the shard from the cache, or the reason why not; and whether it was fetched now."""
         made = False
 
         def fill(write: Write) -> None:
@@ -434,12 +434,12 @@ class Shards:
         return found, made
 
     def _count_opened(self, shard: int) -> None:
-        """Count a hit if a shard that was opened from the cache was there before."""
+        """Count a hit if a shard opened from the cache was not downloaded for it."""
         if self._state.brought.pop(shard, None) is None:
             count(Counter.HITS)
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
-        """Copy `samples` of a shard in the cache, which is not kept open; None if it is not there."""
+        """Copy `samples` of a shard in the cache without keeping it open. Return None if it is not in the cache."""
         mapped = None if self.cache is None else self.cache.open(self.key(shard))
         if self.cache is None or mapped is None:
             return None
@@ -453,9 +453,9 @@ class Shards:
             return None
 
     def _count(self, shard: int, opened: Opened, samples: int) -> None:
-        """Check a shard whole once as many of its samples were checked singly as it has: then none is checked again.
+        """Check a shard as a whole once as many samples were checked singly as it has. Then none is checked again.
 
-        The samples of a shard that is damaged in place are still checked singly: the undamaged ones can be read.
+        If a shard in place is damaged, its samples are still checked singly: the undamaged ones can be read.
         """
         if opened.verified or opened.damaged:
             return
@@ -464,7 +464,7 @@ class Shards:
             try:
                 self._verify(shard, opened)
             except CorruptError:
-                if self.cache is not None:  # it is fetched again
+                if self.cache is not None:  # the shard is fetched again
                     raise
                 opened.damaged = True
 
@@ -474,7 +474,7 @@ class Shards:
         cache.discard(self.key(shard))
 
     def _numbered(self, shard: int, error: CorruptError) -> CorruptError:
-        """Return an error about a sample of a shard with the sample's number in the dataset."""
+        """Return a shard's error with the sample's number in the dataset."""
         named = re.fullmatch(r"sample (\d+)(,.*)?", error.place or "")
         if named is None:
             return error
@@ -505,7 +505,7 @@ class Shards:
         whole: bool,
         verified: bool = False,
     ) -> bool:
-        """Keep a mapped file, and return True, if it is undamaged as far as it is checked; else drop it."""
+        """Keep a mapped file and return True, unless the checks that are due find damage; then drop it."""
         try:
             self._keep(shard, identity, mapped, whole=whole, verified=verified or self._trust_cache)
         except CorruptError:
@@ -514,7 +514,7 @@ class Shards:
         return True
 
     def _identity(self, shard: int) -> Identity:
-        """The identity of the file that is mapped next, seen before it is checked."""
+        """The identity of the file to map next, taken before it is checked."""
         if self.cache is None:
             return Identity(str(self._path(shard)), in_cache=False)
         return Identity(str(self.cache.path(self.key(shard))), in_cache=True)
@@ -550,12 +550,12 @@ class Shards:
 
 
 def _in_several(index: StoredIndex) -> bool:
-    """Return whether shards have bytes of several objects: these cannot be mapped as one."""
+    """Return whether shards consist of several objects, which cannot be mapped as one."""
     return isinstance(index, ReadsExtents) and len(index.counts) > 0 and len(index.extents(0)) > 1
 
 
 def _on_network(storage: Storage) -> bool:
-    """Return whether a storage is a disk elsewhere."""
+    """Return whether a storage is on a network file system."""
     path = storage.path(filenames.INDEX)
     return path is not None and network_file_system(path.parent)
 
@@ -564,7 +564,7 @@ _in_use: weakref.WeakSet[Shards] = weakref.WeakSet()
 
 
 def _reset_in_child() -> None:
-    """Forget what belongs to the parent."""
+    """Drop state that belongs to the parent."""
     for shards in list(_in_use):
         shards._state_or_none = None
     _in_use.clear()

@@ -1,8 +1,8 @@
 """The side objects of shards (`NeedsSideObjects`): in place next to the index, in the cache, or in memory.
 
-A side object is checked by its hash whenever it is read. Of those that are read for single requests, a few are kept in
-memory; those of open shards are mapped as long as their shards are. In the cache, they are files like shards: counted,
-leased while they are mapped, and evicted.
+A side object's hash is verified whenever it is read. For single requests, a few side objects are kept in memory. Those
+of open shards stay mapped as long as their shards. In the cache, they are files like shards: counted, leased while they
+are mapped, and evicted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _KEPT = 2**26  # bytes
 
 
 class SideObjects:
-    """The side objects of one dataset's shards, which are in `storage`, next to the index. Threads may share it;
-    processes may not. `cache`: None if they are not cached. `mapped`: whether local ones are mapped in place."""
+    """The side objects of one dataset's shards, in `storage` next to the index. Threads may share it; processes may
+    not. `cache`: None if they are not cached. `mapped`: whether local ones are mapped in place."""
 
     def __init__(self, storage: Storage, index: StoredIndex, cache: CacheDirectory | None, *, mapped: bool) -> None:
         self._storage, self._index = storage, index
@@ -43,9 +43,9 @@ class SideObjects:
         self._size = 0
 
     def index(self, shard: int) -> StoredIndex:
-        """Return an index that can read the shard, for a request; the same if it needs no side object.
+        """Return an index that can read the shard for one request: the index itself if there is no side object.
 
-        Raise MissingError, or CorruptError if the side object is not the right one.
+        Raise MissingError, or CorruptError if the side object does not match the index.
         """
         if self._sides is None:
             return self._index
@@ -76,14 +76,14 @@ class SideObjects:
             self._fetch(self._cache, self._sides.side_object(shard), needed_in, needs)
 
     def touch(self, shard: int, needed_in: float) -> None:
-        """Note for the cache in how many seconds the shard is needed again."""
+        """Report to the cache in how many seconds the shard is needed again."""
         if self._sides is not None and self._cache is not None:
             self._cache.touch(self._key(self._sides.side_object(shard)), needed_in)
 
     # --- inside
 
     def _read(self, side: SideObject, needed_in: float, needs: Needs) -> Buffer:
-        """Return the right bytes of a side object."""
+        """Return the verified bytes of a side object."""
         if self._mapped:
             return self._map(side)
         if self._cache is None:
@@ -138,7 +138,7 @@ class SideObjects:
         return CacheKey(self._index.fingerprint, side.hash, side.size, kind="side object")
 
     def _missing(self, side: SideObject) -> MissingError:
-        message = "the index names this file, which was not found"
+        message = "a file that the index names is missing"
         return MissingError(message, file=file_of(self._storage, side.name), hint=_HINT)
 
     def _wrong(self, side: SideObject) -> CorruptError:
@@ -146,13 +146,13 @@ class SideObjects:
         return CorruptError(message, file=file, place="size or XXH3-128", expected=side.hash, hint=_HINT)
 
 
-_HINT = "it belongs to the index: make that again (`mdsx index`), or copy the whole folder again"
+_HINT = "it belongs to the index: run `mdsx index` again, or copy the whole folder again"
 
 
 def with_side_object(storage: Storage, index: StoredIndex, shard: int) -> StoredIndex:
-    """Return an index that can read the shard, whose side object, if it has one, is in `storage`.
+    """Return an index that can read the shard, whose side object, if any, is in `storage`.
 
-    Raise MissingError, or CorruptError if the side object is not the right one.
+    Raise MissingError, or CorruptError if the side object does not match the index.
     """
     return SideObjects(storage, index, None, mapped=False).index(shard)
 

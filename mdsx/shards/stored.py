@@ -1,6 +1,6 @@
-"""Samples of shards, read from storage by byte range, or from a shard in memory where its format has no ranges.
+"""Read samples from storage: by byte range, or from a shard in memory if its format has no ranges.
 
-What is damaged in transfer is fetched once more before it is an error. `objects.py` joins ranges to requests.
+Damaged bytes are fetched a second time before an error is raised. `objects.py` joins ranges to requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mdsx.shards.extents import IndexedObject, StoredExtents, indexed_object
 from mdsx.shards.objects import StoredObject, download_object, retried, write_part
 from mdsx.storage import Storage, file_of
 
-_READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
+_READERS = 1024  # shards whose ETags and readers are remembered
 _WHOLE = 2  # shards held in memory
 
 T = TypeVar("T")
@@ -48,9 +48,9 @@ class StoredShards:
     """The shards of one dataset in storage. Threads may share it; processes may not."""
 
     def __init__(self, storage: Storage, index: StoredIndex, index_of: Callable[[int], StoredIndex]) -> None:
-        """`index_of(shard)` returns an index that can read a shard: the same, unless it needs a side object."""
+        """`index_of(shard)` returns an index that can read a shard: `index` itself, unless it needs a side object."""
         self._storage = storage
-        self._index = copy(index)  # what it keeps of objects lasts as long as their ETags here
+        self._index = copy(index)  # it remembers facts about objects, for as long as their ETags are kept here
         self._index_of = index_of
         self._parts = self._index if isinstance(self._index, ReadsParts) else None
         self._extents = self._index if isinstance(self._index, ReadsExtents) else None
@@ -59,9 +59,9 @@ class StoredShards:
         self._lock = Lock()
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
-        self._objects: dict[str, StoredObject] = {}  # by key, of parts
-        self._indexed: dict[str, IndexedObject] = {}  # the same, of extents
-        self._damaged: dict[int, CorruptError] = {}  # parts
+        self._objects: dict[str, StoredObject] = {}  # objects of parts, by key
+        self._indexed: dict[str, IndexedObject] = {}  # objects of extents, by key
+        self._damaged: dict[int, CorruptError] = {}  # damaged parts
         self._requests = Share(REQUESTS)
 
     def file(self, shard: int) -> str:
@@ -73,8 +73,8 @@ class StoredShards:
         return self._samples is None or not self._samples.has_ranges(shard)
 
     def download(self, shard: int, write: Callable[[bytes], object]) -> None:
-        """Do what `download_shard` does. The object must be the one that this process read of before: of its parts, or
-        of single samples as long as their reader is remembered."""
+        """Download a shard as `download_shard` does. The object must be the same as in earlier reads of its parts, or
+        of its samples while their reader is remembered."""
         if self._parts is not None:
             write_part(self._object(shard), self._parts, shard, write)
             return
@@ -88,7 +88,7 @@ class StoredShards:
         download_object(self._storage, self._index, shard, write, etag=etag)
 
     def confirm(self, shard: int) -> None:
-        """Raise ChangedError unless the objects that have the extents of a shard are those that were indexed."""
+        """Raise ChangedError unless the objects of a shard's extents are those that were indexed."""
         assert self._extents is not None
         self._of_extents(self._extents, shard).confirm()
 
@@ -99,9 +99,9 @@ class StoredShards:
         return self._run(shard, lambda reader: reader.select(samples))
 
     def select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        """Select each of `samples` by itself, or return its error. Raise the error of the shard as such, if any.
+        """Select each of `samples` separately, or return its error. Raise an error of the whole shard.
 
-        A damaged part of an object that is the right one is an error of each of its samples.
+        If a part of an unchanged object is damaged, each of its samples gets an error.
         """
         if shard in self._damaged:
             return [self._damaged[shard]] * len(samples)
@@ -136,7 +136,7 @@ class StoredShards:
         return retried(read)
 
     def rows(self, shard: int) -> Selection | None:
-        """Select all samples of a shard for their fixed-size values alone; None if that saves nothing."""
+        """Select all samples of a shard for only their fixed-size values. Return None if that saves nothing."""
 
         def attempt() -> Selection | None:
             index = self._index_of(shard)
@@ -146,7 +146,7 @@ class StoredShards:
         return retried(attempt)
 
     def forget(self, shard: int) -> None:
-        """Forget a shard's ETag, and what its reader keeps."""
+        """Forget a shard's ETag and its reader."""
         with self._lock:
             self._readers.pop(shard, None)
             self._whole.pop(shard, None)
@@ -169,7 +169,7 @@ class StoredShards:
         return index.by_range(shard, file=self.file(shard))
 
     def _object(self, shard: int) -> StoredObject:
-        """Return the object that has the part `shard`."""
+        """Return the object of the part `shard`."""
         name = self._index.name(shard)
         with self._lock:
             found = self._objects.get(name)
@@ -182,7 +182,7 @@ class StoredShards:
         for number, extent in enumerate(extents):
             if (found := self._indexed.get(extent.name)) is None:
                 made = indexed_object(self._storage, index, shard, number, pool=self._requests)
-                found = self._indexed.setdefault(extent.name, made)  # atomic: one thread's counts
+                found = self._indexed.setdefault(extent.name, made)  # atomic: one thread's object wins
             objects.append(found)
         return StoredExtents(extents, objects)
 
@@ -209,7 +209,7 @@ class StoredShards:
         return retried(attempt)
 
     def whole(self, shard: int) -> OpenedShard:
-        """Return a shard that is downloaded whole into memory, where a few are kept. Raise CorruptError."""
+        """Download a whole shard into memory, where the last few are kept. Raise CorruptError."""
         opened = self._whole.get(shard)
         if opened is None:
             opened = retried(lambda: self._download(shard))

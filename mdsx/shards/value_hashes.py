@@ -1,7 +1,7 @@
-"""64 bits that stand for a value of a column, to split a dataset by. format-spec.md specifies them.
+"""64-bit hashes of a column's values, by which a dataset is split. format-spec.md specifies them.
 
-Equal values have equal hashes, whatever the width of their type. The values of a number need no hash function: what
-uses the bits hashes them.
+Equal values have equal hashes, whatever the width of their type. Numbers are not hashed here, because the caller hashes
+the bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAN = np.uint64(0x7FF8 << 48)
 
 
 def value_hashes(column: Column, values: Any) -> NDArray[np.uint64]:
-    """Return 64 bits for each of a column's values, which are in NumPy's form. None is as 0, or as an empty value."""
+    """Return 64 bits for each of a column's values, given in NumPy's form. None counts as 0, or as an empty value."""
     if isinstance(values, np.ndarray):
         bits = _bits(values)
         return bits if bits.ndim == 1 else _of_arrays(list(bits))
@@ -33,7 +33,7 @@ def value_hashes(column: Column, values: Any) -> NDArray[np.uint64]:
 
 
 def nulls_of(values: Any) -> NDArray[np.bool_]:
-    """Return which of a column's values are None, a bool for each."""
+    """Return which of a column's values are None, as bools."""
     if isinstance(values, np.ndarray):
         return np.zeros(len(values), np.bool_)
     return np.fromiter((value is None for value in values), np.bool_, len(values))
@@ -44,12 +44,12 @@ def check_splits(column: Column, file: str) -> None:
     kind = column.type
     if kind.is_list or kind.kind in (None, "document"):
         raise UsageError(
-            "a dataset is split by a column of numbers, arrays, str or bytes: equal values of other types may be "
-            "stored in several ways",
+            "a dataset can be split only by a column of numbers, arrays, str or bytes: equal values of other types may "
+            "be stored in different ways",
             file=file,
             place=f"column {column.name!r}",
             found=str(kind),
-            hint="filter() can choose by any column",
+            hint="use filter(), which can choose by any column",
         )
 
 

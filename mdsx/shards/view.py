@@ -1,7 +1,6 @@
-"""The samples and columns that are read, of one dataset or several, with their shards under one numbering.
+"""The samples and columns to read, of one dataset or several, with one numbering for all shards.
 
-Samples of a view's shard have the numbers that they have in the shard; `counts` says how many of them the view has,
-and `stored` which ones.
+`counts` is the number of samples that the view has of each shard, and `stored` returns their numbers in the shard.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mdsx.shards.needs import Announcer, CacheAnnouncer, Folder, Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, ShardNames, Verdict
 
-_DECODED = 12  # times the bytes of an encoded picture: about what its pixels take
+_DECODED = 12  # pixels of a picture take about this many times its encoded bytes
 
 
 class Part(NamedTuple):
@@ -35,12 +34,12 @@ class Part(NamedTuple):
     shards: Shards
     component: int
     home: int
-    join: Join | None  # None: it is the one whose samples are located
-    excerpt: int  # its place in `View.excerpts`
+    join: Join | None  # None: a main dataset
+    excerpt: int  # its index in `View.excerpts`
 
 
 class _Read(NamedTuple):
-    """A column of a view: the stored column that it is made of, and how."""
+    """A column of a view: the stored column that it is made from, and the change."""
 
     name: str
     stored: str
@@ -48,9 +47,9 @@ class _Read(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Columns of a view that every excerpt has in one dataset, or some excerpts: those that store them alike."""
+    """Columns of a view that all excerpts, or some that store them alike, have in one dataset."""
 
-    schema: Schema  # of those that are stored
+    schema: Schema  # of the stored columns
     stored: Mapping[int, tuple[int, ...]]  # part -> their numbers in it
     reads: tuple[_Read, ...]
     everywhere: bool
@@ -63,8 +62,8 @@ class _Columns(NamedTuple):
         stored: bool = False,
         seeds: NDArray[np.uint64] | None = None,
     ) -> Columns:
-        """Return a batch of the columns as they are read; with `stored`, StoredValues that need only a cast stay.
-        `seeds`: of its samples, for decoders."""
+        """Apply the changes to a batch of the columns. With `stored`, StoredValues that need only a cast stay as they
+        are. `seeds`: of its samples, for decoders."""
         found = Columns()
         for name, own, change in self.reads:
             values = batch[own]
@@ -80,15 +79,14 @@ class _Columns(NamedTuple):
 
 
 class View:
-    """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last.
+    """Several excerpts with the same columns, as one.
 
-    A component is an excerpt, or None if it was removed: then it has a number, and no shards.
-
-    After them come the shards of the sides. Samples are located by the others, the *main* shards.
+    The *main* shards are numbered first, from the first excerpt to the last. The shards of the sides follow. Samples
+    are located by main shards. A component that is None was removed: it has a number, but no shards.
     """
 
     def __init__(self, components: Sequence[DatasetSlice | None], component_column: str | None = None) -> None:
-        """`component_column`: the name of an additional int64 column: the number of each sample's component."""
+        """`component_column`: the name of an additional int64 column with the number of each sample's component."""
         self.components = tuple(components)
         self.excerpts = excerpts = tuple(excerpt for excerpt in components if excerpt is not None)
         self.component_column = component_column
@@ -106,14 +104,14 @@ class View:
         self.firsts = np.cumsum([0, *(0 if component is None else next(main) for component in components)])
         """int64 [components + 1]: the number of each component's first main shard, and of all main shards."""
         self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
-        """int64 [main shards]: the samples that the view has of each."""
+        """int64 [main shards]: the number of samples that the view has of each."""
         self.shard_counts = _joined([self.counts, *(index.counts for index in indexes[len(excerpts) :])])
-        """int64 [all shards]: the same, and the samples stored in each shard of a side."""
+        """int64 [all shards]: the same, and the number of stored samples in each shard of a side."""
         self._zipped = len(self.parts) > len(excerpts)
         unread = [0 not in excerpt.read for excerpt in excerpts]
         self._unread = np.repeat(unread, np.diff(self._firsts[: len(excerpts) + 1]))
         self.raw_sizes = _joined([index.raw_sizes for index in indexes])
-        """int64 [all shards]: uncompressed bytes; 0 for shards that have none of the columns."""
+        """int64 [all shards]: uncompressed bytes; 0 for shards without any of the columns."""
         if any(unread):
             self.raw_sizes = self.raw_sizes.copy()
             self.raw_sizes[: self.firsts[-1]] *= ~self._unread
@@ -122,7 +120,7 @@ class View:
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of a sample, on average: uncompressed, and with what decoders make of it, as far as that is known."""
+        """The mean bytes of a sample: uncompressed, plus the results of decoders where their size is known."""
         samples = sum(excerpt.shards.index.samples for excerpt in self.excerpts)
         stored = int(self.raw_sizes.sum()) // max(samples, 1)
         given = [column.type for column in self.schema.columns if column.name in self.decodes]
@@ -130,7 +128,7 @@ class View:
 
     @cached_property
     def decodes(self) -> dict[str, list[Decoder]]:
-        """By the name of each column that is decoded, its decoder in each of the excerpts."""
+        """The decoders of each decoded column, by name, one for each excerpt."""
         found: dict[str, list[Decoder]] = {}
         for excerpt in self.excerpts:
             for column, change in zip(excerpt.schema.columns, excerpt.changes, strict=True):
@@ -140,13 +138,13 @@ class View:
 
     @cached_property
     def mean_sizes(self) -> NDArray[np.float64]:
-        """float64 [all shards]: the uncompressed bytes of a sample of each shard, on average."""
+        """float64 [all shards]: the mean uncompressed bytes of a sample in each shard."""
         indexes = [part.shards.index for part in self.parts]
         return np.concatenate([index.raw_sizes / np.maximum(index.counts, 1) for index in indexes])
 
     @cached_property
     def cached_sizes(self) -> NDArray[np.int64]:
-        """int64 [all shards]: the bytes of each in its cache; 0 for one that is read in place, or not at all."""
+        """int64 [all shards]: the bytes of each in its cache; 0 for one that is read in place, or not read."""
         cached = np.array([part.shards.cache is not None for part in self.parts], np.int64)
         sizes: NDArray[np.int64] = self.raw_sizes * np.repeat(cached, np.diff(self._firsts))
         return sizes
@@ -160,7 +158,7 @@ class View:
 
     @property
     def cache_folders(self) -> dict[str, tuple[ShardNames, list[slice]]]:
-        """By the cache's folder, each dataset's shard names, and their numbers in the view.
+        """The shard names of each dataset, and their numbers in the view, by folder of the cache.
 
         If datasets share a folder, as a dataset and its snapshot do, those of the larger one.
         """
@@ -175,7 +173,7 @@ class View:
         return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
 
     def announcer(self, mine: NDArray[np.bool_]) -> Announcer:
-        """Return an announcer of when a reader needs the shards in `mine`, bool [all shards]."""
+        """Return an announcer of a reader's needs for the shards in `mine`, bool [all shards]."""
         caches = {part.shards.cache_folder: part.shards.cache for part in self.parts if part.shards.cache is not None}
         folders = {}
         for name, (names, slices) in self.cache_folders.items():
@@ -185,7 +183,7 @@ class View:
         return CacheAnnouncer(folders)
 
     def bytes_of(self, shards: int) -> int:
-        """Return about how many bytes that many main shards have, with the shards of the sides that they need."""
+        """Return about how many bytes this many main shards have, including the shards of sides that they need."""
         total = float(shards * self.raw_sizes[: self.firsts[-1]].mean())
         for number, part in enumerate(self.parts):
             if part.join is not None:
@@ -196,7 +194,7 @@ class View:
 
     @property
     def cache_limit(self) -> int | None:
-        """Bytes that the smallest of the caches may hold; None if every shard is read in place."""
+        """The limit of the smallest cache, in bytes; None if every shard is read in place."""
         caches = [excerpt.datasets[number].cache for excerpt in self.excerpts for number in excerpt.read]
         return min((cache.limit for cache in caches if cache is not None), default=None)
 
@@ -205,11 +203,11 @@ class View:
         return self.at(shard)[0].cache is not None
 
     def numbers_of(self, part: int) -> slice:
-        """Return the numbers of the shards of `parts[part]`."""
+        """Return the shard numbers of `parts[part]`."""
         return slice(int(self._firsts[part]), int(self._firsts[part + 1]))
 
     def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in their shards of the view's `samples` of `shards`."""
+        """Return the stored numbers, in their shards, of the view's `samples` of `shards`."""
         if all(not excerpt.subset.name for excerpt in self.excerpts):
             return samples
         numbers = np.empty_like(samples)
@@ -219,7 +217,7 @@ class View:
             numbers[here] = self.excerpts[part].subset.samples(number, samples[here])
         return numbers
 
-    # --- what Shards does, by the view's numbers
+    # --- methods of Shards, by the view's shard numbers
 
     def file(self, shard: int) -> str:
         shards, number = self.at(shard)
@@ -252,7 +250,7 @@ class View:
         shards.close(number)
 
     def touch(self, shard: int, needed_in: float) -> None:
-        """Note for the cache in how many seconds a shard is needed again."""
+        """Report to the cache in how many seconds a shard is needed again."""
         shards, number = self.at(shard)
         shards.touch(number, needed_in)
 
@@ -265,8 +263,8 @@ class View:
         return shards.select_undamaged(number, samples)
 
     def expand(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """Return all that is read for `samples`, numbered as stored, of main shards: shards, samples, and the place of
-        each in `samples`."""
+        """Return all reads for `samples`, numbered as stored, of main shards: shards, samples, and the index in
+        `samples` of each."""
         if not self._zipped:
             return shards, samples, np.arange(len(samples))
         found: list[tuple[NDArray[np.int64], ...]] = [(np.zeros(0, np.int64),) * 3]
@@ -281,8 +279,8 @@ class View:
         return tuple(np.concatenate(each) for each in zip(*found, strict=True))
 
     def drawn(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """Return the shards that are read for the view's `samples` of main shards, and the place of each in `samples`;
-        the places of a shard ascend."""
+        """Return the shards to read for the view's `samples` of main shards, and the index in `samples` of each read.
+        The indices of a shard ascend."""
         if not self._zipped:
             return shards, np.arange(len(shards))
         read, _, places = self.expand(shards, self.stored(shards, samples))
@@ -291,8 +289,8 @@ class View:
     def by_shard(
         self, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, NDArray[np.int64]]]]:
-        """Group by shard what is read for `samples`, numbered as stored, of main shards. Return the places of all
-        groups in `samples`, joined; and each shard's group."""
+        """Group the reads for `samples`, numbered as stored, of main shards by shard. Return the indices in `samples`
+        of all groups, concatenated, and each shard's group."""
         at = None
         if self._zipped:
             shards, samples, at = self.expand(shards, samples)
@@ -314,11 +312,13 @@ class View:
         stored: bool = False,
         seeds: NDArray[np.uint64] | None = None,
     ) -> Iterator[Columns]:
-        """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
+        """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so
+        on.
 
-        `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
-        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues. `stored`:
-        as StoredValues, with the types of `packed_schema`. `seeds`: of the samples of the result, for decoders.
+        `found`: shards and their selected samples. `places[i]`: the index in the result of sample i of all selections,
+        concatenated. `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as
+        JoinedValues. `stored`: as StoredValues, with the types of `packed_schema`. `seeds`: of the result's samples,
+        for decoders.
         """
         parts = [self.part(shard) for shard, _ in found]
         batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored, seeds=seeds)
@@ -415,7 +415,7 @@ class View:
     def _named_at(
         self, found: Sequence[tuple[int, Selection]], places: NDArray[np.int64], at: NDArray[np.int64], number: int
     ) -> str:
-        """Return the name, for messages, of the sample at place `at[number]` of a result."""
+        """Return the name, for messages, of the sample at index `at[number]` of a result."""
         gathered = int(np.flatnonzero(places == at[number])[0])
         for shard, selection in found:
             if gathered < len(selection.samples):
@@ -425,7 +425,7 @@ class View:
 
     @cached_property
     def packed_schema(self) -> Schema:
-        """What `gather` yields with `stored`: as `schema`, but for variable-size columns that need only a cast."""
+        """The schema of `gather` with `stored`: variable-size columns that need only a cast have their stored types."""
         types = {
             name: change.source
             for columns in self._columns
@@ -436,16 +436,16 @@ class View:
         return Schema.of(Column(each.name, types.get(each.name, each.type)) for each in self.schema.columns)
 
     def present(self, columns: Columns) -> Columns:
-        """Columns from storage form to NumPy's."""
+        """Convert columns from storage form to NumPy's."""
         return present(self.schema, columns)
 
     def at(self, shard: int) -> tuple[Shards, int]:
-        """Return the dataset that has a shard, and the shard's number there."""
+        """Return the dataset of a shard, and the shard's number there."""
         part = self.part(shard)
         return self.parts[part].shards, shard - int(self._firsts[part])
 
     def part(self, shard: int) -> int:
-        """Return the place in `parts` of the dataset that has a shard."""
+        """Return the index in `parts` of a shard's dataset."""
         return int(np.searchsorted(self._firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
 
 
@@ -463,7 +463,8 @@ def _parts(components: Sequence[DatasetSlice | None]) -> tuple[Part, ...]:
 
 
 def _columns(excerpts: Sequence[DatasetSlice], parts: Sequence[Part]) -> tuple[_Columns, ...]:
-    """Group columns that every excerpt has in one dataset, and for those that are not stored alike, the excerpts."""
+    """Group the columns that all excerpts have in one dataset. Group the excerpts of columns that are stored
+    differently."""
     schemas = [excerpt.stored_schema for excerpt in excerpts]
     groups: dict[Any, list[int]] = {}
     for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):
@@ -498,13 +499,13 @@ def _part_of(seeds: NDArray[np.uint64] | None, here: slice | NDArray[np.int64]) 
 
 
 def _change(excerpt: DatasetSlice, number: int) -> Change | None:
-    """Return how the gathered values of a column change."""
+    """Return the change of a column's gathered values."""
     change = excerpt.changes[number]
     return None if change is None or change.changes_nothing else change
 
 
 def _sources(excerpts: Sequence[DatasetSlice], numbers: Sequence[int]) -> dict[int, int]:
-    """Return for each column the one whose values it is made of: itself, or for a mask, the column that it is of."""
+    """Return for each column the one to read for it: itself, or the column of a mask."""
     masks = {number for number in numbers if (change := excerpts[0].changes[number]) is not None and change.is_mask}
     places = {number: tuple(excerpt.columns[number] for excerpt in excerpts) for number in numbers}
     there = {places[number]: number for number in numbers if number not in masks}
@@ -512,7 +513,7 @@ def _sources(excerpts: Sequence[DatasetSlice], numbers: Sequence[int]) -> dict[i
 
 
 def _placed(whole: Any, values: Any, at: NDArray[np.int64], size: int) -> Any:
-    """Put values at their places into a column of `size` values, which is made with the first ones."""
+    """Put values at their indices into a column of `size` values. The first call creates the column."""
     if isinstance(values, np.ndarray):
         whole = np.empty((size, *values.shape[1:]), values.dtype) if whole is None else whole
         whole[at] = values
@@ -524,7 +525,7 @@ def _placed(whole: Any, values: Any, at: NDArray[np.int64], size: int) -> Any:
 
 
 def _joined_schema(schemas: Sequence[Schema]) -> Schema:
-    """Return the schema of all, whose types are equal. The decoders of other formats read more than ours."""
+    """Return the common schema of schemas with equal types. The decoders of other formats read more than ours."""
     same_columns = zip(*(schema.columns for schema in schemas), strict=True)
     return Schema.of(max(same, key=lambda column: column.type.foreign is not None) for same in same_columns)
 

@@ -1,7 +1,7 @@
-"""Fills the cache with a dataset's shards before a run needs them.
+"""Fill the cache with a dataset's shards before a run needs them.
 
-Each shard is fetched and checked as a run does it. Warming evicts only shards that were not used for a day and that no
-job needs within a day, and never the dataset's own.
+Each shard is fetched and checked as in a run. Warming evicts only shards that were not used for a day and that no job
+needs within a day, and never the dataset's own.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
 _STALE = 86400.0  # seconds
 _IN_FLIGHT = 16  # shards that wait for a thread or have one
 _LOOK = 0.2  # seconds between two reports
-_PATIENCE = 60.0  # seconds without progress, while other processes fetch what is left
+_PATIENCE = 60.0  # seconds without progress while other processes fetch the rest
 
 
 @dataclass(slots=True)
 class Warmed:
-    """What the cache holds of a dataset after warming it.
+    """A dataset's shards in the cache after warming it.
 
     Attributes:
-        shards: How many different shards were to be cached.
+        shards: The number of different shards to cache.
         size: Their bytes, uncompressed.
-        cached: How many of them are cached.
-        fetched: How many of these were fetched now.
+        cached: The number of shards in the cache now.
+        fetched: The number of shards fetched by this call.
         fetched_size: The bytes of these.
-        busy: How many another process is fetching.
+        busy: The number of shards that another process is still fetching.
     """
 
     shards: int
@@ -51,15 +51,15 @@ class Warmed:
 def warm(shards: Shards, *, first: int | None = None, watch: Callable[[Progress], object]) -> Warmed:
     """Fetch all shards, or the `first` ones, that the cache lacks. Call `watch` several times a second.
 
-    If the cache has no room for some, they are missing in the result.
+    The result does not count shards for which the cache has no room as cached.
 
     Raises:
-        UsageError: The shards cannot fit into the cache's limit, or are read in place.
+        UsageError: The shards exceed the cache's limit, or are read in place.
         MdsxError: A shard is damaged or missing, or storage failed.
     """
     cache, index = shards.cache, shards.index
     if cache is None:
-        message = "this dataset is local and uncompressed: it is read in place, without the cache"
+        message = "the dataset is local and uncompressed, so it is read in place, without the cache"
         raise UsageError(message, file=shards.storage.url)
     _, firsts = np.unique(index.raw_hashes[:first], axis=0, return_index=True)
     numbers: list[int] = np.sort(firsts).tolist()  # equal shards are one file
@@ -68,7 +68,7 @@ def warm(shards: Shards, *, first: int | None = None, watch: Callable[[Progress]
     if done.size > (limit := cache.limit):
         fit = int(np.searchsorted(np.cumsum(sizes), limit, side="right"))
         raise UsageError(
-            f"{done.shards:,} shards take {format_size(done.size)}, uncompressed, and the cache may hold "
+            f"{done.shards:,} shards take {format_size(done.size)}, uncompressed, but the cache's limit is "
             f"{format_size(limit)}: the first {fit:,} fit",
             file=shards.storage.url,
             hint=f"give --cache-limit {done.size} (the smallest limit of all running jobs counts), or --shards {fit}",
@@ -82,7 +82,7 @@ def warm(shards: Shards, *, first: int | None = None, watch: Callable[[Progress]
 
         verdict = shards.bring(shard, needed_in=_STALE, needs=needs, received=count)
         if verdict is None:
-            shards.touch(shard, needed_in=0.0)  # like a shard that was just used
+            shards.touch(shard, needed_in=0.0)  # as if it was just used
         return verdict
 
     def report() -> None:

@@ -1,7 +1,7 @@
-"""Chooses samples by a condition on fixed-size columns, lengths and nulls: from the rows of shards, without heaps.
+"""Choose samples by a condition on fixed-size columns, lengths and nulls, from the rows of shards without their heaps.
 
-Many shards are read at once, and each is evaluated at once. What a format cannot give so is an error before anything is
-read.
+Many shards are read concurrently, and each is evaluated in one step. A condition that needs more than rows is an error
+before any data is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def choose_where(
     excerpt: DatasetSlice, condition: str, watch: Callable[[int], object] = lambda samples: None
 ) -> Subset:
     """Return the samples of `excerpt` for which `condition` is true: see `Dataset.filter`. `watch` is called with the
-    number of samples that were looked at."""
+    number of samples evaluated so far."""
     reading, marks, done = _Reading(excerpt, parse_condition(condition)), Marks(), 0
     for found in reading.marks():
         marks.add(found)
@@ -39,14 +39,14 @@ def choose_where(
 
 
 def check_condition(excerpt: DatasetSlice, condition: str) -> None:
-    """Raise UsageError if `condition` is none, or needs values that are not in the rows. Read no sample."""
+    """Raise UsageError if `condition` is invalid, or needs values that are not in the rows. No sample is read."""
     _Reading(excerpt, parse_condition(condition))
 
 
 class _Reading:
-    """Reads the samples of an excerpt, which may have the columns of several datasets, for a condition.
+    """Reads the samples of an excerpt, which may have columns of several datasets, for a condition.
 
-    Datasets are numbered; the shards of the first one, the *main* shards, say which samples there are.
+    Datasets are numbered. The shards of the first one are the *main* shards, which determine the samples.
     """
 
     def __init__(self, excerpt: DatasetSlice, condition: Condition) -> None:
@@ -60,12 +60,12 @@ class _Reading:
         evaluate(condition, nothing)  # raises if the types do not fit
 
     def marks(self) -> Iterator[NDArray[np.bool_]]:
-        """Yield which samples are chosen, of each main shard that the excerpt has samples of."""
+        """Yield which samples are chosen, for each main shard with samples of the excerpt."""
         for block in self._blocks():
             yield from self._evaluated(block)
 
     def _blocks(self) -> Iterator[list[int]]:
-        """Yield the main shards that are read at once."""
+        """Yield the main shards to read together."""
         index, block, size = self._excerpt.shards.index, list[int](), 0
         for shard in np.flatnonzero(self._excerpt.subset.counts).tolist():
             own = int(index.counts[shard]) * max(index.schema.row_size, _LEAST_ROW)
@@ -94,12 +94,12 @@ class _Reading:
             return true if chosen == len(true) else true[excerpt.subset.samples(shard, np.arange(chosen))]
 
         yield from self._pool.map(evaluated, block)
-        read.clear()  # a selection is a lease
+        read.clear()  # a selection holds a lease
         for dataset in excerpt.datasets:
             dataset.release()
 
     def _needed(self, home: int, block: Sequence[int]) -> list[int]:
-        """Return the shards of a dataset that have the samples of main shards; none if no column of it is needed."""
+        """Return a dataset's shards with the samples of main shards; none if none of its columns is needed."""
         if not self._values[home].nothing:
             return []
         if home == 0:
@@ -112,7 +112,7 @@ class _Reading:
         return sorted(found)
 
     def _of_shard(self, home: int, shard: int, read: Read) -> Vectors:
-        """Return the vectors of a main shard's samples by the columns of a dataset."""
+        """Return the vectors of a main shard's samples for the columns of a dataset."""
         own = self._needed(home, [shard])
         if home == 0 or not own:
             return read[0, shard] if own else {}

@@ -1,4 +1,4 @@
-"""A place without an index: what lies there instead, and what to do with it."""
+"""Advice for a folder without an index, from the files that are there instead."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mdsx.errors import MdsxError
 from mdsx.format import StoredFormat, filenames
 from mdsx.storage import Storage
 
-_LOOKED = 1000  # names that are looked at
-_CONVERTED = {  # what `StoredFormat.files` has, for files that are no stored format
+_LOOKED = 1000  # names to look at
+_CONVERTED = {  # like `StoredFormat.files`, for files that must be converted
     r"(?:jsonl|ndjson)(?:\.\w+)?": "convert them with `mdsx convert jsonl {url}/*.{ending} OUT`",
     r"tfrecords?(?:\.\w+)?": "convert them with `mdsx convert tfrecord {url}/*.{ending} OUT`",
 }
 
 
 def advice(storage: Storage, formats: Sequence[StoredFormat]) -> str:
-    """Return what to do at a place without an index, from what is there instead."""
+    """Return advice for a folder without an index."""
     index_keys = {form.index_key for form in formats}
     url = storage.url.rstrip("/")
     folder, _, name = url.rpartition("/")
@@ -29,23 +29,23 @@ def advice(storage: Storage, formats: Sequence[StoredFormat]) -> str:
         return f"give the dataset's URL, without /{name}: {folder}"
     names = list(_names(storage))
     if filenames.CONVERT_PLAN in names:
-        return "a conversion is or was at work here: run its command again, and it continues"
+        return "there is an unfinished conversion: run its command again, and it continues"
     for place in names:
         below, _, name = place.rpartition("/")
         if name in index_keys:
             if filenames.part_number(place) is not None:
-                return f"here are parts of a dataset: join them with `mdsx merge {url}`"
+                return f"there are parts of a dataset: join them with `mdsx merge {url}`"
             return f"give the URL of one dataset: {url}/{below}"
     known = _CONVERTED | {end: hint for form in formats for end, hint in form.files.items()}
     if storage.path("x") is not None and "$" in url:
         return "variables are not expanded in a path: give os.path.expandvars(path)"
     if any(name.startswith(filenames.WRITER_FOLDER) for name in names) and not any(map(filenames.is_shard, names)):
-        return "a writer has begun here: the dataset has an index when its `with` block ends, or after resume=True"
+        return "there is an unfinished dataset: its writer writes the index at the end of `with`; or use resume=True"
     return _files(url, names, known) or "check the URL; a dataset that is still being written has no index yet"
 
 
 def _files(url: str, names: list[str], known: Mapping[str, str]) -> str | None:
-    """Return what to do with the most frequent kind of files, or with the file that the URL names."""
+    """Return advice for the most frequent kind of files, or for the file that the URL names."""
     ends = re.compile("|".join(rf"(?:\.({suffix})$)" for suffix in known), re.IGNORECASE)
     if not names and ends.search(url):
         return f"give the URL of the folder: {posixpath.dirname(url)}"
@@ -65,7 +65,7 @@ def _files(url: str, names: list[str], known: Mapping[str, str]) -> str | None:
 
 
 def _names(storage: Storage) -> Iterator[str]:
-    """Yield the first names of what is there, relative to the URL; none if they cannot be listed."""
+    """Yield the names of the first files, relative to the URL; none if they cannot be listed."""
     local = storage.path("x")
     try:
         if local is None:

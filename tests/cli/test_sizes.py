@@ -27,4 +27,4 @@ def test_sizes_says_what_it_wrote(run: Run, tmp_path: Path) -> None:
         assert run(command, data).status == 0
     status, _, err = run("sizes", data, "--column", "name")
     assert status == 1
-    assert "no encoded images" in err
+    assert "does not have encoded images" in err

@@ -244,7 +244,7 @@ def test_integers_fit_or_the_error_names_the_sample(
         ({"dtypes": ["tokens"]}, "dtypes must be a mapping from columns"),
         ({"fill": {"text": 0}}, r"fill, column 'text': only numbers,.* \(found str\?\); replace None by a transform"),
         ({"fill": {"tokens": 0}}, "fill, column 'tokens': only numbers"),
-        ({"fill": {"score": "nan"}}, "fill, column 'score': fill has something else"),
+        ({"fill": {"score": "nan"}}, "fill, column 'score': the fill value is invalid"),
         ({"fill": {"box": math.nan}}, "fill of column 'box', type 'int16': the fill does not fit"),
         ({"fill": {"box": (0, "id")}}, "there is a column 'id' already; give the mask another name"),
         ({"fill": {"box": (0, "m"), "score": (0, "m")}}, "there is a column 'm' already; give the mask another name"),

@@ -264,7 +264,7 @@ def test_a_batch_of_arrow_data_has_stored_bytes(tmp_path: Path) -> None:
 
 
 def test_a_split_by_a_type_of_a_package_is_refused(ghosts: Path) -> None:
-    with pytest.raises(mdsx.UsageError, match="split by"):
+    with pytest.raises(mdsx.UsageError, match="split only by"):
         mdsx.Dataset(ghosts).split(0.5, 0.5, seed=0, by="one")
 
 

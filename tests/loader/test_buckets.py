@@ -377,7 +377,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
         ({"by": np.zeros(200, int)}, "a height and a width of each sample"),
         ({"by": ("height", "width"), "sizes": [1, 2]}, "two columns say a height and a width"),
         ({"by": ("height", "depth")}, "'depth': there is no such column"),
-        ({"by": "height"}, "no such column of encoded images.*two columns"),
+        ({"by": "height"}, "only a column of encoded images has.*both columns"),
         ({"by": np.zeros((100, 2), int)}, "one length per sample.*found 100"),
     ],
     ids=str,

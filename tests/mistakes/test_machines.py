@@ -62,7 +62,7 @@ def test_a_quota_on_the_disk_that_is_written(tmp_path: Path) -> None:
         ".mdsx: the disk failed: File too large; raise the limit on file sizes (`ulimit -f unlimited`), and resume"
         in found
     )
-    with pytest.raises(mdsx.MissingError, match=r"a writer has begun here: .*resume=True"):
+    with pytest.raises(mdsx.MissingError, match=r"there is an unfinished dataset: .*resume=True"):
         mdsx.Dataset(tmp_path / "data")
 
 

@@ -76,14 +76,14 @@ def test_a_dataset_that_is_still_written_or_whose_writer_died(tmp_path: Path) ->
     assert len(mdsx.Dataset(tmp_path)) == 100
     with mdsx.Writer(tmp_path / "small", {"x": "int64"}) as out:
         out.write({"x": 1})
-        with pytest.raises(mdsx.MissingError, match=r"a writer has begun here: .*resume=True"):
+        with pytest.raises(mdsx.MissingError, match=r"there is an unfinished dataset: .*resume=True"):
             mdsx.Dataset(tmp_path / "small")
 
 
 def test_a_missing_or_edited_file(url: str, tmp_path: Path) -> None:
     copy = shutil.copytree(url, tmp_path / "copy")
     (copy / "shard.00001.mdsx").unlink()
-    with pytest.raises(mdsx.MissingError, match=r"shard\.00001\.mdsx: .*copy it from where .* is whole.*verify"):
+    with pytest.raises(mdsx.MissingError, match=r"shard\.00001\.mdsx: .*copy it from a complete copy.*verify"):
         list(mdsx.Dataset(copy))
     index = copy / "index.json"
     index.write_text(index.read_text().replace('"samples":300', '"samples":301', 1))

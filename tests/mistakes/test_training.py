@@ -33,7 +33,7 @@ def loader(url: Any, batch_size: Any = 8, **options: Any) -> StreamingDataLoader
             lambda url: mdsx.Dataset(url, columns=["token"]),
             r"'token': there is no such column \(expected tokens, label",
         ),
-        (lambda url: mdsx.Dataset(url, columns="tokens"), "columns are a list of names"),
+        (lambda url: mdsx.Dataset(url, columns="tokens"), "columns must be a list of names"),
         (lambda url: loader(url, batching=mdsx.Pack(64, length="toks")), "'toks': there is no such column"),
         (lambda url: mdsx.Dataset(url).split(0.9, 0.1, by="user"), "'user': there is no such column"),
         (lambda url: mdsx.Dataset(url).split(0.8, 0.3), "add up to more than 1"),

@@ -188,7 +188,7 @@ def test_a_column_of_another_type_does_not_split(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path, {"info": "json", "words": "str[*]"}) as out:
         out.write({"info": {}, "words": []})
     for column in ("info", "words"):
-        with pytest.raises(mdsx.UsageError, match="split by a column"):
+        with pytest.raises(mdsx.UsageError, match="split only by a column"):
             mdsx.Dataset(tmp_path).split(0.5, 0.5, by=column)
     with pytest.raises(mdsx.UsageError, match="no such column"):
         mdsx.Dataset(tmp_path).split(0.5, 0.5, by="user")

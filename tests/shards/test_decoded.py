@@ -180,10 +180,10 @@ def test_an_error_names_the_file_the_sample_and_the_column(raw: str, tmp_path: P
     [
         (
             Raw(size=3),
-            r"sample 0, column 'data': a decoder gave something else .*expected uint8\[4\], found uint8\[3\]",
+            r"sample 0, column 'data': the decoder returned another type .*expected uint8\[4\], found uint8\[3\]",
         ),
-        (Raw(type="int8[4]"), r"a decoder gave something else .*expected int8\[4\], found uint8\[4\]"),
-        (Raw(type="uint8[*,*]"), "a decoder gave something else"),
+        (Raw(type="int8[4]"), r"the decoder returned another type .*expected int8\[4\], found uint8\[4\]"),
+        (Raw(type="uint8[*,*]"), "the decoder returned another type"),
     ],
 )
 def test_a_decoder_gives_what_it_says(raw: str, decoder: Raw, message: str) -> None:
@@ -194,12 +194,12 @@ def test_a_decoder_gives_what_it_says(raw: str, decoder: Raw, message: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"decode": {"data": Raw(type="uint8")}}, r"gives\(\) of a decoder returns a type .*found 'uint8'"),
+        ({"decode": {"data": Raw(type="uint8")}}, r"gives\(\) of a decoder must return a type .*found 'uint8'"),
         ({"decode": {"data": Raw(type="uint8[")}}, "is not a column type"),
-        ({"decode": {"data": Raw(type="uint8[4]?")}}, "returns a type"),
-        ({"decode": {"data": Raw(type="str[*]")}}, "returns a type"),
-        ({"decode": {"data": Raw}}, "decode has something else"),
-        ({"decode": {"data": str}}, "decode has something else"),
+        ({"decode": {"data": Raw(type="uint8[4]?")}}, "must return a type"),
+        ({"decode": {"data": Raw(type="str[*]")}}, "must return a type"),
+        ({"decode": {"data": Raw}}, "not a decoder"),
+        ({"decode": {"data": str}}, "not a decoder"),
         ({"decode": {"other": Raw()}}, "there is no such column"),
         ({"decode": [Raw()]}, "decode must be a mapping from columns"),
         ({"decode": {"data": Raw()}, "dtypes": {"data": "float32"}}, "only numbers"),

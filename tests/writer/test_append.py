@@ -307,7 +307,7 @@ def test_damaged_lengths_are_left_with_a_warning(direct: Path) -> None:
     data = (direct / KEY).read_bytes()
     damaged = data[:-40] + b"x" + data[-39:]
     (direct / KEY).write_bytes(damaged)
-    with pytest.warns(UserWarning, match=r"tokens.u32: .*not used; write them again: mdsx lengths .* --column tokens"):
+    with pytest.warns(UserWarning, match=r"tokens.u32: .*not used: .*; rewrite them: mdsx lengths .* --column tokens"):
         mdsx.append(direct, "part-00000")
     assert (direct / KEY).read_bytes() == damaged
 

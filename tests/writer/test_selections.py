@@ -166,7 +166,7 @@ def test_a_damaged_selection_does_not_stop_an_append(root: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"label', b'"lebal', 1))
     with pytest.warns(UserWarning, match=r"selection 'hard' is not extended: .*damaged.*mdsx select"):
         mdsx.append(root, "part-00000")
-    with pytest.raises(mdsx.MissingError, match=r"made for another state of the dataset.*mdsx select .* --name hard"):
+    with pytest.raises(mdsx.MissingError, match=r"it belongs to another state of the dataset.*mdsx select .* --name hard"):
         mdsx.Dataset(root, selection="hard")
 
 
@@ -237,11 +237,11 @@ def test_verify_names_the_damaged_selection_of_a_snapshot(root: Path) -> None:
 def test_what_is_no_selection_is_refused(root: Path) -> None:
     mdsx.write_selection(root, "hard", WHERE)
     for name in ("", "a/b", "../x", ".x", "é", "x" * 101, "a b", 3):
-        with pytest.raises(mdsx.UsageError, match="no name of a selection"):
+        with pytest.raises(mdsx.UsageError, match="not a valid name of a selection"):
             mdsx.write_selection(root, name, WHERE)  # type: ignore[arg-type]
-        with pytest.raises(mdsx.UsageError, match="no name of a selection"):
+        with pytest.raises(mdsx.UsageError, match="not a valid name of a selection"):
             mdsx.Dataset(root, selection=name)  # type: ignore[arg-type]
-    with pytest.raises(mdsx.MissingError, match=r"no such selection \(expected one of hard, found easy\); make it"):
+    with pytest.raises(mdsx.MissingError, match=r"no such selection \(expected one of hard, found easy\); write it"):
         mdsx.Dataset(root, selection="easy")
     with pytest.raises(mdsx.UsageError, match="there is no such column"):
         mdsx.write_selection(root, "easy", "nothing = 3")

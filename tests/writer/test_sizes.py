@@ -77,7 +77,7 @@ def test_the_only_column_of_images_needs_no_name(tmp_path: Path) -> None:
         pass
     with pytest.raises(mdsx.UsageError, match="no column of images"):
         mdsx.write_sizes(tmp_path / "c")
-    with pytest.raises(mdsx.UsageError, match=r"column 'y'.*no encoded images"):
+    with pytest.raises(mdsx.UsageError, match=r"column 'y'.*does not have encoded images"):
         mdsx.write_sizes(tmp_path / "c", "y")
 
 
@@ -146,7 +146,7 @@ def test_sizes_are_not_those_of_another_dataset(tmp_path: Path) -> None:
     (tmp_path / "b/_lengths").mkdir()
     for key in KEYS:
         (tmp_path / "b" / key).write_bytes((tmp_path / "a" / key).read_bytes())
-    with pytest.raises(mdsx.MissingError, match=r"or not that of this dataset.*write them once: mdsx sizes"):
+    with pytest.raises(mdsx.MissingError, match=r"or of another dataset.*write them once: mdsx sizes"):
         sizes(mdsx.Dataset(tmp_path / "b"))
 
 

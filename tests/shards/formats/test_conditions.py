@@ -28,5 +28,5 @@ def test_numbers_choose_samples_or_an_error_says_why_not(subject: Subject, url: 
             number for number in range(FIRST, FIRST + COUNT) if sample(number)["maybe"] is None
         ]
     elif not isinstance(index, ReadsRows):
-        with pytest.raises(mdsx.UsageError, match=r"among those of the others.*input_columns=\['id'\]"):
+        with pytest.raises(mdsx.UsageError, match=r"stores the values of all columns together.*input_columns=\['id'\]"):
             data.filter(condition)
