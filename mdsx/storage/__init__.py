@@ -1,4 +1,4 @@
-"""Where bytes are stored: one small protocol (`Storage`), which disks and clouds implement; the bounded cache."""
+"""Storage of bytes: one small protocol (`Storage`), which disks and clouds implement, and the bounded cache."""
 
 from __future__ import annotations
 
@@ -72,48 +72,48 @@ _PAGE_HINTS = {
 
 
 def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
-    """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`, or with one of another
-    package. Access nothing yet.
+    """Return the storage below `url`: a path, or a URL with a scheme in `SCHEMES` or of another package. Nothing is
+    accessed yet.
 
-    `options`: what the storage needs to know besides its URL, by name (docs/clouds.md). Raise UsageError for another
-    scheme or option, and for one that is only read if it is to `write`.
+    `options`: options of the storage, by name (docs/clouds.md). Raise UsageError for an unknown scheme or option, and
+    for a read-only storage with `write`.
     """
     several = isinstance(url, list | tuple)
     if several or not isinstance(url, str | bytes | os.PathLike):
-        hint = "several datasets are read as one by mdsx.Mixture([...])" if several else None
-        raise UsageError(f"a URL is {_KNOWN}", found=shown(url), hint=hint)
+        hint = "to read several datasets as one, use mdsx.Mixture([...])" if several else None
+        raise UsageError("not a URL", found=shown(url), expected=_KNOWN, hint=hint)
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise UsageError(f"a URL is {_KNOWN}", found=shown(url))
+        raise UsageError("not a URL", found=shown(url), expected=_KNOWN)
     scheme, separator, rest = text.partition("://")
     if "\0" in text or (scheme == "file" and "%00" in text):
         raise UsageError("a URL may not have zero bytes", found=shown(text))
     if separator and text.encode(errors="ignore").decode() != text:
         raise UsageError("a URL must be UTF-8", found=shown(text))
     if separator and (found := _CONTROL.search(text)):
-        raise UsageError(f"a URL may not have control characters, but this has {found[0]!r}", found=shown(text))
+        raise UsageError(f"a URL may not have control characters such as {found[0]!r}", found=shown(text))
     if (one := _ONE_SLASH.match(text)) and one[1].lower() in ("file", *SCHEMES):
         what = (
-            "a Path drops one of two slashes: give the URL as a str"
+            "a Path drops one of the two slashes: give the URL as a str"
             if isinstance(url, PurePath)
             else "write two slashes"
         )
         found_without = text.rpartition("@")[2].partition("?")[0]  # it may have a password, or be signed
-        raise UsageError("a URL has two slashes after the colon", found=shown(found_without), hint=what)
+        raise UsageError("a URL needs two slashes after the colon", found=shown(found_without), hint=what)
     if not separator:
         parsed(BaseOptions, options, text)
         return LocalStorage(expanded(text))
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost"):
-            raise UsageError("file:// names another machine", found=text, hint="write file:///path")
+            raise UsageError("the file:// URL names another machine", found=text, hint="write file:///path")
         if not slash:
-            raise UsageError("file:// has no path", found=text, hint="write file:///path")
+            raise UsageError("the file:// URL has no path", found=text, hint="write file:///path")
         parsed(BaseOptions, options, text)
         return LocalStorage("/" + unquote(path))  # "?" and "#" are part of the name
     if scheme in ("http", "https") and (page := _PAGES.match(rest)):
         hint = next(hint for name, hint in _PAGE_HINTS.items() if page[name])
-        raise UsageError("this is a page for people, not a storage", found=shown(text.partition("?")[0]), hint=hint)
+        raise UsageError("this is a web page, not a storage", found=shown(text.partition("?")[0]), hint=hint)
     if scheme not in SCHEMES:
         if (plugin := find("mdsx.storages", scheme) if _SCHEME.fullmatch(scheme) else None) is not None:
             return _for(_made(plugin, text, options), write)
@@ -131,14 +131,14 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
 
 
 def _for(storage: Storage, write: bool) -> Storage:
-    """Return the storage. Raise UsageError for one that is only read, if it is to `write`."""
+    """Return the storage. Raise UsageError if it is read-only, with `write`."""
     if write and (instead := getattr(storage, "instead", None)):
-        raise UsageError("this storage is read, not written", file=storage.url, hint=instead)
+        raise UsageError("this storage is read-only", file=storage.url, hint=instead)
     return storage
 
 
 def _made(plugin: Plugin, url: str, options: StorageOptions | None) -> Storage:
-    """Return the storage of another package. Raise UsageError, which names the package, if that fails."""
+    """Return the storage of another package. Raise UsageError that names the package if that fails."""
     try:
         storage: Storage = plugin.value(url, unsealed(options))
     except MdsxError:
@@ -167,10 +167,10 @@ SCHEMES = {
     "http": ("web", "WebStorage"),
     "https": ("web", "WebStorage"),
 }
-"""Where the storage of each scheme is: to add a cloud, add it here. It is imported when it is used first."""
+"""The module and class of each scheme's storage, imported on first use. Add a new cloud here."""
 
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abs": "az", "wasb": "az", "wasbs": "az", "huggingface": "hf"}
-"""What other libraries call these schemes."""
+"""Other libraries' names of these schemes."""
 
 _KNOWN = "a path, file://, " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
@@ -180,5 +180,5 @@ def expanded(path: str) -> str:
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
         user = expanded.partition("/")[0]
-        raise UsageError(f"{user} is not a user's home directory", file=path, hint=f"./{user} is a folder of that name")
+        raise UsageError(f"{user} is not a user's home directory", file=path, hint=f"for a folder, write ./{user}")
     return expanded

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Sink = Callable[[bytes], object]
 Room = Callable[[int], memoryview]
-"""Returns memory for an object of that many bytes."""
+"""Returns memory for an object of this many bytes."""
 
 
 class MissingBucketError(MissingError):
@@ -37,7 +37,7 @@ class NoListingError(UsageError):
 class Entry:
     """An object in a listing. `etag` changes when its content does.
 
-    `modified`: when it was stored, in seconds since 1970 by the storage's clock; 0 if the storage does not say.
+    `modified`: when it was stored, in seconds since 1970 by the storage's clock; 0 if unknown.
     """
 
     key: str
@@ -65,56 +65,56 @@ class Storage(Protocol):
     def url(self) -> str: ...
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
-        """Return bytes [start, stop) of an object, or those that exist; `start` must be within it.
+        """Return bytes [start, stop) of an object, or those of them that exist. `start` must be within the object.
 
-        With `etag`, raise ChangedError if the object has another one.
+        With `etag`, raise ChangedError if the object's ETag differs.
         """
 
     def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         """Pass all `size` bytes of an object to `sink`, in order, each once. Continue a broken stream where it broke.
 
-        With `room`, bytes may be read into its memory, each to its place; `sink` then gets views of it.
+        With `room`, bytes may be read into its memory, at their offsets; `sink` then gets views of it.
         Raise TruncatedError or ChangedError if the object has another size.
         """
 
     def connect(self, key: str, count: int) -> None:
-        """Open `count` connections in the background, for requests that follow at once; `key` is an object.
+        """Open `count` connections in the background for requests that follow soon. `key`: an existing object.
 
-        Failures show in those requests. Without connections, do nothing.
+        Failures show in those requests. A storage without connections does nothing.
         """
         ...
 
     def put(self, key: str, *pieces: Buffer) -> None:
-        """Store an object: the bytes of `pieces`, one after the other.
+        """Store an object: the bytes of `pieces`, concatenated.
 
-        It is complete and durable when this returns, and not visible before.
+        When this returns, the object is complete and durable. It is not visible before.
         """
 
     def create(self, key: str, data: Buffer) -> None:
-        """Store an object, as `put` does, where there is none.
+        """Store a new object, as `put` does.
 
-        Raise ChangedError if there is one already. Of several calls, one succeeds. On a server that ignores conditions
-        of a PUT, calls at the very same moment may all succeed.
+        Raise ChangedError if it exists already. Of several concurrent calls, one succeeds. On a server that ignores
+        conditions of a PUT, simultaneous calls may all succeed.
         """
 
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
-        """Store an object, as `put` does, in place of the one with `etag`.
+        """Replace the object that has `etag`, as `put` does.
 
-        Raise ChangedError if there is another one now, or none. Of several calls with the same etag, one succeeds. On a
-        server that ignores conditions of a PUT, calls at the very same moment may all succeed.
+        Raise ChangedError if the object has changed or was removed. Of several calls with the same etag, one succeeds.
+        On a server that ignores conditions of a PUT, simultaneous calls may all succeed.
         """
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield the objects whose key starts with `prefix`, in the order of their keys, without unfinished ones."""
+        """Yield the objects whose keys start with `prefix`, sorted by key, without unfinished ones."""
 
     def delete(self, key: str) -> None:
         """Remove an object durably. Do nothing if it does not exist."""
 
     def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
-        """Remove unfinished objects below `prefix` whose writers have died: those for which `choose` returns True.
+        """Remove unfinished objects below `prefix` whose writers have died and for which `choose` returns True.
 
-        Its argument has the object's key, what is stored so far, and when that began. Where a storage cannot know which
-        writers have died (S3), all unfinished objects are removed.
+        The argument of `choose` has the object's key, the bytes stored so far, and when the upload began. A storage
+        that cannot know which writers have died (S3) removes all unfinished objects.
         """
 
     def path(self, key: str) -> Path | None:
@@ -130,7 +130,7 @@ def file_of(storage: Storage, key: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return `key`. Raise UsageError unless it is components joined by single '/', none of them '.' or '..'."""
+    """Return `key`. Raise UsageError unless it consists of names joined by single '/', none of them '.' or '..'."""
     for component in key.split("/"):
         if component in (".", "..") or not _COMPONENT.fullmatch(component):
             raise UsageError("a key must be names joined by '/', without '.', '..' or backslashes", found=shown(key))
@@ -138,9 +138,10 @@ def check_key(key: str) -> str:
 
 
 def find_entries(storage: Storage, keys: Collection[str]) -> dict[str, Entry]:
-    """Return the entries of the objects with these `keys`, and maybe of others, by key; those missing are left out.
+    """Return the entries of the objects with these `keys`, and maybe of others, by key. Missing objects are left out.
 
-    One listing finds them all. A web server has none: there, each is asked for, and a missing one raises MissingError.
+    One listing finds them all. A web server cannot list: there, each object is requested, and a missing one raises
+    MissingError.
     """
     shared = os.path.commonprefix([min(keys), max(keys)])  # noqa: RUF071  # of the text, and so that of all keys
     try:
@@ -157,10 +158,10 @@ def describe(storage: Storage, key: str) -> Entry:
 
 
 def is_visible(key: str) -> bool:
-    """Return whether an object in a folder of data is a part of it, as engines decide.
+    """Return whether engines read an object in a folder of data.
 
-    Hidden ones are not, and those whose name or folder begins with "_", except for folders of partitioned data such as
-    `_year=2024`.
+    They skip hidden objects, and those whose name or folder begins with "_", except for folders of partitioned data
+    such as `_year=2024`.
     """
     *folders, name = key.split("/")
     return not name.startswith((".", "_")) and not any(map(_is_hidden, folders))

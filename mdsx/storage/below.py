@@ -1,9 +1,9 @@
-"""Folders below a root, by handle. Everything that mdsx writes to or removes from a disk, it writes and removes here.
+"""Folders below a root, by handle. All writes to a disk, and all removals, go through this module.
 
-- The root is what the user gave: it may be a symbolic link, or be reached through links.
-- Below it, no link is followed. Each folder is opened by its name in the one above, so that a folder that somebody
-  swaps for a link leads nowhere else.
-- A file of that name is created, replaced or removed itself, never what a link of that name leads to.
+- The user gives the root. It may be a symbolic link, or be reached through links.
+- Below the root, no link is followed. Each folder is opened by its name relative to its parent's handle, so swapping a
+  folder for a link leads nowhere else.
+- Files are created, replaced and removed themselves, never the target of a link of that name.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LinkError(OSError):
-    """A symbolic link is where mdsx writes or removes. `filename`: the link."""
+    """mdsx would write or remove through a symbolic link. `filename`: the link."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(errno.ELOOP, "a symbolic link", os.fspath(path))
 
 
 class Folder:
-    """An open folder, and those between it and the root."""
+    """An open folder, and the folders between it and the root."""
 
     def __init__(self, root: Path) -> None:
-        """Open `root`; follow links. Raise OSError."""
+        """Open `root`, following links. Raise OSError."""
         self.path = root
         self._handles = [os.open(root, _FOLDER)]
         self._names: list[str] = []
@@ -39,7 +39,7 @@ class Folder:
         return self._handles[-1]
 
     def enter(self, name: str, *, make: bool = False) -> bool:
-        """Go to the folder `name` in this one; return whether it was made. Raise LinkError, or another OSError."""
+        """Enter the folder `name` in this one. Return whether it was made. Raise LinkError or another OSError."""
         made = False
         if make:
             with suppress(FileExistsError):
@@ -58,7 +58,7 @@ class Folder:
         return made
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
-        """Return a descriptor of a file in this folder. Raise LinkError, or another OSError."""
+        """Open a file in this folder, and return its descriptor. Raise LinkError or another OSError."""
         try:
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self.handle)
         except OSError:
@@ -69,11 +69,11 @@ class Folder:
         return os.stat(name, dir_fd=self.handle, follow_symlinks=follow)
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name, which may be in use."""
+        """Rename a file. The new name may be in use."""
         os.replace(name, new, src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
     def link(self, name: str, new: str) -> None:
-        """Give a file a second name. Raise FileExistsError if it is in use."""
+        """Give a file a second name. Raise FileExistsError if the name is in use."""
         os.link(name, new, src_dir_fd=self.handle, dst_dir_fd=self.handle, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
@@ -81,7 +81,7 @@ class Folder:
         remove_at(self.handle, name)
 
     def remove_empty(self, *, keep: int = 0) -> None:
-        """Remove this folder, and those above it, while they are empty; never the root and the first `keep` below."""
+        """Remove this folder and those above it while they are empty, but never the root and the first `keep` below."""
         for place in range(len(self._names) - 1, keep - 1, -1):
             try:
                 os.rmdir(self._names[place], dir_fd=self._handles[place])
@@ -105,7 +105,7 @@ class Folder:
 
 @contextmanager
 def opened(root: Path, names: Sequence[str] = ()) -> Iterator[Folder]:
-    """Open the folder that `names` lead to from `root`. Raise LinkError, or another OSError."""
+    """Open the folder at the path `names` below `root`. Raise LinkError or another OSError."""
     folder = Folder(root)
     try:
         for name in names:

@@ -1,9 +1,9 @@
 """Storage on a local disk: a directory.
 
 A put writes a hidden temporary file next to the target, syncs it, renames it and syncs the directory. The temporary
-file is locked while its writer lives, so that only those of dead writers are ever discarded. Before its first put into
-a directory, a storage syncs that directory and those above it: names that a dead process left there become durable
-before anything that builds on them. A replace holds the lock of one more such file while it compares and puts.
+file is locked while its writer lives, so that only files of dead writers are ever discarded. Before its first put into
+a directory, a storage syncs that directory and its parents, so that names left by a dead process are durable before
+anything builds on them. A replace holds the lock of another such file while it compares and puts.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class LocalStorage:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))
-        self._own = filenames.names_of_part(self._root.parts)  # what mdsx has named: it may not be a link
-        self._top = self._root.parents[len(self._own) - 1] if self._own else self._root  # what the user gave: it may
-        self._settled: set[str] = set()  # folders that are durable, below `_top`
+        self._own = filenames.names_of_part(self._root.parts)  # folders named by mdsx, which may not be links
+        self._top = self._root.parents[len(self._own) - 1] if self._own else self._root  # the user's, which may be
+        self._settled: set[str] = set()  # durable folders below `_top`
 
     @property
     def url(self) -> str:
@@ -76,7 +76,7 @@ class LocalStorage:
                     "the file ends before the bytes asked for", file=str(path), found=status.st_size, expected=start + 1
                 )
             _check_holes(file.fileno(), start, stop, path)
-            data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # a single chunk is not copied
+            data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # join does not copy a single chunk
             if len(data) < stop - start:
                 raise TruncatedError(
                     "the file was truncated while it was read", file=str(path), found=len(data), expected=stop - start
@@ -94,7 +94,7 @@ class LocalStorage:
                 raise kind("the file has another size", file=str(path), found=status.st_size, expected=size)
             _check_holes(file.fileno(), 0, size, path)
             for chunk in _read(file.fileno(), 0, size) if room is None else _read_into(file, room(size)):
-                sink(chunk)  # type: ignore[arg-type]  # a view only if the caller has room
+                sink(chunk)  # type: ignore[arg-type]  # a view only if the caller gave `room`
                 size -= len(chunk)
             if size:
                 raise TruncatedError(
@@ -111,9 +111,9 @@ class LocalStorage:
         self._put(key, [data], _link)
 
     def _put(self, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
-        """Write a temporary file; `name` gives it its name.
+        """Write a temporary file, and let `name` give it its final name.
 
-        Others may remove the directory while it is empty, with the last other object in it: then make it again."""
+        If others remove the directory while it is empty, make it again."""
         for _ in range(_TRIES):
             try:
                 return self._put_once(key, pieces, name)
@@ -182,7 +182,7 @@ class LocalStorage:
 
     @contextmanager
     def _made(self, key: str) -> Iterator[Folder]:
-        """Open the folder of an object, which is made if necessary and durable with the names in it. Raise OSError."""
+        """Open the folder of an object. Make it if necessary, and make the names in it durable. Raise OSError."""
         names = [*self._own, *key.split("/")[:-1]]
         settled = "/".join(names) in self._settled and os.path.isdir(self._top)
         if not settled:
@@ -206,7 +206,7 @@ class LocalStorage:
 
     def _sync_above(self) -> None:
         for one in reversed(self._top.parents):
-            with suppress(PermissionError), opened(one) as folder:  # we may not read it, and did not make it
+            with suppress(PermissionError), opened(one) as folder:  # not readable: then it is not made by mdsx
                 sync(folder.handle)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, str]]:
@@ -222,7 +222,7 @@ class LocalStorage:
 
 
 _Name = Callable[[Folder, str, str], object]
-"""Gives a file in a folder another name."""
+"""Renames a file in a folder."""
 
 
 def _base(first: str, relative: str) -> str:
@@ -232,7 +232,7 @@ def _base(first: str, relative: str) -> str:
 
 
 def _prune(below: list[str], base: str, prefix: str) -> None:
-    """Leave out folders in `base` that have no keys with this prefix."""
+    """Skip folders in `base` that cannot have keys with this prefix."""
     below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
 
 
@@ -242,13 +242,13 @@ def _unless_missing(error: OSError) -> None:
 
 
 def open_file(path: str | os.PathLike[str]) -> io.FileIO:
-    """Open the file at `path` for reading; follow symbolic links. Raise MissingError for a device, or for a FIFO, on
+    """Open the file at `path` for reading, following symbolic links. Raise MissingError for a device or a FIFO, on
     which a reader could wait forever."""
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise MissingError("it is not a file, but a FIFO or a device", file=str(path))
+    raise MissingError("not a file, but a FIFO or a device", file=str(path))
 
 
 def _store(folder: Folder, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
@@ -270,7 +270,7 @@ def _store(folder: Folder, key: str, pieces: Sequence[Buffer], name: _Name) -> N
 
 @contextmanager
 def _locked(folder: Folder, name: str) -> Iterator[None]:
-    """Hold the lock of a file beside the one called `name`."""
+    """Hold the lock for replacing the file `name`: a lock of another file beside it."""
     lock = filenames.lock(name)
     with _lock(folder, lock):
         try:
@@ -280,7 +280,7 @@ def _locked(folder: Folder, name: str) -> Iterator[None]:
 
 
 def _lock(folder: Folder, lock: str) -> io.FileIO:
-    """Return the locked file. Its last holder may have removed it, so make sure that it is the one of that name."""
+    """Open and lock a file. Its last holder may have removed it, so check that it still has its name."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         file = open(lock, "ab", buffering=0, opener=folder.open)  # noqa: SIM115
@@ -290,14 +290,14 @@ def _lock(folder: Folder, lock: str) -> io.FileIO:
                 return file
         file.close()
         if time.monotonic() > deadline:
-            hint = "see which process holds it (lsof), and end that one"
+            hint = "find the process that holds it (`lsof`), and end it"
             where = str(folder.path / lock)
             raise TransportError("another process holds the lock for too long", file=where, hint=hint)
         time.sleep(_PAUSE)
 
 
 def _discard(handle: int, name: str, key: str, choose: Choose | None) -> bool:
-    """Remove an unfinished file in the folder with this handle, if its writer has died and it is chosen."""
+    """Remove an unfinished file in the folder with this handle if its writer has died and `choose` returns True."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(name, "rb", buffering=0, opener=lambda name, _: os.open(name, flags, dir_fd=handle)) as file:
@@ -346,7 +346,7 @@ def _check_holes(descriptor: int, start: int, stop: int, path: Path) -> None:
     stored = stored_bytes(descriptor, start, stop)
     if stop - start > most_unpacked(stored):
         found = f"{stop - start:,} bytes, {stored:,} of them stored"
-        hint = "if it is what you expect, copy it without holes (cp --sparse=never)"
+        hint = "if that is intended, copy it without holes (`cp --sparse=never`)"
         message = "the file is sparse"
         raise CorruptError(message, file=str(path), found=found, expected=f"at most {MOST_UNPACKED}", hint=hint)
 
@@ -368,8 +368,8 @@ def _read_into(file: io.FileIO, memory: memoryview) -> Iterator[memoryview]:
 
 
 def _write(descriptor: int, pieces: Sequence[Buffer]) -> None:
-    """Write pieces in small calls: for larger ones Linux allocates huge pages, and in virtual machines 64 MiB took 155
-    instead of 13 ms where the host had to provide that memory first."""
+    """Write pieces in small calls. For larger ones, Linux allocates huge pages: in virtual machines whose host had to
+    provide the memory first, 64 MiB took 155 ms instead of 13 ms."""
     for piece in pieces:
         left = memoryview(piece).cast("B")
         while len(left):
@@ -377,19 +377,19 @@ def _write(descriptor: int, pieces: Sequence[Buffer]) -> None:
 
 
 def _link(folder: Folder, temporary: str, name: str) -> None:
-    """Give a file its name, unless another one has it."""
+    """Give a file its name, unless the name is in use."""
     path = str(folder.path / name)
     try:
         folder.link(temporary, name)
     except FileExistsError:
-        raise ChangedError("there is such a file already", file=path) from None
+        raise ChangedError("the file exists already", file=path) from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         with _locked(folder, name):
             with suppress(FileNotFoundError):
                 folder.status(name)
-                raise ChangedError("there is such a file already", file=path) from None
+                raise ChangedError("the file exists already", file=path) from None
             folder.rename(temporary, name)
     else:
         folder.remove(temporary)
@@ -400,13 +400,13 @@ def _errors(path: Path) -> Iterator[None]:
     try:
         yield
     except LinkError as error:
-        message = "this is a symbolic link, and mdsx writes and removes nothing through links"
-        hint = "put a folder in its place, or name the folder that it leads to"
+        message = "this is a symbolic link, and mdsx does not write or remove through links"
+        hint = "replace it by a folder, or give the folder that it leads to"
         raise UsageError(message, file=str(error.filename), hint=hint) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("not found", file=str(path)) from error
     except FileExistsError as error:
-        raise UsageError("a file has the name of a folder", file=str(path), hint="write to another place") from error
+        raise UsageError("a file has the name of a folder", file=str(path), hint="write to another path") from error
     except PermissionError as error:
         raise ForbiddenError(f"not allowed: {error.strerror}", file=str(path), hint="check its permissions") from error
     except OSError as error:
@@ -421,5 +421,5 @@ _WAYS_OUT = {
     errno.EDQUOT: "free some space or raise the quota, and resume",
     errno.EFBIG: "raise the limit on file sizes (`ulimit -f unlimited`), and resume",
     errno.EROFS: "make it writable, and resume",
-    errno.EIO: "see what the system's log says about this disk",
+    errno.EIO: "look for errors of this disk in the system's log",
 }

@@ -1,8 +1,8 @@
 """Options of a storage, as users give them: `storage_options={"endpoint": "https://..."}`.
 
-Each kind of storage has a dataclass with the options that it knows: a field of type `Secret` is one, and `IN_HEADER`
-says that it is sent as it is. They belong to one URL, so that one run can read from several clouds and endpoints. No
-index, state or error ever has their values.
+Each kind of storage has a dataclass with its options. Options of type `Secret` are never shown. `IN_HEADER` marks those
+that are sent unchanged in a header or a URL. Options belong to one URL, so one run can read from several clouds and
+endpoints. Their values are never stored in an index or a state, and never shown in an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mdsx.secret import Secret, revealed
 
 StorageOptions = Mapping[str, Any]
 IN_HEADER = {"ascii": True}
-"""The metadata of an option that is sent in a header or a URL as it is."""
+"""The metadata of an option that is sent unchanged in a header or a URL."""
 O = TypeVar("O", bound="BaseOptions")  # noqa: E741 - the one type here
 
 
@@ -25,8 +25,8 @@ O = TypeVar("O", bound="BaseOptions")  # noqa: E741 - the one type here
 class BaseOptions:
     """The options of every storage.
 
-    `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures (an
-    unknown host, a refused connection, TLS, no such bucket); None for half a second.
+    `connect_timeout`: how many seconds to retry a first contact after a failure that a retry rarely cures (an unknown
+    host, a refused connection, TLS, no such bucket); None for half a second.
     """
 
     connect_timeout: float | None = None
@@ -38,16 +38,16 @@ class BaseOptions:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RemoteOptions(BaseOptions):
-    """The options of every cloud: another `endpoint` than the usual one, and no credentials at all."""
+    """The options of every cloud: an `endpoint` other than the default, and `anonymous`, to send no credentials."""
 
     endpoint: str | None = None
     anonymous: bool = False
 
 
 def parsed(kind: type[O], given: StorageOptions | None, url: str) -> O:
-    """Return `given` as options of `kind`. Commands give all values as text.
+    """Return `given` as options of `kind`. Commands pass all values as text.
 
-    Raise UsageError for a name that the storage of `url` does not know, or a value of another type.
+    Raise UsageError for an unknown name, or a value of the wrong type.
     """
     if given is None:
         return kind()
@@ -64,7 +64,7 @@ def parsed(kind: type[O], given: StorageOptions | None, url: str) -> O:
 
 
 def _value(value: object, option: Field[Any], url: str) -> object:
-    """Return `value` as the type of the option. An error does not show it: it may be a secret in the wrong place."""
+    """Convert `value` to the option's type. Errors do not show it: it may be a secret in the wrong option."""
     name, wanted = option.name, str(option.type)
     if isinstance(value, Secret) and not wanted.startswith("Secret"):
         value = value.reveal()
@@ -73,7 +73,7 @@ def _value(value: object, option: Field[Any], url: str) -> object:
             return value
         if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "yes", "no"):
             return value.lower() in ("true", "1", "yes")
-        raise UsageError("the option is not True or False", file=url, place=name)
+        raise UsageError("the option must be True or False", file=url, place=name)
     if wanted.startswith("float"):
         try:
             number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def _value(value: object, option: Field[Any], url: str) -> object:
 def _text(value: object, option: Field[Any], url: str) -> str:
     name = option.name
     if not isinstance(value, str) or not value:
-        raise UsageError("the option must be a text", file=url, place=name, found=type(value).__name__)
+        raise UsageError("the option must be text", file=url, place=name, found=type(value).__name__)
     if value != value.strip() or not value.isprintable():
         hint = "strip it, if it was read from a file"
         raise UsageError("the option has a line break or spaces around it", file=url, place=name, hint=hint)
@@ -100,13 +100,13 @@ def _text(value: object, option: Field[Any], url: str) -> str:
 
 
 def sealed(given: StorageOptions | None) -> StorageOptions | None:
-    """Return options, to keep them, with secrets in place of texts: any may have a secret in the wrong place. `parsed`
-    takes them."""
+    """Return options with each text wrapped as a Secret, to keep them: any text may be a secret. `parsed` accepts
+    them."""
     if not isinstance(given, Mapping):
         return given
     return {name: Secret(value, ()) if isinstance(value, str) else value for name, value in given.items()}
 
 
 def unsealed(given: StorageOptions | None) -> StorageOptions:
-    """Return options as they were given, for a storage that is not ours."""
+    """Return options as they were given, for a storage of another package."""
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in (given or {}).items()}

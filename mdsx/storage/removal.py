@@ -1,8 +1,8 @@
-"""Removal of what mdsx has stored, and of nothing else. Everything that removes objects goes through this module.
+"""Remove objects that mdsx has stored, and no others. All removals of objects go through this module.
 
-- A caller first makes every check that may refuse the place, and removes afterwards.
-- Only keys that mdsx makes are removed (`filenames.is_of_dataset`), or those that a record of the caller's own names.
-  All keys are checked before the first one is removed. What others have put into a folder of mdsx stays.
+- A caller makes all checks that may refuse the folder first, and removes afterwards.
+- Only keys that mdsx makes are removed (`filenames.is_of_dataset`), or keys that the caller's own record names. All
+  keys are checked before the first one is removed. Files of others in a folder of mdsx stay.
 - On a disk, no symbolic link is followed: see `below.py`.
 """
 
@@ -18,7 +18,7 @@ from mdsx.storage.base import Entry, Storage, file_of
 _THREADS = 16
 
 Own = Callable[[str], bool]
-"""Returns whether a key is one that mdsx makes."""
+"""Returns whether mdsx makes such a key."""
 
 
 def remove(
@@ -27,11 +27,11 @@ def remove(
     own: Own = filenames.is_of_dataset,
     seen: Callable[[str], object] = lambda key: None,
 ) -> None:
-    """Remove objects durably, several at once; call `seen` with each. Raise UsageError, and remove nothing, if there is
-    a key that mdsx does not make."""
+    """Remove objects durably, several at once, and call `seen` with each key. If mdsx does not make one of the keys,
+    raise UsageError and remove nothing."""
     for key in keys:
         if not own(key):
-            raise UsageError("mdsx does not remove what it did not write", file=file_of(storage, key))
+            raise UsageError("mdsx does not remove files that it did not write", file=file_of(storage, key))
 
     def delete(key: str) -> str:
         storage.delete(key)
@@ -47,7 +47,7 @@ def remove(
 
 
 def remove_ours(storage: Storage, entries: Iterable[Entry], *, but: Iterable[str] = ()) -> None:
-    """Remove those of the `entries` whose keys mdsx makes, except those to keep."""
+    """Remove those of the `entries` whose keys mdsx makes, except the keys in `but`."""
     kept = set(but)
     keys = [entry.key for entry in entries if filenames.is_of_dataset(entry.key) and entry.key not in kept]
     remove(storage, *keys)
@@ -59,10 +59,10 @@ def discard(
     own: Own = filenames.is_of_dataset,
     choose: Callable[[Entry], bool] = lambda entry: True,
 ) -> None:
-    """Remove unfinished objects whose writers have died, below `prefixes` or all, if mdsx makes such keys and `choose`
+    """Remove unfinished objects of dead writers, below `prefixes` or all, whose keys mdsx makes and for which `choose`
     returns True.
 
-    S3 does not know which writers have died: so call it only where the place is known to be the caller's.
+    S3 does not know which writers have died. So call it only for a folder that is known to be the caller's.
     """
     for prefix in prefixes or [""]:
         storage.discard_unfinished(prefix, choose=lambda entry: own(entry.key) and choose(entry))

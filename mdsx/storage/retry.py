@@ -1,16 +1,16 @@
-"""Retries of requests that failed for the moment: when, how often, and for how long.
+"""Retry requests after transient failures: when, how often, and for how long.
 
 Pauses grow from 0.1 to 12.8 seconds, half of each at random. After 8 tries (some 20 seconds of pauses), or two minutes
 without progress, the failure becomes an error that says so. If a server says how long to wait (Retry-After, rate
 limits), the request waits that long instead. This is the only layer that retries.
 
-A server that limits requests (503 SlowDown) refuses some and answers others. So a refusal does not count as long as
-other requests of this process are answered, for up to ten minutes. See throttle.py for how many requests are sent then.
+A server that limits requests (503 SlowDown) refuses some and answers others. So a refusal does not count while other
+requests of this process are answered, for up to ten minutes. throttle.py limits how many requests are sent then.
 
-Some failures are rarely cured by a retry: an unknown host, a refused connection, TLS, a bucket that does not exist. If
-the endpoint or the bucket has never answered before, such a failure is most likely a mistake, so it becomes an error
-much sooner. If it has answered before, it is most likely an outage. A forked child inherits this knowledge; a spawned
-one is given it (`answered`, `believe`), or unpickles a storage that carries it.
+A retry rarely cures some failures: an unknown host, a refused connection, TLS, a bucket that does not exist. If the
+endpoint or the bucket has never answered before, such a failure is most likely a mistake, so it becomes an error much
+sooner. If it has answered before, it is most likely an outage. A forked child inherits this knowledge. A spawned one
+gets it from its parent (`answered`, `believe`), or with a storage that it unpickles.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mdsx.secret import redacted
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
-OBEDIENCE = 600.0  # seconds in all that a request waits because its server asks for it
+OBEDIENCE = 600.0  # total seconds that a request waits because its server asks for it
 FIRST_CONTACT = 0.5
 _FIRST_PAUSES = 4  # on first contact, pauses stop growing here
 
@@ -40,9 +40,9 @@ _log = logging.getLogger("mdsx")
 class TransientError(Exception):
     """A failure that a retry may cure, and the error to raise if it does not.
 
-    `lasting`: the endpoint, or the bucket, is not there. A retry rarely cures that, unless it was there before.
-    `after`: the seconds that the server asks to wait before the next request. `limited`: the server refused the request
-    because there are too many.
+    `lasting`: the endpoint or the bucket does not exist. A retry rarely cures that, unless it existed before. `after`:
+    the seconds that the server asks to wait before the next request. `limited`: the server refused the request because
+    there are too many.
     """
 
     answered_at = -math.inf
@@ -63,12 +63,12 @@ class TransientError(Exception):
         self._message, self._fields = message, fields
 
     def final(self, tries: str = "") -> MdsxError:
-        """Return the error to raise; `tries` says how often the request was tried."""
+        """Return the error to raise. `tries`: how often the request was tried, as text."""
         return self.kind(f"{self._message}; {tries}" if tries else self._message, **self._fields)
 
 
 Limit = Callable[[TransientError], float | None]
-"""Return for how many seconds to retry after a failure; None for the usual time."""
+"""Returns how many seconds to retry after a failure; None for the default."""
 
 
 class Tries:
@@ -81,11 +81,11 @@ class Tries:
         self._obedience = OBEDIENCE
 
     def progressed(self) -> None:
-        """Start counting again: the request made good progress before it failed."""
+        """Reset the count of tries: the request made good progress before it failed."""
         self._failures, self._since = 0, time.monotonic()
 
     def failed(self, failure: TransientError) -> None:
-        """Pause before the next try; raise the final error of `failure` if there were enough tries."""
+        """Pause before the next try. Raise the final error of `failure` after too many tries."""
         if failure.after is not None and 1 <= failure.after <= self._obedience:
             self._obey(failure, failure.after)
             return
@@ -108,7 +108,7 @@ class Tries:
         _retry(failure, self._failures)
 
     def _obey(self, failure: TransientError, seconds: float) -> None:
-        """Wait as long as the server asks. This is neither a failure nor a lack of progress."""
+        """Wait as long as the server asks. This counts neither as a failure nor as a lack of progress."""
         _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
         count(Counter.RETRIES)
         self._obedience -= seconds
@@ -123,7 +123,7 @@ def _retry(failure: TransientError, failures: int) -> None:
 
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
-    """Return the result of `attempt`, which is called again after it raises TransientError."""
+    """Return the result of `attempt`. Call it again after it raises TransientError."""
     tries = Tries(limit)
     while True:
         try:
@@ -133,7 +133,7 @@ def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
 
 
 def wait(seconds: float) -> None:
-    time.sleep(seconds + random.uniform(0, 0.1 * seconds))  # not all ranks at the same moment
+    time.sleep(seconds + random.uniform(0, 0.1 * seconds))  # so that ranks do not retry at the same moment
 
 
 def pause(failures: int) -> None:
@@ -141,7 +141,7 @@ def pause(failures: int) -> None:
 
 
 def _longest(failures: int) -> float:
-    """Return seconds."""
+    """Return the longest pause, in seconds."""
     return 0.1 * float(2**failures)
 
 
@@ -153,10 +153,10 @@ class Contact:
         self._lost_at: float | None = None
 
     def lost(self, problem: str) -> None:
-        """Note that it no longer answers. Only the first of these calls logs a line."""
+        """Note that it no longer answers. Only the first call logs a line."""
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-            _log.warning("%s; it answered before, so mdsx keeps trying for some 20 seconds", redacted(problem))
+            _log.warning("%s; it answered before, so mdsx retries for some 20 seconds", redacted(problem))
 
     def found(self, name: str) -> None:
         """Note that it answered."""
@@ -170,7 +170,7 @@ _contacts: dict[str, Contact] = {}
 
 
 def contact(name: str) -> Contact:
-    """Return this process's only contact of that name."""
+    """Return this process's only contact of this name."""
     return _contacts.setdefault(name, Contact())
 
 

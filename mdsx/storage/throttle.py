@@ -1,12 +1,12 @@
-"""How many requests a second this process sends to a bucket that limits them (503 SlowDown, 429).
+"""Limit the requests per second that this process sends to a bucket with a rate limit (503 SlowDown, 429).
 
-Many processes share such a limit without knowing of each other, so each one looks for its share, as TCP does: a refused
-request cuts the rate to 70 %, an answered one raises it a little. The rise of a process with a low rate is smaller, so
-that fewer than a fifth of its requests are refused, however many processes there are. Until the first refusal, and
-again after a minute without one, there is no limit.
+Many processes share such a limit without knowing of each other, so each one searches for its share, as TCP does: a
+refused request cuts the rate to 70 %, an answered one raises it a little. A process with a low rate raises it less, so
+that fewer than a fifth of its requests are refused, however many processes there are. There is no limit until the first
+refusal, nor after a minute without one.
 
-Requests of all threads take turns, each a random part of an interval after the last one: processes that start together
-do not stay in step.
+Requests of all threads take turns, at partly random intervals, so that processes that start together do not stay in
+step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST = 0.2  # requests a second
 _AT_FIRST = 5.0  # the least after the first refusal
 _FORGET = 60.0  # seconds without a refusal after which there is no limit
 _LATE = 0.5  # seconds that a turn may be late without delaying the next one
-_RECENT = 1.0  # seconds in which requests are counted before there is a limit
+_RECENT = 1.0  # seconds over which requests are counted while there is no limit
 _COUNTED = 1024
 
 _log = logging.getLogger("mdsx")
@@ -39,7 +39,7 @@ class Throttle:
 
     def __init__(self, name: str) -> None:
         self.answered_at = -math.inf
-        """When a request was answered last, by the monotonic clock."""
+        """When a request was last answered, by the monotonic clock."""
         self._name = name
         self._rate: float | None = None
         self._turns = threading.Lock()  # held by the thread whose turn is next
@@ -53,7 +53,7 @@ class Throttle:
         return self._rate
 
     def turn(self) -> float:
-        """Wait until the next request may be sent. Return when that was."""
+        """Wait until the next request may be sent. Return the time of that."""
         if self._rate is not None:
             with self._turns:
                 if (rate := self._rate) is not None:
@@ -73,18 +73,18 @@ class Throttle:
                 self._rate = rate + _RISE * min(rate / _LOW, 1.0) if now - self._cut_at < _FORGET else None
 
     def refused(self, sent: float) -> None:
-        """Note that the server refused a request, sent at that time, because there are too many."""
+        """Note that the server refused a request, sent at the time `sent`, because there are too many."""
         with self._lock:
             now, rate = time.monotonic(), self._rate
             if rate is None:
                 recent = sum(at > now - _RECENT for at in tuple(self._sent))
                 rate = max(recent * _CUT, _AT_FIRST)
                 _log.info(
-                    "%s limits requests; this process now sends it %.0f a second, and then as many as it answers",
+                    "%s limits requests; this process now sends %.0f a second, and adjusts to the limit",
                     redacted(self._name),
                     rate,
                 )
-            elif sent >= self._cut_at:  # not sent at the rate before
+            elif sent >= self._cut_at:  # ignore refusals of requests from before the last cut
                 rate = max(rate * _CUT, _LEAST)
             else:
                 return
@@ -99,7 +99,7 @@ _throttles: dict[str, Throttle] = {}
 
 
 def throttle(name: str) -> Throttle:
-    """Return this process's only throttle of that name. A forked child begins without a limit."""
+    """Return this process's only throttle of this name. A forked child begins without a limit."""
     found = _throttles.get(name)
     return _throttles.setdefault(name, Throttle(name)) if found is None else found
 

@@ -104,8 +104,8 @@ def test_prune_by_age_and_size(run: Run, url: str, directory: Path) -> None:
         ("prune", "say what to remove: --older-than AGE, --size SIZE or both"),
         ("prune --older-than week", "write it like 30m, 12h, 7d or 2w"),
         ("prune --size much", "--size is not a size"),
-        ("clear", "no cache is here"),
-        ("show --cache /nowhere", "/nowhere: no cache is here"),
+        ("clear", "there is no cache here"),
+        ("show --cache /nowhere", "/nowhere: there is no cache here"),
     ],
 )
 def test_a_mistake_is_one_line_with_a_way_out(run: Run, directory: Path, line: str, message: str) -> None:

@@ -333,7 +333,7 @@ def test_other_indices_raise_usage_error(local_url: str) -> None:
 @pytest.mark.parametrize("read", [mdsx.Dataset, mdsx.torch.StreamingDataset, lambda urls: mdsx.Loader(urls, 1)])
 @pytest.mark.parametrize("several", [list, tuple])
 def test_several_urls_name_the_mixture(read: Callable[[Any], object], several: type) -> None:
-    with pytest.raises(mdsx.UsageError, match=r"several datasets are read as one by mdsx\.Mixture"):
+    with pytest.raises(mdsx.UsageError, match=r"to read several datasets as one, use mdsx\.Mixture"):
         read(several(["a", "b"]))
     with pytest.raises(mdsx.UsageError, match="a URL is a path, file://"):
         read(3)

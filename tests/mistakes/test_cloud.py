@@ -113,7 +113,7 @@ def test_credentials_and_endpoints(remote: str, changes: dict[str, str], message
 
 
 def test_a_bucket_that_does_not_exist(s3: S3Server) -> None:
-    assert "there is no such bucket: " in opened("s3://mistake/data")
+    assert "no such bucket: " in opened("s3://mistake/data")
     assert "create it, or check the URL and AWS_ENDPOINT_URL" in opened("s3://mistake/data")
 
 
@@ -122,7 +122,7 @@ def test_https_for_a_server_without_tls_and_a_certificate_nobody_knows(s3: S3Ser
     assert "the server does not speak TLS: write http:// in AWS_ENDPOINT_URL" in found
     with tls_server() as port:
         found = opened(f"{remote}/data", AWS_ENDPOINT_URL=f"https://127.0.0.1:{port}")
-    assert "name that authority's file in AWS_CA_BUNDLE" in found
+    assert "set AWS_CA_BUNDLE to its file" in found
 
 
 # --- regions
@@ -161,7 +161,7 @@ def test_the_region_in_a_variable_that_boto3_does_not_read() -> None:
 
 
 def test_a_proxy_that_is_down_or_refuses(remote: str) -> None:
-    way_out = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without it"
+    way_out = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY lists hosts to reach without a proxy"
     found = opened(f"{remote}/data", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="")
     assert "Failed to connect to proxy" in found
     assert way_out in found

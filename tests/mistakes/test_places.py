@@ -20,12 +20,15 @@ from mdsx.torch import StreamingDataset
         ("s3a://bucket/data", r"there is no storage for s3a://.*; write s3://$"),
         ("gcs://bucket/data", r"there is no storage for gcs://.*; write gs://$"),
         ("s3://my bucket/data", r"a URL is s3://bucket/prefix \(expected a bucket's name of letters, digits"),
-        ("s3:/bucket/data", "a URL has two slashes after the colon .*write two slashes"),
+        ("s3:/bucket/data", "a URL needs two slashes after the colon .*write two slashes"),
         ("s3://", r"a URL is s3://bucket/prefix"),
-        ("https://s3.console.aws.amazon.com/s3/buckets/b?prefix=x", "a page for people.*write s3://bucket/prefix"),
-        ("https://console.cloud.google.com/storage/browser/b", "a page for people.*write gs://bucket/prefix"),
-        ("https://huggingface.co/datasets/a/b", "a page for people.*write hf://datasets/owner/name"),
-        ("https://huggingface.co/buckets/a/b", "a page for people.*write hf://buckets/owner/name"),
+        (
+            "https://s3.console.aws.amazon.com/s3/buckets/b?prefix=x",
+            "a web page, not a storage.*write s3://bucket/prefix",
+        ),
+        ("https://console.cloud.google.com/storage/browser/b", "a web page, not a storage.*write gs://bucket/prefix"),
+        ("https://huggingface.co/datasets/a/b", "a web page, not a storage.*write hf://datasets/owner/name"),
+        ("https://huggingface.co/buckets/a/b", "a web page, not a storage.*write hf://buckets/owner/name"),
         ("$HOME/data", r"variables are not expanded in a path: give os\.path\.expandvars"),
     ],
 )
@@ -61,7 +64,7 @@ def test_a_page_in_place_of_an_index(tmp_path: Path) -> None:
 
 
 def test_a_list_of_urls(url: str) -> None:
-    with pytest.raises(mdsx.UsageError, match=r"several datasets are read as one by mdsx\.Mixture"):
+    with pytest.raises(mdsx.UsageError, match=r"to read several datasets as one, use mdsx\.Mixture"):
         StreamingDataset([url, url])  # type: ignore[arg-type]
 
 

@@ -71,7 +71,9 @@ def test_a_cache_that_cannot_hold_a_shard_or_is_a_users_folder(places: Path, tmp
         StreamingDataset(packed, cache=places / "data")
     with pytest.raises(mdsx.UsageError, match="write it like '64MiB'"):
         mdsx.Cache(tmp_path, limit="2 gigs")
-    with pytest.raises(mdsx.UsageError, match=r"directory is a size \(found '2GB'\); give mdsx\.Cache\(limit='2GB'\)"):
+    with pytest.raises(
+        mdsx.UsageError, match=r"directory looks like a size \(found '2GB'\); give mdsx\.Cache\(limit='2GB'\)"
+    ):
         StreamingDataset(packed, cache="2GB")
 
 

@@ -166,7 +166,9 @@ def test_a_damaged_selection_does_not_stop_an_append(root: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"label', b'"lebal', 1))
     with pytest.warns(UserWarning, match=r"selection 'hard' is not extended: .*damaged.*mdsx select"):
         mdsx.append(root, "part-00000")
-    with pytest.raises(mdsx.MissingError, match=r"it belongs to another state of the dataset.*mdsx select .* --name hard"):
+    with pytest.raises(
+        mdsx.MissingError, match=r"it belongs to another state of the dataset.*mdsx select .* --name hard"
+    ):
         mdsx.Dataset(root, selection="hard")
 
 

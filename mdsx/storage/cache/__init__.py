@@ -1,8 +1,7 @@
-"""The bounded cache on local disk, and `Cache`, what a user says about it.
+"""The bounded cache on local disk, and `Cache`, the user's settings for it.
 
-`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave, and `announced.py` the
-needs that processes announce. `contents.py` and `removal.py` are for people: what the cache holds, and removing some of
-it.
+`cache.py` has the rules, `ledger.py` the accounting, `eviction.py` the order of eviction, and `announced.py` the needs
+that processes announce. `contents.py` and `removal.py` are for people: they list and remove the cache's content.
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ class Cache:
 
         data = mdsx.Dataset("s3://bucket/corpus", cache=mdsx.Cache("/nvme/cache", limit="200GB"))
 
-    Where an argument `cache` is taken, a path alone means `Cache(path)`, and None means `Cache()`.
+    As an argument `cache`, a path means `Cache(path)`, and None means `Cache()`.
 
     Args:
-        directory: A path, of nothing, of an empty directory or of a cache. The default is `$MDSX_CACHE`, or else
-            `~/.cache/mdsx`. Processes and jobs may share it.
-        limit: The most that the cache may hold, downloads in flight included: bytes, or text such as "200GB". The
-            default is 80 % of the free space. The smallest limit that any process gave counts for all. Files in the
-            directory that are not the cache's neither count nor are ever removed.
-        verify: What to check of a shard that an earlier run left in the cache. "full" checks every byte before it is
-            used. "size" checks only size and header: it starts faster, for a disk that you trust. A shard that fails
-            the check is downloaded again.
+        directory: The path of a cache, of an empty directory, or of a directory to create. The default is
+            `$MDSX_CACHE`, or else `~/.cache/mdsx`. Processes and jobs may share it.
+        limit: The most bytes that the cache may hold, including downloads in flight: an integer, or text such as
+            "200GB". The default is 80 % of the free space. The smallest limit of all processes that share the cache
+            applies. Other files in the directory do not count, and are never removed.
+        verify: How to check a shard that an earlier run left in the cache. "full" checks every byte before it is used.
+            "size" checks only size and header, which starts faster, for a disk that you trust. A shard that fails the
+            check is downloaded again.
 
     Raises:
         UsageError: `limit` is not a size, or `verify` is neither "full" nor "size".
@@ -83,12 +82,12 @@ class Cache:
             parse_size(self.limit, name="the cache's limit")
         if isinstance(self.directory, int) or (isinstance(self.directory, str) and is_size(self.directory)):
             hint = f"give mdsx.Cache(limit={self.directory!r}), or './{self.directory}' for a directory of that name"
-            raise UsageError("the cache's directory is a size", found=shown(self.directory), hint=hint)
+            raise UsageError("the cache's directory looks like a size", found=shown(self.directory), hint=hint)
         if self.verify not in ("full", "size"):
             raise UsageError('verify must be "full" or "size"', found=shown(self.verify))
 
     def same_as(self, other: Cache) -> bool:
-        """Return whether both say the same, however it is written."""
+        """Return whether both have the same settings, however they are written."""
         return self._meaning() == other._meaning()
 
     def _meaning(self) -> tuple[str | None, int | None, str]:
@@ -97,7 +96,7 @@ class Cache:
 
     @classmethod
     def of(cls, given: CacheLike) -> Cache:
-        """Return the cache that an argument `cache` means."""
+        """Return the Cache for the value of an argument `cache`."""
         return given if isinstance(given, Cache) else cls(given)
 
     def open(self) -> CacheDirectory:

@@ -1,14 +1,14 @@
-"""When the processes of a node need the shards of a dataset: each that reads in order keeps a file of it
-(`Announcement`), and evicts by those of all (`Announced`).
+"""Announcements of when the processes of a node need a dataset's shards. Each process that reads in order keeps a file
+of its needs (`Announcement`), and evicts by the files of all processes (`Announced`).
 
-The file has, in eight bytes each: the first bytes of the raw hashes of the n shards that its process reads, sorted; the
-seconds of the process's epoch; and the seconds until it needs each shard. Its process holds a shared lock on it: a file
-without one is that of a process that ended.
+The file has, in eight bytes each: the first bytes of the raw hashes of the process's n shards, sorted; the seconds of
+the process's epoch; and the seconds until it needs each shard. The process holds a shared lock on the file. If a file
+is not locked, its process has ended.
 
-Nobody waits for these files, and what is in them is only a hint. They count for the cache's limit.
+No process waits for these files, and their content is only a hint. They count towards the cache's limit.
 
-Seconds count from the place that the process has reached, and do not pass while it does nothing. So a job that is
-stopped keeps only the shards that it needs first.
+Seconds count from the position that the process has reached, and do not pass while it is idle. So a stopped job keeps
+only the shards that it needs first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def heads_of(raw_hashes: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 class Announced(NamedTuple):
-    """When a process needs shards. `epoch`: float64 [1], its seconds of an epoch; `heads`: uint64 [n], sorted;
+    """When a process needs shards. `epoch` (float64 [1]): the seconds of its epoch; `heads`: uint64 [n], sorted;
     `seconds`: float64 [n]."""
 
     epoch: NDArray[np.float64]
@@ -48,8 +48,8 @@ class Announced(NamedTuple):
     seconds: NDArray[np.float64]
 
     def of(self, heads: NDArray[np.uint64], epoch: float) -> NDArray[np.float64]:
-        """Return float64 [n]: in how many seconds the process needs these shards; infinity if it never does. With
-        `epoch`, as if its epoch lasted that many seconds."""
+        """Return float64 [n]: in how many seconds the process needs these shards; infinity if never. With `epoch`, as
+        if its epoch lasted that many seconds."""
         if not len(self.heads):
             return np.full(len(heads), math.inf)
         places = np.minimum(np.searchsorted(self.heads, heads), len(self.heads) - 1)
@@ -68,34 +68,34 @@ def soonest(announced: Sequence[Announced], heads: NDArray[np.uint64], epoch: fl
 
 
 class Announcement:
-    """The file in which a process announces its needs of one dataset."""
+    """The file in which a process announces its needs of one dataset's shards."""
 
     def __init__(self, folder: Path, fingerprint: str, heads: NDArray[np.uint64]) -> None:
-        """`folder`: the cache's, for these files; `heads`: uint64 [n], sorted. Call it with the ledger's lock held.
-        Raise OSError."""
+        """`folder`: the cache's folder for these files; `heads`: uint64 [n], sorted. Call it with the ledger's lock
+        held. Raise OSError."""
         make_folder(folder)
         path = folder / filenames.needs(fingerprint, secrets.token_hex(8))
         self._hold = Hold(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._owner = Owner()
         self._end = weakref.finalize(self, _withdraw, self._hold, path, self._owner)
-        self._hold.lock(fcntl.LOCK_SH)  # no wait: it is new
+        self._hold.lock(fcntl.LOCK_SH)  # no wait: the file is new
         self._shards = len(heads)
         os.pwrite(self._hold.descriptor, heads.tobytes(), 0)
         self._write(np.full(self._shards, math.inf), 0.0)
 
     @staticmethod
     def size(shards: int) -> int:
-        """Return the bytes of the file for that many shards."""
+        """Return the bytes of the file for this many shards."""
         return _ITEM * (2 * shards + 1)
 
     def update(self, seconds: NDArray[np.float64], epoch: float) -> None:
-        """Announce `seconds`, float64 [n], until this process needs each shard; `epoch`: seconds of an epoch."""
-        if self._end.alive and self._owner.here:  # a child has the object, and not the file
+        """Announce the `seconds` (float64 [n]) until this process needs each shard; `epoch`: seconds of an epoch."""
+        if self._end.alive and self._owner.here:  # a forked child has the object, but not the file
             with suppress(OSError):  # the disk is full
                 self._write(seconds, epoch)
 
     def withdraw(self) -> None:
-        """Announce nothing any more."""
+        """Withdraw the announcement."""
         self.update(np.full(self._shards, math.inf), 0.0)  # other processes may have the file mapped
         self._end()
 
@@ -112,15 +112,15 @@ def _withdraw(hold: Hold, path: Path, owner: Owner) -> None:
 
 
 class Announcements:
-    """What all processes announce in `folder`."""
+    """The announcements of all processes in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._mapped: dict[str, Announced] = {}  # by name
 
     def scan(self) -> dict[str, list[Announced]]:
-        """Return by fingerprint what live processes announce, and remove the files of the others. What is returned
-        changes with the files. Call it with the ledger's lock held."""
+        """Return the announcements of live processes, by fingerprint, and remove the files of dead ones. The returned
+        values change with the files. Call it with the ledger's lock held."""
         found: dict[str, list[Announced]] = {}
         mapped: dict[str, Announced] = {}
         for fingerprint, path in self._files():

@@ -1,18 +1,21 @@
-"""The bounded cache: one directory, shared by all processes of all jobs on a node; the directory is its state.
+"""The bounded cache: one directory, shared by all processes of all jobs on a node. The directory is its only state.
 
-`<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes. With the suffix `.part`, it
-is one being made, already at its full size. `<fingerprint>/<hash>.u32` has lengths of samples: it is made of zeros, and
-all processes that hold it fill it in; hashes in it show its readers what is there. `<fingerprint>/<hash>.side` is an
-object that is read with a shard, and `.index` a large index, in a folder of its own. Rules for all:
+`<fingerprint>/<raw hash>.mdsx` is a complete, verified, uncompressed shard, and never changes. With the suffix `.part`,
+the shard is being made, already at its full size. `<fingerprint>/<hash>.u32` has lengths of samples: it starts with
+only zeros, all processes that hold it fill it in, and hashes in it show which lengths are present.
+`<fingerprint>/<hash>.side` is an object that is read with a shard, and `.index` a large index, in its own folder. Rules
+for all files:
 - A process that maps a shard holds a shared lock on it (a lease) until the last view of the mapping dies. Evicting a
   file takes its exclusive lock, so a mapped shard is never evicted.
-- A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` is a dead process's; any
-  process that needs its place removes it.
-- Files are added and removed with the ledger's lock held; under it, locks on shards are tried without waiting. There
-  is no other wait: without room, or if another process makes the shard, `fetch` returns the reason at once.
-- A `.part` gets its blocks at once, after the tally has room for it: so all files together never exceed the limit.
-- What processes announce to each other (`announced.py`) counts, too: 16 bytes for each shard that one reads. It is not
-  in the tally, but takes its bytes off the limit.
+- A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` belongs to a dead process;
+  any process that needs the space or the name removes it.
+- Files are added and removed with the ledger's lock held. With it held, locks on shards are only tried, never waited
+  for. There is no other wait: if there is no room, or another process makes the shard, `fetch` returns the reason at
+  once.
+- A `.part` gets all its disk blocks when it is created, after the tally has room for it. So the files together never
+  exceed the limit.
+- Announcements of needs (`announced.py`) take 16 bytes for each shard that a process reads. They are not in the tally,
+  but reduce the limit.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
-_SHARE = 32  # announcements take at most one part in 32 of the limit
-_FEWEST = 2  # shards beside them: with fewer, there is nothing to choose
+_SHARE = 32  # announcements take at most 1/32 of the limit
+_FEWEST = 2  # shards that must fit beside them: with fewer, there is nothing to choose
 _NAMES = {
     "shard": filenames.shard,
     "lengths": filenames.lengths,
@@ -82,10 +85,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate.
+    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number, `exact` or an estimate.
 
-    Or, by its `kind`, a file of lengths: the hash is that of what they are of; or a side object: the hash is its own;
-    or an index: the hashes are those of its place and of its version.
+    Other `kind`s: a file of lengths, with the hash of what the lengths are of; a side object, with its own hash; or an
+    index, with the hashes of its URL and of its version.
     """
 
     fingerprint: str
@@ -110,8 +113,8 @@ class _Process:
 class CacheDirectory:
     """The cache in `directory` (default: `$MDSX_CACHE`, else `~/.cache/mdsx`), which stays within `limit` bytes.
 
-    `limit` is bytes or text such as "200GB"; by default 80 % of the free space and the cache's own files. The smallest
-    limit of the processes that share the directory counts for all. A cache may be pickled, forked, and used by several
+    `limit` is bytes or text such as "200GB"; by default 80 % of the free space plus the cache's own files. The smallest
+    limit of all processes that share the directory applies. A cache may be pickled, forked, and used by several
     threads.
     """
 
@@ -124,8 +127,8 @@ class CacheDirectory:
         self._process_or_none: _Process | None = None
         if network_file_system(self.directory):
             warn(
-                f"the cache {self.directory} is on a network file system, where locks may not hold between machines; "
-                "give each machine a directory on a disk of its own",
+                f"the cache {self.directory} is on a network file system, where locks may not work across machines; "
+                "give each machine a directory on its own disk",
             )
 
     def __getstate__(self) -> dict[str, object]:
@@ -133,7 +136,7 @@ class CacheDirectory:
 
     @property
     def limit(self) -> int:
-        """Bytes that the directory may hold now."""
+        """The bytes that the directory may hold now."""
         process = self._process()
         try:
             with process.lock, process.ledger.locked():
@@ -145,8 +148,8 @@ class CacheDirectory:
             return disk_size(self.directory) if self._given is None else self._given
 
     def check(self, largest: int, file: str) -> None:
-        """Raise UsageError if the given limit cannot hold a shard of `largest` bytes of the dataset `file`; warn if the
-        directory cannot for another reason."""
+        """Raise UsageError if the given limit is less than `largest`, the bytes of the largest shard of the dataset
+        `file`. Warn if the directory cannot hold that shard for another reason."""
         if self.limit >= largest:
             return
         needed = f"the largest shard ({format_size(largest)})"
@@ -158,44 +161,44 @@ class CacheDirectory:
             )
         warn(
             f"{self.directory}: the cache may hold {format_size(self.limit)}, below {needed} of {file}: the disk is "
-            "nearly full, or another job gave the cache a small limit; what is not there is read by range, in each "
-            "epoch again; give another directory (cache=, or $MDSX_CACHE), or make room",
+            "nearly full, or another job gave the cache a small limit; shards that do not fit are read by range, in "
+            "every epoch; give another directory (cache=, or $MDSX_CACHE), or free some space",
             seen_by="node",
         )
 
     @property
     def recent_limit(self) -> int:
-        """The limit as this process last read it: no I/O, except the first time."""
+        """The limit as this process last read it. No I/O, except the first time."""
         limit = self._process().limit
         return self.limit if limit is None else limit
 
     def path(self, key: CacheKey) -> Path:
-        """Return the shard's path, present or not."""
+        """Return the shard's path, whether it exists or not."""
         return self.directory / key.fingerprint / _NAMES[key.kind](key.raw_hash)
 
     def is_being_made(self, key: CacheKey) -> bool:
-        """Whether a process, this one or another, is making the shard now."""
+        """Whether this or another process is making the shard now."""
         path = self.path(key)
         return is_held(path.with_name(filenames.unfinished(path.name)))
 
     def is_empty(self) -> bool:
-        """Whether it holds no shard."""
+        """Whether the cache has no shards."""
         return not any(self.directory.glob(filenames.SHARDS))
 
     def open(self, key: CacheKey) -> mmap.mmap | None:
-        """Return the whole shard, leased until the last view of the mapping dies; None if it is not here."""
+        """Return the shard, leased until the last view of the mapping dies; None if it is not in the cache."""
         path = self.path(key)
-        if not is_folder(path.parent):  # a symbolic link leads elsewhere
+        if not is_folder(path.parent):  # a symbolic link would lead elsewhere
             return None
         try:
             hold = Hold(path, os.O_RDONLY)
-        except OSError as error:  # missing, or not ours to read
+        except OSError as error:  # missing, or another user's
             if (too_many := exhausted(error, str(path))) is not None:
                 raise too_many from error
             return None
         mapped = None
         try:
-            # If the lock is taken, the shard is being evicted or was just finished: not here, for now.
+            # If it is locked exclusively, the shard is being evicted or was just finished: treat it as missing for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
             size = os.fstat(hold.descriptor).st_size
             if leased and (size == key.raw_size if key.exact else size):  # an empty file cannot be mapped
@@ -219,14 +222,15 @@ class CacheDirectory:
         needs: Needs = _UNKNOWN,
         source: str = "",
     ) -> mmap.mmap | Verdict:
-        """Return the shard, leased as by `open`, made by `fill` if it is not here; or at once the reason why not.
+        """Return the shard, leased as by `open`. If it is not in the cache, `fill` makes it. Otherwise return the
+        reason at once.
 
-        `fill(write)` writes the shard's raw bytes in order, and raises if they are damaged: then none of them stay, and
-        the caller gets the error. Without `fill`, all bytes are 0. `needed_in`: 0 if the shard is needed now, which may
-        evict any file without a lease; else the seconds until then: only files needed later than that are evicted for
-        it. `needs`: when this process needs the shards of some datasets next, which decides what to evict. If the key's
-        size is an estimate, `fill` is called before there is room for the right one. `source`: the dataset's URL,
-        without credentials; the directory records it for `mdsx cache`. If the directory is full, removed or read-only,
+        `fill(write)` writes the shard's raw bytes in order, and raises an error if they are damaged; then the caller
+        gets the error, and no bytes stay. Without `fill`, all bytes are 0. `needed_in`: 0 if the shard is needed now,
+        which may evict any file without a lease; otherwise the seconds until then, and only files needed later are
+        evicted. `needs`: when this process needs the shards of some datasets next, which decides what to evict. If the
+        key's size is an estimate, `fill` is called before there is room for the exact size. `source`: the dataset's
+        URL, without credentials, which is recorded for `mdsx cache`. If the directory is full, removed or read-only,
         there is no room. Raise MdsxError if it cannot be used at all.
         """
         path = self.path(key)
@@ -262,12 +266,12 @@ class CacheDirectory:
         if mapped is None:  # the directory was removed
             found.release()
             return Verdict.NO_ROOM
-        self._process().evictor.set_next_use(path, needed_in)  # its lease keeps it until then
+        self._process().evictor.set_next_use(path, needed_in)  # until then, the lease keeps it
         return mapped
 
     def write(self, key: CacheKey, pieces: Iterable[tuple[int, Buffer]]) -> bool:
-        """Write `pieces` in this order, each from an offset on, to the file of lengths `key`, which this process holds.
-        Return whether that was possible. All processes that write to a place write the same bytes there."""
+        """Write `pieces` in order, each at its offset, to the file of lengths `key`, which this process holds. Return
+        whether that was possible. All processes write the same bytes at the same offset."""
         try:
             hold = Hold(self.path(key), os.O_RDWR)
         except OSError:  # removed with the directory, or another user's
@@ -278,17 +282,17 @@ class CacheDirectory:
             hold.release()
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
-        """Note in how many seconds the shard, which is not needed for now, will be needed again."""
+        """Note in how many seconds the shard, which is not needed now, will be needed again."""
         self._process().evictor.release(self.path(key), needed_in)
 
     def announce(
         self, fingerprint: str, heads: NDArray[np.uint64], largest: int, needs: Needs = _UNKNOWN
     ) -> Announcement | None:
-        """Return where this process announces when it needs the shards with these heads (uint64 [n], sorted; see
-        ShardNames.by_head) next: all processes evict by it. `needs`: as in `fetch`.
+        """Return the file in which this process announces when it next needs the shards with these heads (uint64 [n],
+        sorted; see ShardNames.by_head). All processes evict by it. `needs`: as in `fetch`.
 
-        Return None if the directory is not writable, or the limit is too small for that: all announcements may take a
-        32nd of it, and two shards of `largest` bytes must fit beside them.
+        Return None if the directory is not writable, or the limit is too small: all announcements may take 1/32 of it,
+        and two shards of `largest` bytes must fit beside them.
         """
         process, size = self._process(), Announcement.size(len(heads))
         ledger = process.ledger
@@ -330,7 +334,7 @@ class CacheDirectory:
         return process
 
     def _register(self, process: _Process) -> None:
-        """With the ledger's lock held: make this process's limit count, and evict down to it."""
+        """Register this process's limit, and evict down to it. Call it with the ledger's lock held."""
         ledger = process.ledger
         if not ledger.is_registered():
             ledger.register(self._given)
@@ -338,19 +342,19 @@ class CacheDirectory:
             ledger.write_tally(process.evictor.shrink(self._room(process)))
 
     def _room(self, process: _Process) -> int:
-        """Return how many bytes shards may take in all."""
+        """Return how many bytes all shards together may take."""
         process.limit = process.ledger.limit()
         return process.limit - process.announcements.size()
 
     def _total(self, process: _Process, needs: Needs) -> int:
-        """Return the bytes of all shards. The caller writes the tally."""
+        """Return the bytes of all shards. The caller must write the tally."""
         total = process.ledger.take_tally()
         return process.evictor.scan(needs) if total is None else total
 
     def _admit(
         self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs, source: str
     ) -> Hold | mmap.mmap | Verdict:
-        """Return the exclusive hold on a new `.part` at its full size, or the present shard, or why neither."""
+        """Return the exclusive hold on a new `.part` of full size, or the existing shard, or the reason for neither."""
         process = self._process()
         ledger = process.ledger
         with process.lock, ledger.locked():
@@ -359,7 +363,7 @@ class CacheDirectory:
             if mapped is not None:
                 return mapped
             total = self._total(process, needs)
-            for rubbish in (part, path):  # left by a dead process; or a whole one of a wrong size
+            for rubbish in (part, path):  # a dead process's, or a complete one of the wrong size
                 if (found := look_at(rubbish)) is not None:
                     if not evict(rubbish):
                         ledger.write_tally(total)
@@ -373,12 +377,12 @@ class CacheDirectory:
             hold = allocate(part, key.raw_size)
             ledger.write_tally(total + key.raw_size)
             if source:
-                with suppress(OSError):  # only for people
+                with suppress(OSError):  # only information for people
                     Hold(part.parent / filenames.source(source), os.O_RDWR | os.O_CREAT).release()
             return hold
 
     def _resize(self, hold: Hold, size: int, new: int, needed_in: float, needs: Needs) -> bool:
-        """Give a `.part` of an estimated `size` its size `new`. Return whether there is room for it."""
+        """Resize a `.part` of the estimated `size` to `new`. Return whether there is room for it."""
         process = self._process()
         ledger = process.ledger
         with process.lock, ledger.locked():
@@ -391,9 +395,9 @@ class CacheDirectory:
             return fits
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
-        """Make the finished `.part` a shard, and its lock a lease; return None if it was removed."""
+        """Turn the finished `.part` into a shard, and its lock into a lease. Return None if it was removed."""
         process = self._process()
-        with process.ledger.locked():  # so that no process takes the lock while it changes
+        with process.ledger.locked():  # so that no process takes the shard's lock while it changes
             if not hold.leads_to(part):
                 return None
             rename(part, path.name)
@@ -401,7 +405,7 @@ class CacheDirectory:
             return map_held(hold, path)
 
     def _withdraw(self, hold: Hold, part: Path) -> None:
-        """Remove a `.part`; if that fails, it counts as a dead one's."""
+        """Remove a `.part`. If that fails, it counts as a dead process's."""
         process = self._process()
         try:
             with suppress(OSError), process.lock, process.ledger.locked():

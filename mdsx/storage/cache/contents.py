@@ -1,6 +1,6 @@
-"""What a cache holds: which datasets, how much of each, when it was last used, and which processes hold what.
+"""List a cache's content: its datasets, their sizes and last uses, and the processes that hold files.
 
-It takes no lock and changes nothing, so it also works for a cache that may only be read.
+This takes no lock and changes nothing, so it also works for a read-only cache.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _BOOKS = (filenames.MARK, filenames.LOCK, filenames.LIMITS, filenames.NEEDS)
 
 @dataclass(frozen=True, slots=True)
 class CachedDataset:
-    """A dataset that the cache holds shards or lengths of.
+    """A dataset with shards or lengths in the cache.
 
     Attributes:
-        fingerprint: The dataset's, or that of what it had before parts were appended. It names the folder.
-        urls: Where its shards were fetched from, without credentials; equal datasets share a fingerprint.
-        shards: Whole shards.
-        size: Bytes of all files, those that are being fetched and lengths of samples included.
-        fetching: Files that are being fetched, or that a dead process left unfinished.
-        held: Files that a process holds; None if the system does not say.
+        fingerprint: The dataset's fingerprint, or the one from before parts were appended. It names the folder.
+        urls: Where its shards were fetched from, without credentials. Equal datasets share a fingerprint.
+        shards: The number of complete shards.
+        size: The bytes of all files, including files being fetched and lengths.
+        fetching: The number of files being fetched, or left unfinished by a dead process.
+        held: The number of files that a process holds; None if the system does not report it.
         used: When any of its shards was last used, in seconds since 1970.
     """
 
@@ -46,7 +46,7 @@ class CachedDataset:
 
 @dataclass(frozen=True, slots=True)
 class CacheUser:
-    """A process that uses a cache: its limit, if it has given one or has the default, and how many files it holds."""
+    """A process that uses a cache: its limit, given or default, if any, and the number of files that it holds."""
 
     pid: int
     name: str
@@ -56,12 +56,12 @@ class CacheUser:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a cache holds.
+    """The content of a cache.
 
     Attributes:
-        directory: Where it is.
-        datasets: The last used first.
-        users: The processes that use it; None if the system does not say.
+        directory: The cache's directory.
+        datasets: The datasets, the last used first.
+        users: The processes that use the cache; None if the system does not report them.
         limit: The smallest limit of these processes; None if there is none.
         foreign: Files and folders in the directory that are not the cache's.
     """
@@ -81,20 +81,20 @@ class Contents:
 def last_used(status: os.stat_result, now: float) -> float:
     """Return when a shard was last used, in seconds since 1970.
 
-    Its access time is that of its last use, or in the future that of its next need. Then the time of its last change is
+    The access time is the time of the last use, or, in the future, of the next need. In the latter case, the ctime is
     when a process noted the need.
     """
     return status.st_ctime if status.st_atime > now else max(status.st_atime, status.st_ctime)
 
 
 def check_is_cache(directory: Path) -> None:
-    """Raise an error unless a cache is at `directory`."""
+    """Raise an error unless `directory` is a cache."""
     try:
         os.lstat(directory / filenames.LOCK)
         foreign = not_of_a_cache(directory)
     except (FileNotFoundError, NotADirectoryError):
         hint = "give its directory (--cache), or set $MDSX_CACHE"
-        raise MissingError("no cache is here", file=str(directory), hint=hint) from None
+        raise MissingError("there is no cache here", file=str(directory), hint=hint) from None
     except OSError as error:
         raise failure(directory, error) from error
     if foreign is not None:
@@ -102,7 +102,7 @@ def check_is_cache(directory: Path) -> None:
 
 
 def contents_of(directory: Path, now: float) -> Contents:
-    """Return what the cache at `directory` holds. `now`: seconds since 1970."""
+    """Return the content of the cache at `directory`. `now`: seconds since 1970."""
     check_is_cache(directory)
     try:
         holders = lock_holders(directory)
@@ -165,10 +165,10 @@ def _limits(directory: Path, holders: dict[int, set[int]]) -> dict[int, int]:
 
 
 def fingerprints_of(directory: Path, dataset: str, url: str) -> set[str]:
-    """Return the fingerprints of the cached datasets that a user means by `dataset`: its URL, or the first 8 or more
-    digits of its fingerprint. `url`: the same as its storage writes it.
+    """Return the fingerprints of the cached datasets for `dataset`: a URL, or the first 8 or more digits of a
+    fingerprint. `url`: the URL in the form of its storage.
 
-    Raise MissingError if none is cached, UsageError if several have fingerprints that begin so.
+    Raise MissingError if none is cached, UsageError if several fingerprints begin with these digits.
     """
     check_is_cache(directory)
     folders = [entry for entry in entries(directory) if filenames.is_folder(entry.name)]
@@ -177,7 +177,7 @@ def fingerprints_of(directory: Path, dataset: str, url: str) -> set[str]:
     if not found and _ID.fullmatch(dataset):
         found = {entry.name for entry in folders if entry.name.startswith(dataset)}
         if len(found) > 1:
-            raise UsageError("several cached datasets have fingerprints that begin so", found=dataset)
+            raise UsageError("several cached datasets have fingerprints that begin with this", found=dataset)
     if not found:
         hint = "`mdsx cache` lists what is cached, by URL and fingerprint"
         raise MissingError(f"no shard of {url} is in this cache", file=str(directory), hint=hint)

@@ -1,10 +1,10 @@
-"""The cache's directory in the file system: only for its owner, and what happens if the file system refuses.
+"""The cache's directory in the file system: private to its owner; errors of the file system.
 
 Rules:
-- It is made in an empty directory, and marked: nothing of others is ever taken for the cache's.
-- Only its owner may use what the cache makes in it, whatever the umask. It has no symbolic links, and follows none.
-- If the disk is full, the directory is being removed, or is read-only, reading continues without the cache.
-- If it cannot even be read, or is no directory, raise an error that names the owner and the way out.
+- A cache is made only in an empty directory, and marked, so that files of others are never taken for the cache's.
+- Only its owner may use the cache's files, whatever the umask. The cache has no symbolic links, and follows none.
+- If the disk is full, or the directory is removed or read-only, reading continues without the cache.
+- If the cache cannot even be read, or is not a directory, raise an error that names the owner and the way out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OWN = "give another directory: cache=, or $MDSX_CACHE"
 
 
 def make_folder(path: Path) -> None:
-    """Make `path` a folder if it is not one yet, and no symbolic link. Raise OSError."""
+    """Make the folder `path`, unless it exists. Raise OSError, also if it is a symbolic link."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -41,9 +41,9 @@ def make_folder(path: Path) -> None:
 
 
 def claim(directory: Path) -> None:
-    """Mark `directory` as a cache, if it is empty, or if version 0.1.0, which made no mark, made all that is in it.
+    """Mark `directory` as a cache if it is empty, or if all its files are from version 0.1.0, which made no mark.
 
-    Raise UsageError if it has something else in it, and OSError if it is not writable."""
+    Raise UsageError if it has other files, and OSError if it is not writable."""
     mark = directory / filenames.MARK
     if os.path.lexists(mark):
         return
@@ -53,14 +53,14 @@ def claim(directory: Path) -> None:
 
 
 def no_cache(directory: Path, foreign: str) -> MdsxError:
-    """Return the error of a directory with something that no cache has."""
+    """Return the error for a directory with a file that is not a cache's."""
     hint = f"give an empty directory: cache=, or $MDSX_CACHE; if this is a cache of mdsx 0.1, move {foreign} elsewhere"
     return UsageError("the directory is neither empty nor a cache", file=str(directory), found=foreign, hint=hint)
 
 
 def not_of_a_cache(directory: Path) -> str | None:
-    """Return something in the directory that a cache does not have; None if it is marked as a cache, if it is empty, or
-    if a cache has made all that is in it. Hidden files count as nothing: the cache has none."""
+    """Return the name of a file in the directory that is not a cache's. Return None if the directory is marked as a
+    cache, is empty, or has only files of a cache. Hidden files are ignored, as a cache has none."""
     found = [entry for entry in entries(directory) if not entry.name.startswith(".") and entry.name != _OF_DISKS]
     names = {entry.name for entry in found}
     if not names or filenames.MARK in names:
@@ -70,7 +70,7 @@ def not_of_a_cache(directory: Path) -> str | None:
 
 
 def _is_of_cache(entry: os.DirEntry[str]) -> bool:
-    """Return whether something in a cache's directory is the cache's, also all that is in it if it is a folder."""
+    """Return whether an entry of a cache's directory, with all its content if it is a folder, is the cache's."""
     if not entry.is_dir(follow_symlinks=False):
         books = entry.name == filenames.LOCK or filenames.parse_tally(entry.name) is not None
         return books and _is_empty(entry)
@@ -88,7 +88,7 @@ def _is_of_cache(entry: os.DirEntry[str]) -> bool:
 def _is_empty(entry: os.DirEntry[str]) -> bool:
     try:
         status = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:  # removed meanwhile, as caches remove it
+    except FileNotFoundError:  # removed meanwhile, as caches do
         return True
     return stat.S_ISREG(status.st_mode) and not status.st_size
 
@@ -101,7 +101,7 @@ def is_folder(path: Path) -> bool:
 
 
 def entries(directory: str | Path) -> list[os.DirEntry[str]]:
-    """Return what is in a directory; nothing if it was removed, or is not ours."""
+    """Return the entries of a directory; none if it was removed or may not be read."""
     try:
         with os.scandir(directory) as found:
             return list(found)
@@ -110,36 +110,36 @@ def entries(directory: str | Path) -> list[os.DirEntry[str]]:
 
 
 def disk_size(directory: Path) -> int:
-    """Bytes of the disk on which `directory` is, or would be; very many if the file system is no disk."""
+    """Return the bytes of the disk of `directory`, which need not exist; a huge number if the file system is no
+    disk."""
     return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
 
 
 def bypass(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
-    """Return if reading can continue without the cache, with one warning if that `costs`; else raise the problem.
+    """Return if reading can continue without the cache, with one warning if that `costs` time; otherwise raise an
+    error.
 
-    A cache that cannot be made is an error only if it is `limited`: the user gave it a limit, so expects one.
+    A cache that cannot be created is an error only if it is `limited`: a user who gives a limit expects a cache.
     """
     impossible = isinstance(error, FileNotFoundError) and not _can_be_made(directory)
-    if isinstance(error, FileNotFoundError) and not impossible:  # it was removed; make it again
+    if isinstance(error, FileNotFoundError) and not impossible:  # it was removed, and is made again
         return
     if error.errno in _FULL:
-        why = "the disk is full, or a quota on it"
+        why = "the disk or a quota is full"
     elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
-        why = f"it may only be read ({error.strerror}), and does not hold all shards"
+        why = f"it is read-only ({error.strerror}), and does not hold all shards"
     elif (impossible or error.errno in _REFUSED) and not limited and not os.path.lexists(directory):
         why = f"it cannot be made ({error.strerror})"
     else:
         raise failure(directory, error) from error
-    text = (
-        f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
-    )
+    text = f"{directory}: the cache takes no more shards: {why}; all others are read by range, in every epoch"
     if costs:
-        free = "free some space (`df -h` shows the disks, `mdsx cache` what the cache holds), or "
+        free = "free some space (`df -h` lists the disks, `mdsx cache` the cache's content), or "
         warn(f"{text}; {free if error.errno in _FULL else ''}{_OWN}", seen_by="node")
 
 
 def failure(directory: Path, error: OSError) -> MdsxError:
-    """Return the error of mdsx for an error of the file system that prevents work on the cache."""
+    """Return mdsx's error for a file system error that prevents using the cache."""
     file = str(directory)
     if (too_many := exhausted(error, file)) is not None:
         return too_many
@@ -153,7 +153,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
         above = _nearest(directory)
         if above == directory:
             owner = _owner(directory)
-            return ForbiddenError(f"this cache may only be read ({error.strerror}); it belongs to {owner}", file=file)
+            return ForbiddenError(f"the cache is read-only ({error.strerror}); it belongs to {owner}", file=file)
         return ForbiddenError(
             f"the cache cannot be made: {above} belongs to {_owner(above)} ({error.strerror})", file=file, hint=_OWN
         )
@@ -165,20 +165,20 @@ def failure(directory: Path, error: OSError) -> MdsxError:
         if directory not in found.parents:  # never advise to remove a file that is not the cache's
             file = next(str(path) for path in (directory, *directory.parents) if os.path.lexists(path))
             return UsageError("the cache cannot be here: a file is in the way", file=file, hint=_OWN)
-        kind = "a symbolic link" if found.is_symlink() else "something else than the cache made"
-        return UsageError(f"where the cache should be, there is {kind}", file=str(found), hint=f"remove it, or {_OWN}")
+        kind = "a symbolic link" if found.is_symlink() else "a file that the cache did not make"
+        return UsageError(f"there is {kind} in place of the cache", file=str(found), hint=f"remove it, or {_OWN}")
     if isinstance(error, TimeoutError):
-        return TransportError(str(error.strerror), file=file, hint="look for a process that uses the cache and hangs")
+        return TransportError(str(error.strerror), file=file, hint="find the process that uses the cache and hangs")
     return TransportError(f"the cache failed: {error.strerror or error}", file=file, hint=_OWN)
 
 
 def _nearest(directory: Path) -> Path:
-    """Return the directory, or the nearest of those above it that exists."""
+    """Return the directory, or its nearest existing parent."""
     return next(path for path in (directory, *directory.parents) if path.exists())
 
 
 def _can_be_made(directory: Path) -> bool:
-    """Try to make the directory; return False if the file system refuses any, like `/proc`."""
+    """Try to make the directory. Return False if the file system allows none there, like `/proc`."""
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         make_folder(directory)

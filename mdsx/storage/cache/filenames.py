@@ -2,7 +2,7 @@
 
 | file | content |
 |---|---|
-| `<fingerprint>/<raw hash>.mdsx` | a shard: whole, verified and uncompressed |
+| `<fingerprint>/<raw hash>.mdsx` | a shard: complete, verified and uncompressed |
 | `<fingerprint>/<raw hash>.mdsx.part` | a shard that is being fetched |
 | `<fingerprint>/<hash>.u32` | lengths of the dataset's samples, filled in by shard; also with `.part` |
 | `<fingerprint>/<hash>.side` | a shard's side object, such as the pointers of a tar; also with `.part` |
@@ -12,10 +12,10 @@
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
 | `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
-| `needs/<fingerprint>.<random>` | when a process needs the shards of a dataset next; locked by it |
+| `needs/<fingerprint>.<random>` | when a process needs the shards of a dataset next; locked by that process |
 
-Any other file is not the cache's: it neither counts nor is ever removed. A directory of others that has none of these
-names is not made a cache: see `directory.claim`.
+Any other file is not the cache's: it does not count, and is never removed. A directory with other files is not made a
+cache: see `directory.claim`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHARD, _LENGTHS, _SIDE, _INDEX = ".mdsx", ".u32", ".side", ".index"
 _UNFINISHED, _DEFAULT, _SOURCE = ".part", ".default", "from."
 _FOLDER = re.compile(r"[0-9a-f]{32}")
 _FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32|side|index)(\.part)?")
-_URL_END = 100  # characters kept of each end of a long URL: a file's name has at most 255
+_URL_END = 100  # characters to keep of each end of a long URL: a file's name may have 255
 _TALLY = re.compile(r"tally\.([^.]+)\.([0-9]+)")
 _LIMIT = re.compile(r"[0-9]+(\.default)?")
 _NEEDS = re.compile(r"([0-9a-f]{32})\.[0-9a-f]{16}")
@@ -59,13 +59,13 @@ def index(version: str) -> str:
 
 
 def is_content(name: str) -> bool:
-    """Whether a file of this name, in a dataset's folder, has a shard, lengths, a side object or an index, or is
-    one being made."""
+    """Whether a file of this name, in a dataset's folder, is a shard, lengths, a side object or an index, finished or
+    not."""
     return _FILES.fullmatch(name) is not None
 
 
 def is_whole_shard(name: str) -> bool:
-    """Whether a file of this name, which `is_content`, is a shard and whole."""
+    """Whether a file of this name, for which `is_content` is true, is a complete shard."""
     return name.endswith(_SHARD)
 
 
@@ -75,23 +75,23 @@ def is_folder(name: str) -> bool:
 
 
 def source(url: str) -> str:
-    """Return the name that records a dataset's URL."""
+    """Return the file name that records a dataset's URL."""
     name = quote(redacted(url), safe=" :*+,=@~", errors="surrogateescape")
     return _SOURCE + (name if len(name) <= 2 * _URL_END else f"{name[:_URL_END]}...{name[-_URL_END:]}")
 
 
 def url_of(name: str) -> str | None:
-    """Return the URL that a name records, without the middle if it is long; None for any other file."""
+    """Return the URL that a name records, shortened in the middle if it is long; None for any other file."""
     return unquote(name.removeprefix(_SOURCE)) if name.startswith(_SOURCE) else None
 
 
 def raw_hash(path: str) -> str:
-    """Return the raw hash in the path of a shard; for any other file, a text that is no hash."""
+    """Return the raw hash in a shard's path; for any other file, a text that is not a hash."""
     return path.rpartition("/")[2].removesuffix(_SHARD)
 
 
 def unfinished(shard: str) -> str:
-    """Return the name under which a shard is made."""
+    """Return the name of a shard that is being made."""
     return shard + _UNFINISHED
 
 

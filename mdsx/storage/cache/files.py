@@ -1,12 +1,12 @@
-"""Single files of the cache: kernel locks on them, and what is done to a shard: make, fill, map, remove, date.
+"""Single files of the cache: kernel locks on them, and how to make, fill, map, remove and date them.
 
 Rules of the locks:
-- flock(2) belongs to the open file description: two descriptors of one process exclude each other as two processes do,
-  and the kernel frees the lock when the last copy of the descriptor is closed, however its process dies.
-- A forked child inherits copies. It closes them at once (close only: unlocking would free the parent's lock), and no
-  fork may fall between opening a file and noting that it is held. No other code may duplicate or map the descriptor:
-  that shares the lock, and keeps it.
-- A lock is about a path only while the path leads to the locked file: call `leads_to` after locking.
+- A flock(2) lock belongs to the open file description. Two descriptors of one process exclude each other as two
+  processes do. The kernel frees the lock when the last copy of the descriptor is closed, however its process dies.
+- A forked child inherits copies. It closes them at once (and does not unlock, which would free the parent's lock). No
+  fork may happen between opening a file and registering it as held. No other code may duplicate or map the descriptor,
+  which would share and keep the lock.
+- A lock protects a path only while the path leads to the locked file: call `leads_to` after locking.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mdsx.storage.cache.directory import make_folder
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking, in case it is a pipe
 
 _FOLDER = PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-_guard = threading.RLock()  # re-entered if a garbage collection inside ends a lease
+_guard = threading.RLock()  # reentrant: a garbage collection inside may end a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; numbers are never reused, not even in a child
 _numbers = itertools.count()
 
@@ -48,7 +48,7 @@ def held() -> int:
 
 @contextmanager
 def folder_of(path: str | Path, *, top: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the folder of a file without following a link (unless it is the cache's directory, at the `top`); yield its
+    """Open the folder of a file without following a link, unless it is the cache's directory, at the `top`. Yield its
     descriptor and the file's name. Raise OSError."""
     folder, name = os.path.split(path)
     with _guard:
@@ -65,13 +65,14 @@ def folder_of(path: str | Path, *, top: bool = False) -> Iterator[tuple[int, str
 
 
 def remove(path: str | Path, *, top: bool = False) -> None:
-    """Remove a file of the cache; a link itself. Do nothing if it is missing. `top`: see `folder_of`. Raise OSError."""
+    """Remove a file of the cache, or a link itself. Do nothing if it is missing. `top`: see `folder_of`. Raise
+    OSError."""
     with suppress(FileNotFoundError), folder_of(path, top=top) as (folder, name):
         remove_at(folder, name)
 
 
 def rename(path: Path, new: str) -> None:
-    """Give a file another name in its folder."""
+    """Rename a file within its folder."""
     with folder_of(path) as (folder, name):
         os.replace(name, new, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -82,8 +83,8 @@ class Hold:
     __slots__ = ("_number", "descriptor")
 
     def __init__(self, path: str | Path, flags: int, *, top: bool = False) -> None:
-        """Raise OSError as os.open does, also if the file or its folder is a symbolic link; only if it is at the `top`,
-        its folder is the cache's directory and may be one. Only its owner may use a new file."""
+        """Raise OSError as os.open does, also if the file or its folder is a symbolic link. At the `top`, the folder is
+        the cache's directory, which may be a link. A new file is accessible only to its owner."""
         self._number = -1
         with folder_of(path, top=top) as (folder, name):
             self.descriptor = os.open(name, flags | _ALWAYS, 0o600, dir_fd=folder)
@@ -93,15 +94,15 @@ class Hold:
             os.fchmod(self.descriptor, 0o600)
 
     def __del__(self) -> None:
-        if _guard is not None:  # at the interpreter's end modules are empty
-            self.release()  # an interrupt came before its holder could
+        if _guard is not None:  # when the interpreter exits, modules are empty
+            self.release()  # an interrupt came before the holder could release it
 
     def lock(self, kind: int) -> None:
-        """Lock with flock; wait without limit."""
+        """Lock with flock, waiting without limit."""
         fcntl.flock(self.descriptor, kind)
 
     def try_lock(self, kind: int) -> bool:
-        """Lock with flock if possible at once."""
+        """Lock with flock without waiting. Return whether that was possible."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -117,7 +118,7 @@ class Hold:
 
     def release(self) -> None:
         with _guard:
-            if _held.pop(self._number, None) is not None:  # a child has closed it already
+            if _held.pop(self._number, None) is not None:  # else this is a child, which has closed it already
                 os.close(self.descriptor)
 
 
@@ -145,7 +146,7 @@ class Cached(NamedTuple):
 
 
 def allocate(part: Path, size: int) -> Hold:
-    """Return a new, exclusively held file with real blocks for `size` bytes. Raise OSError if the disk is full."""
+    """Return a new, exclusively held file with disk blocks for `size` bytes. Raise OSError if the disk is full."""
     make_folder(part.parent)
     hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
@@ -159,7 +160,7 @@ def allocate(part: Path, size: int) -> Hold:
 
 
 def resize(descriptor: int, size: int, new: int) -> None:
-    """Give a file of `size` bytes, with blocks for all of them, the size `new`. Raise OSError."""
+    """Resize a file of `size` bytes to `new` bytes, with disk blocks for all of them. Raise OSError."""
     if new > size:
         allocate_blocks(descriptor, new)
     else:
@@ -167,14 +168,14 @@ def resize(descriptor: int, size: int, new: int) -> None:
 
 
 class _Unwritten(Exception):
-    """Writing to the cache failed. It is no OSError, because `fill` would take that for its own."""
+    """Writing to the cache failed. Not an OSError, which `fill` could mistake for an error of its own."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
 
 
 def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
-    """Return how many bytes `fill` passed on; the file never grows. Raise OSError."""
+    """Let `fill` write to the file, which never grows. Return the number of bytes written. Raise OSError."""
     size, reached = os.fstat(descriptor).st_size, 0
 
     def write(data: bytes) -> None:
@@ -198,7 +199,7 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
 
 
 def write_into(descriptor: int, pieces: Iterable[tuple[int, Buffer]], size: int) -> bool:
-    """Write `pieces`, each from an offset on, into a regular file of `size` bytes. Return whether that was possible."""
+    """Write `pieces`, each at its offset, into a regular file of `size` bytes. Return whether that was possible."""
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
@@ -214,10 +215,10 @@ def write_into(descriptor: int, pieces: Iterable[tuple[int, Buffer]], size: int)
 
 
 def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
-    """Map the held file, which is at `path`; the hold ends with the last view of the mapping. Return None if the file
-    was removed.
+    """Map the held file at `path`. The hold ends with the last view of the mapping. Return None if the file was
+    removed.
 
-    It opens the file again: a mapping keeps the lock of its descriptor, also in a forked child.
+    The file is opened again for this, as a mapping keeps the lock of its descriptor, also in a forked child.
     """
     try:
         unlocked = Hold(path, os.O_RDONLY)
@@ -235,14 +236,14 @@ def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
 
 
 def evict(path: str | Path, *, dry_run: bool = False) -> bool:
-    """Remove a file unless it is held, or another user's; return whether it is (with `dry_run`: would be) removed. Call
+    """Remove a file unless it is held or another user's. Return whether it was removed (with `dry_run`: would be). Call
     it with the ledger's lock held."""
     try:
         hold = Hold(path, os.O_RDONLY)
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno != errno.ELOOP:  # a symbolic link is no shard
+        if error.errno != errno.ELOOP:  # a symbolic link is not a shard
             return False
         hold = None
     try:
@@ -271,7 +272,7 @@ def is_held(path: Path) -> bool:
 
 
 def look_at(path: str | Path) -> Cached | None:
-    """Return the file as it is now; None if it is missing."""
+    """Return the file's present state; None if it is missing."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -280,11 +281,11 @@ def look_at(path: str | Path) -> Cached | None:
 
 
 def size_of(path: Path) -> int:
-    """0 if there is no file."""
+    """Return the size of a file; 0 if it is missing."""
     file = look_at(path)
     return file.size if file is not None else 0
 
 
 def set_next_use(path: str | Path, then: float) -> None:
-    """Make `then` the file's access time. The modification time stays: it shows whether another process wrote to it."""
+    """Set the file's access time to `then`. The mtime stays, as it shows whether another process wrote to the file."""
     os.utime(path, ns=(int(then * 1e9), os.lstat(path).st_mtime_ns), follow_symlinks=False)

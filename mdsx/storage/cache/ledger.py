@@ -1,13 +1,13 @@
-"""How full the cache is and may be. All work happens under one lock file, for no longer than a few system calls.
+"""The cache's accounting: its bytes in use and its limit. One lock file guards it, held for only a few system calls.
 
-Its state is in the names of empty files, so it takes no space:
+The state is in the names of empty files, so it takes no space:
 - `mdsx-cache`: the directory is a cache.
 - `lock`: the process that holds its lock may change anything here, and add or remove shards.
-- `tally.BOOT.BYTES`: the bytes of all files but announcements. It is removed while an admission changes them. If there
-  is none, or only that of another boot, a scan counts them. So a process that dies at any point leaves nothing to
+- `tally.BOOT.BYTES`: the bytes of all files except announcements. It is removed while an admission changes the files.
+  If it is missing, or from another boot, a scan counts the bytes. So a process that dies at any point leaves nothing to
   repair.
-- `limits/BYTES`, `limits/BYTES.default`: a limit of the processes that hold a shared lock on it, given or default. The
-  smallest locked one is the directory's.
+- `limits/BYTES`, `limits/BYTES.default`: a limit, given or default, of the processes that hold a shared lock on the
+  file. The smallest locked limit applies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_PAUSE = 0.005
 
 
 class Ledger:
-    """The books of the cache in `directory`, which it makes if missing, only for its owner."""
+    """The accounting of the cache in `directory`, which is made if missing, accessible only to its owner."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -65,7 +65,7 @@ class Ledger:
     # --- the bytes in use; called with the lock held
 
     def take_tally(self) -> int | None:
-        """Return and remove the tally; None if only a scan can find it."""
+        """Return and remove the tally. Return None if a scan is needed instead."""
         found = [(path, tally) for path in self._directory.iterdir() if (tally := filenames.parse_tally(path.name))]
         for path, _ in found:
             remove(path, top=True)
@@ -75,12 +75,12 @@ class Ledger:
         return total if booted == boot() else None
 
     def write_tally(self, total: int) -> None:
-        """Write the tally, after all changes. If the disk is full, there is none: a scan replaces it."""
+        """Write the tally, after all changes. If the disk is full, it is left out, and a scan replaces it."""
         with suppress(OSError):
             Hold(self._directory / filenames.tally(boot(), total), os.O_RDWR | os.O_CREAT, top=True).release()
 
     def scan(self) -> list[Cached]:
-        """Return all shards and lengths, unfinished ones too: the only files that take space, beside announcements."""
+        """Return all shards and lengths, including unfinished ones. Only they and announcements take space."""
         found: list[Cached] = []
         for folder in entries(self._directory):
             if not filenames.is_folder(folder.name) or not folder.is_dir(follow_symlinks=False):
@@ -95,7 +95,7 @@ class Ledger:
     # --- limits; called with the lock held
 
     def register(self, limit: int | None) -> None:
-        """Make `limit` (None: the default) count while this process lives."""
+        """Let `limit` (None: the default) apply while this process lives."""
         if self._registered is not None:
             self._registered.release()
         if limit is None:
@@ -108,14 +108,14 @@ class Ledger:
             name = filenames.limit(limit, default=False)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, self._registered.release)
-        self._registered.lock(fcntl.LOCK_SH)  # no wait: others only try for it, under our lock
+        self._registered.lock(fcntl.LOCK_SH)  # no wait: others only try to lock it, with our lock held
 
     def limit(self) -> int:
-        """Return the smallest limit of live processes. One is ours, unless the directory was removed."""
+        """Return the smallest limit of live processes. It includes ours, unless the directory was removed."""
         return min((limit for path in self._live() if (limit := filenames.limit_of(path.name)) is not None), default=0)
 
     def is_registered(self) -> bool:
-        """Whether this process's limit counts: no longer once the directory was removed."""
+        """Whether this process's limit applies; it does not after the directory was removed."""
         registered = self._registered
         return registered is not None and any(registered.leads_to(path) for path in self._limits.iterdir())
 

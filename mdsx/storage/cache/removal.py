@@ -1,8 +1,8 @@
-"""Removes shards from a cache at a person's request, while jobs use it.
+"""Remove shards from a cache at a person's request, while jobs use it.
 
 Rules:
-- A shard that a process holds stays. Shards are removed as the cache evicts them: under the ledger's lock, and each
-  under its own exclusive lock. A job that needs a removed shard again fetches it again.
+- A shard that a process holds stays. Shards are removed as in an eviction: with the ledger's lock held, and each with
+  its own exclusive lock. A job that needs a removed shard fetches it again.
 - The ledger's lock is held for a small slice of the work at a time, so that running jobs are not delayed.
 - Files that the cache did not make stay.
 """
@@ -25,7 +25,7 @@ from mdsx.storage.cache.eviction import candidates
 from mdsx.storage.cache.files import Cached, evict, look_at
 from mdsx.storage.cache.ledger import Ledger
 
-_SOON = 600.0  # seconds: what a job announced that it needs within these is not pruned
+_SOON = 600.0  # seconds: shards that a job announced to need within this time are not pruned
 _SLICE = 0.05  # seconds to hold the ledger's lock
 _PAUSE = 0.02  # seconds between slices, longer than others wait before they try again
 
@@ -44,13 +44,13 @@ class Amount:
 
 @dataclass(slots=True)
 class Removal:
-    """What was removed from a cache, or would be.
+    """The result of a removal; in a dry run, what it would be.
 
     Attributes:
-        removed: What was removed.
-        held: What stays because a process holds it, or it belongs to another user.
-        needed: What a prune leaves because a running job has used it in the meantime, or needs it soon.
-        left: All that is left of the datasets in question.
+        removed: The removed files.
+        held: Files that stay because a process holds them, or because they belong to another user.
+        needed: Files that a prune keeps because a running job has used them meanwhile, or needs them soon.
+        left: All remaining files of the selected datasets.
     """
 
     removed: Amount = field(default_factory=Amount)
@@ -67,19 +67,20 @@ def prune(
     fingerprints: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> Removal:
-    """Remove shards that are idle, and then more until the rest has at most `size` bytes, those first that are needed
-    last. Shards that a process holds or needs within ten minutes stay.
+    """Remove idle shards, and then more shards, those needed last first, until at most `size` bytes are left. Shards
+    that a process holds, or needs within ten minutes, stay.
 
     Args:
-        directory: The cache's.
-        idle: A shard is idle if it was not used for that many seconds, and no job announced a need within as many.
-        size: Bytes that may be left.
+        directory: The cache's directory.
+        idle: A shard is idle if it was not used for this many seconds, and no job has announced to need it within as
+            many.
+        size: The most bytes to leave.
         fingerprints: Only these datasets.
         dry_run: Only find out what would be removed.
 
     Raises:
         MissingError: There is no cache.
-        TransportError: The directory may only be read, or failed.
+        TransportError: The directory is read-only, or failed.
     """
 
     work, now = _Work(directory, fingerprints, dry_run=dry_run), time.time()
@@ -124,12 +125,13 @@ class _Work:
         self._folders: set[Path] = set()  # of removed files
 
     def files(self) -> list[Cached]:
-        """Return all files in question."""
+        """Return all files of the selected datasets."""
         found, only = self._ledger.scan(), self._fingerprints
         return [file for file in found if only is None or os.path.basename(os.path.dirname(file.path)) in only]
 
     def remove(self, files: Iterable[Cached], *, unless_used: bool = False, until: int = -1) -> None:
-        """Remove `files`, in order, until the rest has at most `until` bytes. `unless_used`: not those used since."""
+        """Remove `files`, in order, until the rest has at most `until` bytes. `unless_used`: skip files used since the
+        scan."""
         waiting, total = deque(files), sum(file.size for file in self.files())
         if self._dry_run:
             total -= self.found.removed.size
@@ -143,7 +145,7 @@ class _Work:
             raise failure(self._directory, error) from error
 
     def _remove_some(self, waiting: deque[Cached], total: int, until: int, unless_used: bool) -> int:
-        """Remove files for a slice of time; return the bytes of the rest."""
+        """Remove files for a slice of time. Return the bytes of the rest."""
         tally, before = None if self._dry_run else self._ledger.take_tally(), total
         end, found = time.monotonic() + _SLICE, self.found
         while True:
@@ -166,7 +168,7 @@ class _Work:
         return total
 
     def done(self) -> Removal:
-        """Remove the folders that were emptied, and return what was done."""
+        """Remove the folders that are now empty, and return the result."""
         if not self._dry_run:
             try:
                 with self._ledger.locked():
@@ -180,7 +182,7 @@ class _Work:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove a dataset's folder if it holds nothing but records of URLs. Call it with the ledger's lock held."""
+    """Remove a dataset's folder if it has only records of URLs. Call it with the ledger's lock held."""
     files = entries(folder)
     with suppress(OSError):
         if all(filenames.url_of(file.name) is not None and not os.lstat(file.path).st_size for file in files):

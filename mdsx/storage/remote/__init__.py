@@ -1,4 +1,4 @@
-"""Storage that is reached over a network. Each cloud is a module, which is imported when its scheme is used first."""
+"""Storage over a network. Each cloud is a module, which is imported when its scheme is first used."""
 
 from __future__ import annotations
 

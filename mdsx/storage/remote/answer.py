@@ -1,8 +1,8 @@
-"""What a server answers, within the limits of `limits.py`: connections and bodies, and the errors of both.
+"""Responses of servers, within the limits of `limits.py`: connections, bodies, and their errors.
 
-`http.client` reads an answer until it ends, however long that takes, and skips interim answers and trailers without
-counting them. Here, everything that it reads passes one reader below urllib3, which counts seconds and bytes. `bounded`
-makes a connection pool of urllib3, or one of botocore or requests, use it.
+`http.client` reads a response until it ends, however long that takes, and skips interim responses and trailers without
+limit. Here, everything that it reads goes through a reader below urllib3 that counts seconds and bytes. `bounded` makes
+a connection pool of urllib3, botocore or requests use it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExcessError(OSError):
 
 
 class _Wire(io.RawIOBase):
-    """The bytes of one answer, as they come."""
+    """The bytes of one response, as they arrive."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -43,7 +43,7 @@ class _Wire(io.RawIOBase):
         self._method: str | None = None
 
     def body(self, method: str) -> None:
-        """The headers are complete: from now on, the limits are those of the body of an answer to `method`."""
+        """Switch to the limits of a body, in a response to `method`: the headers are complete."""
         self._method, self._came, self._waited = method, 0, 0.0
 
     def readable(self) -> bool:
@@ -69,7 +69,7 @@ class _Wire(io.RawIOBase):
             elif self._waited > limits.TRICKLE:
                 raise SlowError(f"the body trickles: {self._came} bytes in {self._waited:.0f} s")
         elif self._waited > limits.WRITE_SECONDS:
-            raise SlowError(f"the answer takes more than {limits.WRITE_SECONDS} s")
+            raise SlowError(f"the response takes more than {limits.WRITE_SECONDS} s")
 
     def close(self) -> None:
         self._raw.close()
@@ -77,7 +77,7 @@ class _Wire(io.RawIOBase):
 
 
 class _Reader(io.BufferedReader):
-    """Bounds lines: headers, and those between the bytes of a body in chunks."""
+    """Limits the bytes of lines: headers, and the lines between the chunks of a body."""
 
     def __init__(self, wire: _Wire) -> None:
         super().__init__(wire)
@@ -93,7 +93,7 @@ class _Reader(io.BufferedReader):
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._framing -= len(line)
         if self._framing < 0:
-            raise ExcessError("the answer has more headers, chunk sizes or trailers than it may")
+            raise ExcessError("the response has too many bytes of headers, chunk sizes or trailers")
         return line
 
     def read(self, size: int | None = -1) -> bytes:
@@ -121,7 +121,7 @@ class _Response(http.client.HTTPResponse):
 
 @functools.cache
 def bounded(pool: Any) -> Any:
-    """Return a subclass of `pool`, a class of connection pools of urllib3, whose answers are bounded."""
+    """Return a subclass of `pool`, a urllib3 class of connection pools, whose responses are bounded."""
     kind = pool.ConnectionCls
     if kind.response_class is _Response:
         return pool
@@ -146,7 +146,7 @@ class Body:
         self._file = file
 
     def start(self, most: int | None = None) -> bytes:
-        """Return the first `most` bytes of the body (`limits.ERROR`), or all of it.
+        """Return the first `most` bytes of the body (default: `limits.ERROR`), or all of it.
 
         Raise TransientError if it breaks off.
         """
@@ -158,7 +158,7 @@ class Body:
         return b"".join(chunks)
 
     def whole(self, most: int | None = None) -> bytes:
-        """Return the body. Raise TransportError for more than `most` bytes (`limits.DOCUMENT`).
+        """Return the body. Raise TransportError if it has more than `most` bytes (default: `limits.DOCUMENT`).
 
         Raise TransientError if it breaks off.
         """
@@ -166,11 +166,11 @@ class Body:
         data = self.start(most + 1)
         if len(data) > most:
             self._raw.close()
-            raise TransportError("the answer is too long", file=self._file, expected=f"at most {most:,} bytes")
+            raise TransportError("the response is too long", file=self._file, expected=f"at most {most:,} bytes")
         return data
 
     def _arrived(self, most: int) -> bytes:
-        """Return what has arrived, at least a byte; nothing at the end."""
+        """Return the bytes that have arrived, at least one; none at the end."""
         with errors(self._file):
             if hasattr(self._raw, "read1"):
                 return bytes(self._raw.read1(min(most, _CHUNK)))
@@ -178,9 +178,9 @@ class Body:
 
 
 class Answer(Body):
-    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read.
+    """A body that starts at byte `at` of an object of `total` bytes. Only bytes [at + skip, stop) are read.
 
-    `left`: how many of them are still to come.
+    `left`: how many of them have not arrived yet.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Answer(Body):
         return b"".join(self.chunks())
 
     def _read(self, most: int) -> bytes:
-        """Return what has arrived, at least a byte."""
+        """Return the bytes that have arrived, at least one."""
         chunk = self._arrived(most)
         if not chunk:
             expected = f"{self._skip + self.left} more bytes"
@@ -222,7 +222,7 @@ class Answer(Body):
 
 @contextmanager
 def errors(file: str, hint: str = "check the endpoint") -> Iterator[None]:
-    """Raise an MdsxError or TransientError in place of urllib3's errors."""
+    """Replace urllib3's errors by an MdsxError or TransientError."""
     from urllib3 import exceptions
 
     try:
@@ -232,15 +232,13 @@ def errors(file: str, hint: str = "check the endpoint") -> Iterator[None]:
 
 
 def excess(error: BaseException, file: str) -> Exception | None:
-    """Return the error to raise if `error`, or what caused it, is that a server exceeds a limit; else None."""
+    """Return the error to raise if `error` or one of its causes says that a server exceeds a limit; else None."""
     cause: BaseException | None = error
     for _ in range(10):
         if isinstance(cause, SlowError):
             return TransientError(TruncatedError, str(cause), file=file)
         if isinstance(cause, ExcessError):
-            return TransportError(
-                str(cause), file=file, hint="check the endpoint: it does not answer as a storage does"
-            )
+            return TransportError(str(cause), file=file, hint="check the endpoint: it does not respond like a storage")
         cause = cause and (cause.__cause__ or cause.__context__)
     return None
 
@@ -254,15 +252,15 @@ def _translated(error: Exception, file: str, hint: str) -> Exception:
         error,
         exceptions.NewConnectionError | exceptions.ConnectTimeoutError | exceptions.SSLError | exceptions.ProxyError,
     ):
-        hint += "; the option connect_timeout retries a first contact for longer"
+        hint += "; to retry a first contact for longer, give the option connect_timeout"
         return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
-    return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
+    return TransientError(TruncatedError, f"the response broke off: {error}", file=file)
 
 
 def safe(error: BaseException) -> BaseException | None:
-    """Return `error` for use as a cause, which tracebacks print; None if it has a secret.
+    """Return `error` for use as a cause, which tracebacks print; None if it contains a secret.
 
-    It loses its frames: those of other libraries have headers in their variables.
+    Its frames are dropped, as other libraries' frames have headers in their variables.
     """
     texts: list[str] = []
     chain: BaseException | None = error

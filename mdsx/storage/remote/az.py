@@ -1,4 +1,4 @@
-"""Storage in Azure Blob Storage, through its REST protocol. with or without a hierarchical namespace.
+"""Storage in Azure Blob Storage, through its REST API, with or without a hierarchical namespace.
 
 URLs are `az://container/prefix` or, with the account, `abfss://container@account.dfs.core.windows.net/prefix`.
 """
@@ -27,14 +27,14 @@ from mdsx.storage.retry import TransientError, contact
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
 _MOST_BLOCKS = 50_000
-_SKEW = 15 * 60  # seconds that a clock may be off
+_SKEW = 15 * 60  # seconds by which a clock may be off
 _HOST = re.compile(r"([a-z0-9-]+)((?:\.[a-z0-9-]+)*)\.(?:blob|dfs)((?:\.[a-z0-9-]+)+)", re.IGNORECASE)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _TEXTS = re.compile(
     r"<(?:Message|AuthenticationErrorDetail)>([^<\r\n]*)"
 )  # first lines: the others have the time and an id
 _MAC = re.compile(r"'[\w+/]{43}='")  # the signature of a request
-_CREDENTIALS = "the options, the environment or azure-identity have them"
+_CREDENTIALS = "give them by the options, the environment or azure-identity"
 
 
 class AzStorage(HttpStorage):
@@ -48,7 +48,7 @@ class AzStorage(HttpStorage):
         there = _HOST.fullmatch(host)
         if at and there is None:
             form = f"a URL is {parts.scheme}://container/prefix or {parts.scheme}://container@account.dfs.core.windows.net/prefix"
-            raise UsageError(form, hint=f"credentials are not part of it: {_CREDENTIALS}")
+            raise UsageError(form, hint=f"a URL must not have credentials: {_CREDENTIALS}")
         bucket, prefix = bucket_and_prefix(parts._replace(netloc=container).geturl(), credentials=_CREDENTIALS)
         self._account_in_url = there[1].lower() if there else ""
         self._endpoint_in_url = f"https://{there[1]}{there[2]}.blob{there[3]}".lower() if there else ""
@@ -67,14 +67,14 @@ class AzStorage(HttpStorage):
             return
         try:
             self._put_blocks(file, url, data, condition)
-        except TransportError as error:  # another upload of the same object discards blocks
+        except TransportError as error:  # another upload of the same object discards our blocks
             if "InvalidBlockList" not in error.message:
                 raise
             self._put_blocks(file, url, data, condition)
 
     def _put_blocks(self, file: str, url: str, data: Pieces, condition: dict[str, str]) -> None:
         size = max(MULTIPART, -(-len(data) // _MOST_BLOCKS))
-        upload = os.urandom(8).hex()  # so that no other upload's blocks are taken for ours
+        upload = os.urandom(8).hex()  # so that another upload's blocks are not taken for ours
         blocks: list[str] = []
         for part in data.cut(size):
             block = b64encode(f"{upload}-{len(blocks):05}".encode()).decode()
@@ -89,7 +89,8 @@ class AzStorage(HttpStorage):
         self._ask(file, "PUT", url, headers=headers, body=data)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield the blobs in the order of their keys: a hierarchical namespace lists folder by folder."""
+        """Yield the blobs sorted by key. A hierarchical namespace lists folder by folder, so the entries are
+        sorted here."""
         asked = {"restype": "container", "comp": "list", "include": "metadata"}
         if prefix := self._prefix + prefix:
             asked["prefix"] = prefix
@@ -118,7 +119,7 @@ class AzStorage(HttpStorage):
             pass
 
     def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
-        """Do nothing: no listing has uncommitted blocks, and Azure removes them a week after the last one."""
+        """Do nothing: listings lack uncommitted blocks, and Azure removes them a week after the last one."""
 
     def _blob(self, key: str) -> str:
         return f"{self._endpoint()}/{self._bucket}/{quote(self._prefix + check_key(key))}"
@@ -164,7 +165,7 @@ class AzStorage(HttpStorage):
         what = f"the server answered {status} {text}".strip()
         if code == "ContainerNotFound":
             hint = "create it, or check the URL and the account"
-            message = f"there is no such container: {text}"
+            message = f"no such container: {text}"
             return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if code == "ContainerBeingDeleted":
             return TransientError(TransportError, what, file=file)
@@ -177,7 +178,7 @@ class AzStorage(HttpStorage):
         if status in (401, 403) or code == "PublicAccessNotPermitted":
             return ForbiddenError(f"refused: {what}", file=file, hint=self._way_in(headers))
         if code == "BlobAlreadyExists":
-            return ChangedError("there is such an object already", file=file)
+            return ChangedError("the object exists already", file=file)
         if status == 412 and code and code != "ConditionNotMet":  # a lease, for example
             return TransportError(what, file=file)
         return super()._error(status, text, headers, file)
@@ -188,11 +189,11 @@ class AzStorage(HttpStorage):
             if abs(ahead) > _SKEW:
                 wrong = "fast" if ahead > 0 else "slow"
                 return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {wrong}: set it"
-        return f"mdsx used {self._account.uses}: check it, what it may do, and the account's network rules"
+        return f"mdsx used {self._account.uses}: check it, its permissions, and the account's network rules"
 
 
 def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
-    """Return the blobs of a page of a listing, with their whole names, and the marker of the next page."""
+    """Return the blobs of a page of a listing, with their full names, and the marker of the next page."""
     try:
         root = parse.xml(page)
         entries = []
@@ -214,7 +215,7 @@ def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
                 )
         return entries, root.findtext("NextMarker") or ""
     except ValueError:
-        raise TransportError("the listing is not one of Azure's", file=file) from None
+        raise TransportError("the endpoint did not return a listing of Azure", file=file) from None
 
 
 def _condition(etag: str | None) -> dict[str, str]:
@@ -224,5 +225,5 @@ def _condition(etag: str | None) -> dict[str, str]:
 
 
 def _quoted(etag: str) -> str:
-    """Return an ETag from a listing in the form of GET's, with quotes."""
+    """Return an ETag from a listing with quotes, as GET returns it."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag

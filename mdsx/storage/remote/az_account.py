@@ -1,7 +1,7 @@
-"""A storage account of Azure: where it is, and how requests to it are authorised.
+"""An Azure storage account: its endpoint, and the authorisation of requests.
 
-BaseOptions come first, then AZURE_STORAGE_CONNECTION_STRING, an account key, a SAS token, and azure-identity. What the
-environment has for another account is not used.
+Options come first, then AZURE_STORAGE_CONNECTION_STRING, an account key, a SAS token, and azure-identity. Variables of
+the environment for another account are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNED = (
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AzOptions(RemoteOptions):
-    """`token` is a bearer token of Entra ID. `client_id` is that of a user-assigned managed identity."""
+    """`token`: a bearer token of Entra ID. `client_id`: the client ID of a user-assigned managed identity."""
 
     account: str | None = None
     account_key: Secret | None = None
@@ -49,7 +49,8 @@ class AzOptions(RemoteOptions):
 
 @dataclass(frozen=True, repr=False)
 class Account:
-    """An account's name, its endpoint, and at most one of the credentials. `uses` names it, for messages."""
+    """An account's name, its endpoint, and at most one of the credentials. `uses` names the credential, for
+    messages."""
 
     name: str
     endpoint: str
@@ -86,7 +87,8 @@ class Account:
 
 
 def find_account(options: AzOptions, name: str, there: str, url: str) -> Account:
-    """Return the account of `url`, which may have its `name` and its endpoint, `there`. Raise UsageError if unknown."""
+    """Return the account of `url`. `name` and `there`: the account's name and endpoint in the URL, or "". Raise
+    UsageError if it is unknown."""
     given = _Connection.of(options.connection_string, "the option connection_string")
     found = _Connection.of(_first((_CONNECTION,)), _CONNECTION)
     named = revealed(_first(_ACCOUNTS) or "")
@@ -96,7 +98,7 @@ def find_account(options: AzOptions, name: str, there: str, url: str) -> Account
     account = known[0] if known else _account_in(options.endpoint) or named or found.name or _host(options.endpoint)
     if not account:
         hint = "set AZURE_STORAGE_ACCOUNT or the option account, or write az://container@ACCOUNT.blob.core.windows.net"
-        raise UsageError("the storage account is not known", file=url, hint=hint)
+        raise UsageError("the storage account is unknown", file=url, hint=hint)
     if found.name != account:
         found = _Connection()
     ours = named in ("", account)
@@ -125,7 +127,7 @@ def find_account(options: AzOptions, name: str, there: str, url: str) -> Account
 
 @dataclass(frozen=True, repr=False)
 class _Connection:
-    """What a connection string has."""
+    """The values of a connection string."""
 
     name: str = ""
     endpoint: str = ""
@@ -139,7 +141,7 @@ class _Connection:
         endpoint, name = found.get("blobendpoint", ""), found.get("accountname", "")
         if text and not (name or endpoint):
             form = "AccountName=...;AccountKey=..., or BlobEndpoint=...;SharedAccessSignature=..."
-            raise UsageError("this is not a connection string", place=place, expected=form)
+            raise UsageError("not a connection string", place=place, expected=form)
         if not endpoint and (suffix := found.get("endpointsuffix")):
             endpoint = f"{found.get('defaultendpointsprotocol', 'https')}://{name}.blob.{suffix}"
         key, sas = values.get("accountkey"), values.get("sharedaccesssignature")
@@ -147,35 +149,36 @@ class _Connection:
 
 
 def _values(text: Secret) -> dict[str, Secret]:
-    """Return the values of a connection string, by their names in lower case."""
+    """Return the values of a connection string, by name in lower case."""
     pairs = (pair.partition("=") for pair in text.reveal().split(";"))
     return {name.strip().lower(): Secret(value.strip(), ()) for name, _, value in pairs}
 
 
 def _account_in(endpoint: str | None) -> str:
-    """Return the account in an endpoint: in the path of a local server, or in the host's name; "" if there is none."""
+    """Return the account in an endpoint: from the path of a local server, or from the host name; "" if there is
+    none."""
     parts = split(endpoint or "")
     first, _, rest = (parts.hostname or "").partition(".")
     return parts.path.strip("/") or (first if ".blob." in f".{rest}" else "")
 
 
 def _host(endpoint: str | None) -> str:
-    """Return the host of an endpoint, which may be a domain of the user's."""
+    """Return the host of an endpoint, which may be the user's own domain."""
     return split(endpoint or "").hostname or ""
 
 
 def _check_host(there: str, configured: str, url: str) -> None:
-    """Raise UsageError if only the URL says that a host is one of Azure: it would get the user's credentials."""
+    """Raise UsageError if a host that the URL names is not known as Azure's: it would get the user's credentials."""
     server = server_of(there)
     if is_azure(server.host) or (configured and server == server_of(configured)):
         return
-    message = "the URL names a host that is not known as one of Azure, and would get the credentials"
+    message = "the URL names a host that is not known to belong to Azure, and that would get the credentials"
     hint = f"if you trust it, give the option endpoint={there!r}; or the option anonymous"
     raise UsageError(message, file=url, found=server.host, hint=hint)
 
 
 def _first(names: tuple[str, ...]) -> Secret | None:
-    """Return the first of these variables of the environment that is set."""
+    """Return the first of these environment variables that is set."""
     names = tuple(name for name in names if os.environ.get(name))
     return Secret(os.environ[names[0]], ()) if names else None
 
@@ -184,7 +187,7 @@ def _checked(key: Secret, url: str) -> Secret:
     try:
         base64.b64decode(key.reveal(), validate=True)
     except binascii.Error:
-        raise UsageError("the account key is not base64, as Azure's are", file=url) from None
+        raise UsageError("the account key is not base64, so it is not one of Azure", file=url) from None
     return Secret(key.reveal())
 
 

@@ -1,8 +1,9 @@
 """Tokens of Microsoft Entra ID, through azure-identity.
 
-It finds a service principal in the environment, a workload identity, a managed identity, or the login of the Azure CLI.
-It also retries its own requests. All storages with the same client id and environment share one token, which is renewed
-some minutes before it expires. A forked child keeps the token, but asks for the next one with a credential of its own.
+azure-identity finds a service principal in the environment, a workload identity, a managed identity, or the login of
+the Azure CLI, and retries its own requests. All storages with the same client ID and environment share one token, which
+is renewed some minutes before it expires. A forked child keeps the token, but gets the next one with its own
+credential.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from mdsx.storage.remote.logs import keep_secrets
 from mdsx.storage.retry import TransientError
 
 _SCOPE = "https://storage.azure.com/.default"  # of every Azure cloud
-_EARLY = 300.0  # seconds before a token expires in which it is renewed
-_AGAIN = 30.0  # seconds until the next attempt, if that gave no longer token
+_EARLY = 300.0  # seconds before its expiry from which a token is renewed
+_AGAIN = 30.0  # seconds until the next attempt, if a renewal did not return a later token
 _MOST = 800  # characters of a message, which lists every credential that was tried
 _VARIABLES = ("AZURE_", "IDENTITY_", "IMDS_", "MSI_")
 _HINT = (
@@ -41,14 +42,14 @@ class Identity:
         self._client_id = client_id
         self._credential: Any = None
         self._token = Secret("")
-        self._renewal = 0.0  # when to ask for another token, as in time.time()
+        self._renewal = 0.0  # when to renew the token, as in time.time()
         self._expiry = 0.0
         self._made = 0.0
         self._lock = threading.Lock()
         _alive.add(self)
 
     def token(self, file: str) -> Secret:
-        """Return a token that is valid now. One thread renews it; others wait only if it has expired."""
+        """Return a valid token. One thread renews it; others wait only if it has expired."""
         now = time.time()
         if now >= self._renewal and self._lock.acquire(blocking=now >= self._expiry):
             try:
@@ -59,7 +60,7 @@ class Identity:
         return self._token
 
     def forget(self) -> None:
-        """Drop a token that the server refused, and what it was made from. Keep one that was made just now."""
+        """Drop a token that the server refused, and its credential, unless the token is quite new."""
         if time.time() >= self._made + _AGAIN:
             self._credential = None
             self._renewal = self._expiry = 0.0
@@ -72,7 +73,7 @@ class Identity:
             token, expiry = parse.token(found.token), float(found.expires_on)
         except UsageError:
             raise
-        except Exception as error:  # azure-core's, msal's, and those of their libraries
+        except Exception as error:  # errors of azure-core, msal, and their libraries
             if now < self._expiry:
                 self._renewal = now + _AGAIN
                 return
@@ -84,7 +85,7 @@ class Identity:
         self._renewal = max(self._expiry - _EARLY, min(now + _AGAIN, self._expiry))
 
     def leave_parent(self) -> None:
-        """Keep the parent's credential forever: its connections are the parent's."""
+        """Keep the parent's credential alive but unused: its connections belong to the parent."""
         _of_the_parent.append(self._credential)
         self._credential = None
         self._lock = threading.Lock()
@@ -109,7 +110,7 @@ def _credential(client_id: str | None, file: str) -> Any:
         from azure.identity import DefaultAzureCredential
     except ImportError:
         raise UsageError(
-            "there is no account key or SAS token, and azure-identity, which finds other credentials, is not installed",
+            "no account key or SAS token is set, and azure-identity, which finds other credentials, is not installed",
             file=file,
             hint="pip install 'mdsx[az]'; or set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; "
             "or use the option anonymous",
@@ -123,7 +124,7 @@ def _credential(client_id: str | None, file: str) -> Any:
 
 
 def _transport() -> Any:
-    """Return what sends azure-identity's requests, through bounded connections."""
+    """Return a transport for azure-identity's requests with bounded connections."""
     import requests
     from azure.core.pipeline.transport import RequestsTransport
     from requests.adapters import HTTPAdapter

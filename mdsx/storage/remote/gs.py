@@ -1,7 +1,7 @@
 """Storage in Google Cloud Storage, through its JSON API.
 
-The ETag of an object is its generation: a number that the server changes with each write, and that listings have too.
-Object bytes are read as they are stored, also those that are stored with `Content-Encoding: gzip`.
+The ETag of an object is its generation: a number that changes with each write, and that listings have too. Objects are
+read as stored, even those with `Content-Encoding: gzip`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Failure(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """What the body of an error is."""
+    """The body of an error."""
 
     error: _Failure
 
@@ -78,7 +78,7 @@ class GsStorage(HttpStorage):
         self._options = options = parsed(GsOptions, given, shown)
         super().__init__(shown, bucket, prefix, options.connect_timeout)
         emulator = "" if options.endpoint else os.environ.get("STORAGE_EMULATOR_HOST", "")
-        if emulator and "://" not in emulator:  # Google's library for Go takes it so
+        if emulator and "://" not in emulator:  # as Google's library for Go accepts it
             emulator = f"http://{emulator}"
         self._server = endpoint(options.endpoint or emulator or _GOOGLE, file=shown, form=f"one like {_GOOGLE}")
         self._anonymous = options.anonymous or bool(emulator and not options.token and not options.credentials)
@@ -101,7 +101,7 @@ class GsStorage(HttpStorage):
             self._put_parts(key, data, etag)
 
     def _put_parts(self, key: str, data: Pieces, etag: str | None) -> None:
-        """Upload in a session, which the server forgets after a week if it stays unfinished."""
+        """Upload in a session. The server drops an unfinished session after a week."""
         file, total = self._file(key), len(data)
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
         begin = self._address(self._uploading("resumable", key, etag), file)
@@ -120,14 +120,14 @@ class GsStorage(HttpStorage):
                 stored = response.status != 308
                 reached = total if stored else int(found[1]) + 1 if found else 0
                 if reached >= total and not stored:
-                    raise TransientError(TransportError, "the server has all bytes, but no object yet", file=file)
+                    raise TransientError(TransportError, "the server has all bytes, but not the object yet", file=file)
                 if known and reached <= kept:
-                    raise TransientError(TransportError, "the server kept nothing of a part", file=file)
+                    raise TransientError(TransportError, "the server kept no bytes of a part", file=file)
                 if reached > kept:
                     tries.progressed()
                 kept, known = reached, True
             except TransientError as failure:
-                known = False  # how much of the part the server has kept
+                known = False  # whether it is known how much of the part the server has kept
                 tries.failed(failure)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -138,7 +138,7 @@ class GsStorage(HttpStorage):
             try:
                 page = parse.json(body, _Page, strict=False)  # numbers are texts
             except ValueError as error:
-                message = f"the listing is not one of Google Cloud Storage: {error}"
+                message = f"the endpoint did not return a listing of Google Cloud Storage: {error}"
                 raise TransportError(message, file=self.url, hint=self.way_out) from None
             for item in page.items:
                 key = item.name[len(self._prefix) :]
@@ -189,7 +189,7 @@ class GsStorage(HttpStorage):
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
         url = self._object(key, alt="media", **_if_match(etag or None))
-        return url, {"Accept-Encoding": "gzip"}  # else it may be decompressed
+        return url, {"Accept-Encoding": "gzip"}  # otherwise the server may decompress it
 
     def _etag(self, headers: Mapping[str, str]) -> str:
         return headers.get("X-Goog-Generation", "")
@@ -207,7 +207,7 @@ class GsStorage(HttpStorage):
         return self._held
 
     def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
-        """Retry with another token if the server refuses one that it may have taken before."""
+        """Retry with another token if the server refuses one that may have expired."""
         response = super()._sent(method, address, headers, file=file, body=body)
         sent = headers.get("Authorization")
         refused = sent if response.status == 401 and not self._options.token else None
@@ -222,12 +222,12 @@ class GsStorage(HttpStorage):
         what = f"Google Cloud Storage answered {status} {text}"
         if status == 404 and (file == self.url or text.startswith(_NO_BUCKET)):
             hint = "create it, or check the URL and the endpoint"
-            message = f"there is no such bucket: {text}"
+            message = f"no such bucket: {text}"
             return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if status == 403 and reason in _FOR_NOW:
             return TransientError(TransportError, what, file=file, after=asked_pause(headers), limited=True)
         if status == 400 and "requester pays" in text:
-            hint = "give the option requester_pays, with the project that is billed"
+            hint = "give the option requester_pays, with the project to bill"
             return ForbiddenError(f"refused: {what}", file=file, hint=hint)
         if status == 401:
             return ForbiddenError(f"refused: {what}", file=file, hint=WAY_OUT)
@@ -243,7 +243,7 @@ def _if_match(etag: str | None) -> dict[str, str]:
 
 
 def _said(text: str) -> tuple[str, str]:
-    """Return the reason and the message of an error, which is JSON or plain text."""
+    """Return the reason and the message of an error's body, which is JSON or plain text."""
     try:
         error = parse.json(text, _Answer).error
         return error.errors[0].reason if error.errors else "", error.message

@@ -1,8 +1,8 @@
-"""Access tokens for Google Cloud Storage, from google-auth: one for all storages of a process with the same options.
+"""Access tokens for Google Cloud Storage, from google-auth. All storages of a process with the same options share one.
 
-google-auth finds the credentials as Google's own libraries do, and says how to get a token from them. Its objects are
-not safe for threads, so one lock covers every call. A forked child inherits the token and reads the credentials again
-when it expires.
+google-auth finds the credentials as Google's own libraries do, and gets tokens with them. Its objects are not
+thread-safe, so one lock covers every call. A forked child inherits the token, and reads the credentials again when it
+expires.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mdsx.storage.remote.http import pool
 from mdsx.storage.remote.trust import Address
 from mdsx.storage.retry import TransientError
 
-EARLY = 225.0  # seconds before its end when a token is renewed: Google's servers have a new one 300 seconds before
-_AGAIN = 30.0  # seconds after which a renewal that failed is tried again
-YOUNG = 60.0  # seconds after which a refused token may only be out of date
+EARLY = 225.0  # seconds before its expiry to renew a token: Google's servers have a new one 300 seconds before
+_AGAIN = 30.0  # seconds until a failed renewal is retried
+YOUNG = 60.0  # a refused token that is older, in seconds, may only be out of date
 _MESSAGE = 500  # characters
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCE_", "HOME", "APPDATA")
@@ -42,7 +42,7 @@ WAY_OUT = (
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GsOptions(RemoteOptions):
-    """`credentials` is the path of a JSON file, `requester_pays` the project that is billed."""
+    """`credentials`: the path of a JSON file; `requester_pays`: the project to bill."""
 
     token: Secret | None = field(default=None, metadata=IN_HEADER)
     credentials: str | None = None
@@ -51,7 +51,8 @@ class GsOptions(RemoteOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token. In seconds since 1970: since when this process has it, when to renew it, when it expires."""
+    """A token, with the times, in seconds since 1970, when this process got it, when to renew it, and when it
+    expires."""
 
     text: Secret
     since: float
@@ -60,7 +61,7 @@ class _Token:
 
 
 class Credentials:
-    """What google-auth finds, or what the JSON file at `path` says. Safe for threads."""
+    """The credentials that google-auth finds, or those of the JSON file at `path`. Thread-safe."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -76,7 +77,7 @@ class Credentials:
                 if self._token is not None and self._token is not token:  # another thread has renewed it
                     return self._token.text
                 return self._renewed(file)
-        if now >= token.renew and self._lock.acquire(blocking=False):  # the other threads use the old one
+        if now >= token.renew and self._lock.acquire(blocking=False):  # other threads use the old token meanwhile
             try:
                 return self._renewed(file)
             except (TransientError, TransportError):
@@ -86,7 +87,7 @@ class Credentials:
         return token.text
 
     def owner(self, file: str) -> str:
-        """Return whose credentials these are. Raise as `token` does."""
+        """Return whose credentials these are. Raise errors as `token` does."""
         self.token(file)
         google = self._google
         if address := getattr(google, "service_account_email", ""):
@@ -95,9 +96,9 @@ class Credentials:
         return f"user account {account}" if account else "the credentials that google-auth finds"
 
     def refused(self, sent: Secret) -> bool:
-        """Drop a token that the server refused, and the credentials; return whether another one may help.
+        """Drop a token that the server refused, and the credentials. Return whether another one may help.
 
-        `sent`: the header with it.
+        `sent`: the header with the token.
         """
         with self._lock:
             token = self._token
@@ -107,7 +108,7 @@ class Credentials:
             return time.time() - token.since > YOUNG
 
     def forked(self) -> None:
-        """Forget what a thread of the parent may have been using."""
+        """Drop objects that a thread of the parent may have been using."""
         self._lock = threading.Lock()
         self._google = None
 
@@ -122,15 +123,15 @@ class Credentials:
             self._google.refresh(_request)
             text, expiry = parse.token(self._google.token), self._google.expiry
             expires = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
-        except Exception as error:  # google-auth's, and what a broken file leads to
+        except Exception as error:  # errors of google-auth, and those of a broken file
             self._google = None
-            raise _translated(error, file) from None  # its own errors may hold what a server said of tokens
+            raise _translated(error, file) from None  # google-auth's errors may contain a server's answer about tokens
         self._token = _Token(text, time.time(), expires - EARLY, expires)
         return text
 
 
 def shared_credentials(path: str | None) -> Credentials:
-    """Return this process's credentials of the JSON file at `path`, or those of the current environment."""
+    """Return this process's credentials from the JSON file at `path`, or from the current environment."""
     variables = tuple(
         (name, Secret(os.environ[name], ())) for name in sorted(os.environ) if name.startswith(_VARIABLES)
     )
@@ -139,23 +140,23 @@ def shared_credentials(path: str | None) -> Credentials:
 
 
 def _found(path: str | None) -> Any:
-    """Return google-auth's credentials. None have a token yet."""
+    """Return google-auth's credentials, which have no token yet."""
     import google.auth
     from google.auth.credentials import with_scopes_if_required
 
     path = path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if path is None:
         return google.auth.default(_SCOPES, request=_request)[0]
-    with warnings.catch_warnings():  # it warns of files from strangers
+    with warnings.catch_warnings():  # google-auth warns of files from others
         warnings.simplefilter("ignore", DeprecationWarning)
         found, _ = google.auth.load_credentials_from_file(os.path.expanduser(path), request=_request)
-    return with_scopes_if_required(found, _SCOPES)  # only now: it asks for the project of scoped credentials
+    return with_scopes_if_required(found, _SCOPES)  # only now, as it requests the project of scoped credentials
 
 
 def _request(
     url: str, method: str = "GET", body: Any = None, headers: Any = None, timeout: float | None = None, **_: object
 ) -> Any:
-    """Send a request of google-auth."""
+    """Send a request for google-auth."""
     from google.auth.exceptions import TransportError as GoogleTransportError
     from urllib3 import Timeout
     from urllib3.exceptions import HTTPError
@@ -172,7 +173,7 @@ def _request(
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer as google-auth expects it."""
+    """A response as google-auth expects it."""
 
     status: int
     headers: Mapping[str, str]
@@ -192,7 +193,7 @@ def _translated(error: Exception, file: str) -> Exception:
 
 
 def _text(error: Exception) -> str:
-    """Return what an error of google-auth says, without what a server answered in full."""
+    """Return the message of a google-auth error, without the full response of a server."""
     if isinstance(error, OSError):
         return str(error)
     parts = [_text(part) if isinstance(part, Exception) else part for part in error.args[:2]]

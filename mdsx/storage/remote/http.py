@@ -1,7 +1,7 @@
-"""Clouds that are asked over plain HTTP: the connections of this process, and one request with all that can go wrong.
+"""Clouds over plain HTTP: the connections of this process, and single requests with their errors.
 
 All storages of a process share pools of connections (urllib3). A forked child makes its own. Proxies and certificates
-are those of the environment: HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE, REQUESTS_CA_BUNDLE.
+come from the environment: HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE, REQUESTS_CA_BUNDLE.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Headers = Mapping[str, str | Secret]
 REDIRECTS = (301, 302, 303, 307, 308)
 _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
-_SHOWN = 500  # characters of it in an error
-_PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
+_SHOWN = 500  # characters of a server's text in an error
+_PIECE = 256 * 1024  # bytes of a request's body to send at once, within the socket's time limit
 _LIMITED = {429, 503}
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class HttpStorage(RemoteStorage):
-    """A cloud whose objects have URLs. Subclasses say which, how to authorise a request, and what errors mean."""
+    """A cloud whose objects have URLs. Subclasses define the URLs, the authorisation of requests, and errors."""
 
     def _send(
         self,
@@ -53,7 +53,7 @@ class HttpStorage(RemoteStorage):
         body: Pieces | None = None,
         accepted: Collection[int] = (200, 201, 202, 204, 206),
     ) -> Any:
-        """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
+        """Return urllib3's open response, without retries. Raise an MdsxError or a TransientError."""
         address = self._address(url, file)
         sent: Headers = {"Accept-Encoding": "identity", **(headers or {})}
         if self._trusted().trusts(address.server):
@@ -68,7 +68,7 @@ class HttpStorage(RemoteStorage):
         return self._asked(file, ask)
 
     def _ask(self, file: str, method: str, url: str | Address, **options: Any) -> tuple[bytes, Mapping[str, str]]:
-        """Return the whole body of an answer and its headers, after retries."""
+        """Return the whole body of a response and its headers, with retries."""
 
         def ask() -> tuple[bytes, Mapping[str, str]]:
             response = self._send(file, method, url, **options)
@@ -88,7 +88,7 @@ class HttpStorage(RemoteStorage):
 
     @abstractmethod
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers to read an object, under the condition that it has `etag`."""
+        """Return the URL and the headers to read an object, on the condition that it has `etag`."""
 
     def _trusted(self) -> Server:
         """Return the only server that gets credentials."""
@@ -101,7 +101,7 @@ class HttpStorage(RemoteStorage):
             raise TransportError("the endpoint is not a URL", file=file, hint=self.way_out) from None
 
     def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
-        """Return the address and the headers with credentials. Raise ForbiddenError if there are none."""
+        """Add credentials to the address or the headers, and return both. Raise ForbiddenError without credentials."""
         return address, headers
 
     def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
@@ -129,7 +129,7 @@ class HttpStorage(RemoteStorage):
         return headers.get("ETag", "")
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
-        """Return the error for an answer with another status than asked for."""
+        """Return the error for a response with an unexpected status."""
         what = f"the server answered {status} {shortened(text).removeprefix(str(status)).strip()}".strip()
         if status in (404, 410):
             return MissingError(f"not found: {what}", file=file)
@@ -148,7 +148,7 @@ class HttpStorage(RemoteStorage):
 
 
 class ReadOnlyStorage(HttpStorage):
-    """A cloud that mdsx only reads; `instead` says what to do to write."""
+    """A read-only cloud. `instead`: how to write instead, for the error."""
 
     instead: str
 
@@ -168,11 +168,11 @@ class ReadOnlyStorage(HttpStorage):
         self._refuse(prefix or "*")
 
     def _refuse(self, key: str) -> NoReturn:
-        raise UsageError("this storage is read, not written", file=f"{self.url}/{key}", hint=self.instead)
+        raise UsageError("this storage is read-only", file=f"{self.url}/{key}", hint=self.instead)
 
 
 def said(response: Any) -> str:
-    """Return what an answer says of an error, and give its connection back."""
+    """Return the text of an error response, and return its connection to the pool."""
     text = b""
     with suppress(Exception):
         text = Body(response, "").start()
@@ -181,13 +181,13 @@ def said(response: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the begin of what a server says, which may be a whole page, in one line."""
+    """Return the beginning of a server's text, which may be a whole page, in one line."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
 
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:
-    """Return for how many seconds the server asks to wait; None if it does not say."""
+    """Return the seconds that the server asks to wait; None if it does not say."""
     return parse.number_or_none(headers.get("Retry-After"))
 
 
@@ -225,7 +225,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _forget_in_child() -> None:
-    """Keep the parent's pools forever: closing their connections here could wait for a lock of the parent's."""
+    """Keep the parent's pools alive but unused: closing their connections could wait for a lock of the parent."""
     global _lock
     _of_the_parent.extend(_pools.values())
     _lock = threading.Lock()

@@ -1,10 +1,10 @@
-"""Reading from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path` and `hf://buckets/ORG/NAME/path`.
+"""Read from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path` and `hf://buckets/ORG/NAME/path`.
 
-The first answer of a dataset says which commit the revision is, and all later requests name that commit: what is read
-never changes under a run. A bucket has no revisions: as in other clouds, a file that was replaced has another ETag, the
-hash of its content.
-A large file is read through a link that expires. A process asks for it once, and again after it expired.
-The protocol is that of the package huggingface_hub, which is not needed.
+The first response for a dataset says which commit the revision is, and all later requests name that commit, so the data
+never changes during a run. A bucket has no revisions. As in other clouds, a replaced file has another ETag, the hash of
+its content.
+A large file is read through a link that expires. A process requests it once, and again after it has expired.
+The protocol is that of the package huggingface_hub, which need not be installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mdsx.storage.remote.storage import Pages, covering, ranged
 from mdsx.storage.remote.trust import Address, endpoint, followed, named_hosts
 from mdsx.storage.retry import TransientError
 
-_PAGE = 1000  # files in an answer to a listing
+_PAGE = 1000  # files in a page of a listing
 _HUB = "https://huggingface.co"
 _HOSTS = ("huggingface.co", "*.huggingface.co", "*.hf.co")  # where the Hub keeps large files
 
@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class HubOptions(RemoteOptions):
-    """`token`: instead of HF_TOKEN and of the one that `hf auth login` stored.
+    """`token`: used instead of HF_TOKEN and of the token that `hf auth login` stored.
 
-    `redirects`: other hosts at which a Hub of one's own keeps large files, separated by commas.
+    `redirects`: other hosts at which a self-hosted Hub keeps large files, separated by commas.
     """
 
     token: Secret | None = field(default=None, metadata=IN_HEADER)
@@ -71,14 +71,14 @@ class _Revision(msgspec.Struct):
 
 
 class _Link(NamedTuple):
-    """Where a file is: at `address`, or at its own if that is None."""
+    """The location of a file: at `address`, or at its own URL if None."""
 
     address: Address | None
     etag: str
 
 
 class _Links:
-    """The links that this process knows. Threads that need the same one wait for the first of them."""
+    """The links that this process knows. If several threads need the same link, one requests it and the others wait."""
 
     def __init__(self) -> None:
         self.owner = Owner()
@@ -103,7 +103,7 @@ class HubStorage(ReadOnlyStorage):
         self._revision = unquote(revision or "main")
         name = f"hf://{self._kind}/{self._repository}" + (f"@{revision}" if revision else "")
         if revision and self._in_bucket:
-            raise UsageError("a bucket has no revisions", found=name, hint=f"leave out @{revision}")
+            raise UsageError("a bucket has no revisions", found=name, hint=f"remove @{revision}")
         self._options = parsed(HubOptions, given, name)
         super().__init__(f"{name}/{prefix}".rstrip("/"), self._repository, prefix, self._options.connect_timeout)
         self._commit: str | None = None
@@ -119,7 +119,7 @@ class HubStorage(ReadOnlyStorage):
         self._links = _Links()
 
     def connect(self, key: str, count: int) -> None:
-        """Do nothing: requests for nothing would count against the rate limit."""
+        """Do nothing: requests without use would count against the rate limit."""
 
     def identity(self) -> str:
         if not self._options.anonymous:
@@ -141,7 +141,7 @@ class HubStorage(ReadOnlyStorage):
         yield from sorted(entries, key=lambda entry: entry.key)
 
     def _tree(self, folder: str) -> Iterator[Entry]:
-        """Yield the files below a folder of the repository whose path begins with the storage's prefix."""
+        """Yield the files below a folder of the repository whose paths begin with the storage's prefix."""
         if self._in_bucket:
             url = f"{self.landmark()}/tree" + (f"/{quote(folder, safe='')}" if folder else "") + "?recursive=true"
         else:
@@ -167,7 +167,7 @@ class HubStorage(ReadOnlyStorage):
                 pages.following(at.reveal(), len(items))
 
     def _next(self, at: Address, link: str) -> Address | None:
-        """Return the address of the next page, if an answer from `at` names one in its header `link`."""
+        """Return the address of the next page if the header `link` of a response from `at` names one."""
         found = _NEXT.search(link)
         following = found and followed(at, found[1], (), file=self.url, what="continues the listing")
         if following and not self._trusted().trusts(following.server):
@@ -182,17 +182,17 @@ class HubStorage(ReadOnlyStorage):
         try:
             return parse.json(answer, kind)
         except ValueError as error:
-            message = f"the answer is not one of the Hub: {error}"
+            message = f"the endpoint did not return a response of the Hub: {error}"
             raise TransportError(message, file=self.url, hint=self.way_out) from None
 
     def _note(self, commit: str | None) -> None:
-        """Pin the commit, or check that it is the pinned one. Without one (other servers), the revision stays."""
+        """Pin the commit, or check that it is the pinned one. Without a commit (other servers), keep the revision."""
         if commit is None or self._in_bucket:
             return
         if self._commit is None:
             self._commit = commit
         if self._commit != commit:
-            raise TransientError(TransportError, "the revision moved while it was opened", file=self.url)
+            raise TransientError(TransportError, "the revision changed while it was opened", file=self.url)
 
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
         file, wanted = self._file(key), ranged(start, stop)
@@ -221,7 +221,7 @@ class HubStorage(ReadOnlyStorage):
         return covering(response, file, start, stop, status=status, etag=found, wanted=etag, headers=sent)
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
-        """Return where a file is, and the open answer if that is here."""
+        """Return the link of a file, and the open response if the file is at its own URL."""
         at = first = self._address(self._resolve_url(key), file)
         etag = ""
         hosts = (*_HOSTS, *named_hosts(self._options.redirects))
@@ -248,7 +248,7 @@ class HubStorage(ReadOnlyStorage):
         return f"{self.landmark()}/{what}/{name}"
 
     def _etag(self, headers: Mapping[str, str]) -> str:
-        """Return the ETag of the Hub's own answer, without quotes, as listings have it."""
+        """Return the ETag of the Hub's own response, without quotes, as listings have it."""
         if self._in_bucket and (content := headers.get("X-Xet-Hash")):
             return content
         return (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
@@ -268,10 +268,10 @@ class HubStorage(ReadOnlyStorage):
         said = shortened(f"{code} {headers.get('X-Error-Message') or text}")
         if code == "RepoNotFound":
             hint = "check its name; a private one needs HF_TOKEN, or the option token"
-            message = f"there is no such {'bucket' if self._in_bucket else 'repository'}: {said}"
+            message = f"no such {'bucket' if self._in_bucket else 'repository'}: {said}"
             return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if code == "RevisionNotFound":
-            return MissingBucketError(f"there is no such revision: {said}", file=file, hint="check what follows '@'")
+            return MissingBucketError(f"no such revision: {said}", file=file, hint="check the revision after '@'")
         if code == "GatedRepo":
             hint = (
                 f"accept its terms at {self._endpoint()}/{self._kind}/{self._repository}, and give that account's token"
@@ -288,7 +288,7 @@ class HubStorage(ReadOnlyStorage):
 
 
 def _stored_token() -> Secret | None:
-    """Return the token that huggingface_hub would use: HF_TOKEN, or what `hf auth login` stored."""
+    """Return the token that huggingface_hub would use: HF_TOKEN, or the one that `hf auth login` stored."""
     if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):

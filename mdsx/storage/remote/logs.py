@@ -1,4 +1,4 @@
-"""Log lines of the libraries that talk to clouds, which at DEBUG have URLs, headers and answers with secrets."""
+"""Redact the logs of the cloud libraries, which at DEBUG have URLs, headers and responses with secrets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAMED = re.compile(
     r"|((?:AWS4-HMAC-SHA256|SharedKey|Bearer|Basic) )[^\n'\"]+",
     re.IGNORECASE,
 )
-"""The values of fields in answers and headers that are secrets by their names."""
+"""The values of fields in responses and headers whose names mean secrets."""
 
 
 def keep_secrets() -> None:
-    """Let the loggers that exist now show no secrets. Call it after importing a library that logs."""
+    """Hide secrets in the logs of all existing loggers. Call it after importing a library that logs."""
     hide_proxies()
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in _PACKAGES:

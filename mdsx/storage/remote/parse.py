@@ -1,6 +1,6 @@
-"""What servers send in headers, XML and JSON, parsed strictly: a wrong value is a ValueError, whatever it is.
+"""Parse what servers send in headers, XML and JSON, strictly: any invalid value is a ValueError.
 
-Each storage says which error that becomes. Numbers have few digits, ETags are printable, dates exist, and XML has
+Each storage turns that into its own error. Numbers have few digits, ETags are printable, dates exist, and XML has
 neither entities nor many levels.
 """
 
@@ -38,25 +38,26 @@ def number(text: str) -> int:
 
 
 def number_or_none(text: str | None) -> int | None:
-    """Return a number of bytes or seconds; None if the header says none."""
+    """Return a number of bytes or seconds; None if the header has none."""
     return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
 def content_range(text: str) -> tuple[int, int] | None:
-    """Return the first byte and the size of the whole object, of a header Content-Range; None if it is another one."""
+    """Return the first byte and the size of the whole object from a Content-Range header; None if it has another
+    form."""
     found = _CONTENT_RANGE.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def etag(text: str) -> str:
-    """Return an ETag, which later requests send back in a header."""
+    """Return an ETag, which is safe to send back in a header."""
     if not _ETAG.fullmatch(text):
         raise ValueError("the ETag has characters that no header may have, or too many")
     return text
 
 
 def time(text: str) -> datetime:
-    """Return the time of a date in a header, or of one as listings have it (ISO 8601)."""
+    """Return the time of a date in a header or in a listing (ISO 8601)."""
     try:
         if len(text) > limits.DATE:
             raise ValueError
@@ -76,12 +77,12 @@ def date(text: str) -> float:
 
 
 def seconds(date: datetime) -> float:
-    """Return the seconds since 1970, also of a date without a zone."""
+    """Return the seconds since 1970. The date may lack a time zone."""
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 def entry(key: str, size: object, tag: str, modified: float, file: str) -> Entry:
-    """Return an entry of a listing. Raise TransportError if a server cannot have such an object."""
+    """Return an entry of a listing. Raise TransportError for an impossible size or ETag."""
     if isinstance(size, int) and 0 <= size < 10**limits.DIGITS and _ETAG.fullmatch(tag):
         return Entry(key, size, tag, modified)
     raise TransportError("the listing has an object with an impossible size or ETag", file=file, place=key)
@@ -121,7 +122,7 @@ def xml(data: bytes) -> ElementTree.Element:
 
 
 def json(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
-    """Return the value that `data` is, of type `kind`."""
+    """Parse `data` as a value of type `kind`."""
     try:
         return msgspec.json.decode(data, type=kind, strict=strict)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -129,7 +130,7 @@ def json(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
 
 
 def token(text: object) -> Secret:
-    """Return a token, which requests send in a header."""
+    """Return a token, which is safe to send in a header."""
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
         raise ValueError("the token is empty, or has characters that no header may have")
     return Secret(text)

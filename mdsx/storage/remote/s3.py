@@ -1,7 +1,7 @@
-"""Storage in S3 or anything that speaks its protocol, through boto3.
+"""Storage in S3 and compatible servers, through boto3.
 
 Endpoint, region and credentials come from boto3's own configuration (`AWS_ENDPOINT_URL`, profiles, roles), or from the
-options. Only `retry.py` retries: botocore's own retries would multiply ours, and stop if many requests fail at once.
+options. Only `retry.py` retries: botocore's retries would multiply ours, and stop if many requests fail at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class S3Storage(RemoteStorage):
-    """The objects below `s3://bucket/prefix`. Each process takes its shared client when it first needs one."""
+    """The objects below `s3://bucket/prefix`. Each process gets its shared client on first use."""
 
     way_out = "check AWS_ENDPOINT_URL or the option endpoint"
 
@@ -54,7 +54,7 @@ class S3Storage(RemoteStorage):
             return
         try:
             self._put_parts(file, where, data, condition)
-        except MissingError as error:  # if the answer to its completion was lost, a retry finds no upload
+        except MissingError as error:  # if the response to the completion was lost, a retry finds no upload
             if "NoSuchUpload" not in str(error):
                 raise
             self._put_parts(file, where, data, condition)
@@ -108,7 +108,7 @@ class S3Storage(RemoteStorage):
                 asked.update(KeyMarker=key, UploadIdMarker=number)
                 pages.following(f"{key}\n{number}", len(found))
         except MissingError as error:
-            if "NoSuchUpload" not in str(error):  # rclone's answer if a bucket has none
+            if "NoSuchUpload" not in str(error):  # rclone's response if a bucket has no uploads
                 raise
         for upload in uploads:
             where = {name: said(upload, name, file) for name in ("Key", "UploadId")}
@@ -132,7 +132,7 @@ class S3Storage(RemoteStorage):
         return (self._client.boto.meta.region_name, bucket) if bucket else None
 
     def _ask(self, file: str, verb: str, body: Pieces | None = None, **options: Any) -> Any:
-        """Return the answer to the client's `verb`."""
+        """Return the response to the client's `verb`."""
 
         def ask() -> Any:
             sent = {} if body is None else {"Body": _Body(body), "ContentLength": len(body)}
@@ -165,7 +165,7 @@ class S3Storage(RemoteStorage):
             retire(client)
 
     def _request(self, file: str, ask: Callable[[Any], T]) -> T:
-        """Return what `ask` gets from the client."""
+        """Return the result of `ask(client)`."""
         client = self._client
 
         def asked() -> T:
@@ -230,5 +230,5 @@ def _seconds(date: datetime | None) -> float:
 
 
 def _quoted(etag: str) -> str:
-    """Return an ETag from a listing in the form of GET's: rclone lists it without its quotes."""
+    """Return an ETag from a listing with quotes, as GET returns it: rclone lists it without."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -1,11 +1,11 @@
-"""S3 through boto3: the clients of this process, and what they are answered.
+"""S3 through boto3: the clients of this process, and the responses to them.
 
 Storages with the same options and configuration share one boto3 client, because making one takes 0.3 seconds. The
-configuration is what boto3 reads: environment variables, and the current content of its two files. A client whose
-credentials were refused is dropped, so that the next request reads them again. A forked child makes its own clients.
+configuration consists of environment variables and the current content of boto3's two files. A client whose credentials
+were refused is dropped, so that the next request reads them again. A forked child makes its own clients.
 
-botocore reads listings and errors by itself, without a limit, and asks where a bucket is for each redirect. So all
-answers that are not objects are read here.
+botocore would read listings and errors without a limit, and look up a bucket's region after each redirect. So all
+responses that are not objects are read here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SOURCES = {
     "sso": "AWS SSO",
     "custom-process": "a program named in ~/.aws/config",
 }
-_REFUSED = 300  # and greater: the status of an answer that is an error
+_REFUSED = 300  # the status of an error is this or greater
 _LONG = 12  # characters of a key whose last four may be shown
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
@@ -58,7 +58,7 @@ _FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class S3Options(RemoteOptions):
-    """What boto3 finds in its configuration otherwise. `token` is a session token, of temporary credentials."""
+    """Used instead of boto3's configuration. `token`: the session token of temporary credentials."""
 
     profile: str | None = None
     region: str | None = None
@@ -108,7 +108,7 @@ _of_the_parent: list[Client] = []
 
 
 def _forget_in_child() -> None:
-    """Keep the parent's clients forever: closing their connections here could wait for a lock of the parent's."""
+    """Keep the parent's clients alive but unused: closing their connections could wait for a lock of the parent."""
     global _lock
     _of_the_parent.extend(_alive)
     _lock = threading.Lock()
@@ -134,7 +134,7 @@ def _configuration() -> tuple[object, ...]:
 
 
 def identity_of(options: S3Options) -> str:
-    """Return where the credentials are from, and the last characters of the access key, which is no secret."""
+    """Return the source of the credentials, and the last characters of the access key, which is not secret."""
     if options.anonymous:
         return "none: requests are anonymous"
     with _configured():
@@ -166,7 +166,7 @@ def _session(options: S3Options) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """Return the time that a text says. botocore's own parser guesses, and takes 40 µs: half the time of a listing."""
+    """Parse a time. botocore's own parser guesses, and takes 40 µs for each: half the time of a listing."""
     from botocore.utils import parse_timestamp
 
     return parse.time(value) if isinstance(value, str) else parse_timestamp(value)  # a number, of other services
@@ -181,7 +181,7 @@ def _make_client(options: S3Options) -> Any:
         read_timeout=limits.SILENCE,
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=_CONNECTIONS,
-        # mdsx has checksums of its own, and many servers do not know these newer ones.
+        # mdsx has its own checksums, and many servers do not support these newer ones.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         user_agent_extra="mdsx",
@@ -198,7 +198,7 @@ def _make_client(options: S3Options) -> Any:
 
 
 class _Hiding:
-    """Hides boto3's credentials, which may change, before they sign a request."""
+    """Registers boto3's credentials as secrets before they sign a request, as they may have changed."""
 
     def __init__(self, credentials: Any) -> None:
         self._credentials, self._hidden = credentials, Secret("")
@@ -213,10 +213,10 @@ class _Hiding:
 
 @contextmanager
 def _configured() -> Iterator[None]:
-    """Raise TransportError in place of what boto3 raises if its configuration is wrong."""
+    """Replace boto3's errors about its configuration by TransportError."""
     try:
         yield
-    except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
+    except Exception as error:  # botocore has many: no region, no such profile, a broken configuration file
         text = str(error)
         if "s3..amazonaws" in text:
             raise TransportError("S3 is not configured: the region is empty", hint=region_hint()) from safe(error)
@@ -230,14 +230,14 @@ def _configured() -> Iterator[None]:
         raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)
 
 
-# --- answers, read here in botocore's place, within the limits of everything that a server sends
+# --- responses, read here in botocore's place, within the limits of everything that a server sends
 
 
 def bound_client(client: Any) -> None:
-    """Let the client's connections be bounded ones, and read all answers here that are not objects.
+    """Make the client's connections bounded, and let all its responses that are not objects be read here.
 
-    botocore has no other way to say so: "before-send" may answer in its place. Without its header Expect, it never
-    reads interim answers by itself, without an end.
+    botocore's only hook for this is "before-send", which may return a response in its place. Without the header Expect,
+    botocore does not read interim responses itself, which it would do without limit.
     """
     from botocore.handlers import add_expect_header
 
@@ -249,14 +249,14 @@ def bound_client(client: Any) -> None:
 
 
 class _Document(io.BytesIO):
-    """A body that has been read, as botocore expects it."""
+    """A body that was read already, as botocore expects it."""
 
     def stream(self) -> Iterator[bytes]:
         yield self.read()
 
 
 class _Asking(threading.local):
-    """What this thread asks for, in how many requests."""
+    """What this thread is requesting, and the number of requests so far."""
 
     file = ""
     requests = 0
@@ -266,17 +266,17 @@ _asking = _Asking()
 
 
 def asking(file: str) -> None:
-    """Note that this thread begins to ask for `file`."""
+    """Note that this thread begins to request `file`."""
     _asking.file, _asking.requests = file, 0
 
 
 def _sent(session: Any, request: Any) -> Any:
-    """Return the answer to a `request` of botocore: open if it is an object, else whole."""
+    """Return the response to a `request` of botocore: open if it is an object, otherwise read whole."""
     from botocore.awsrequest import AWSResponse
 
     _asking.requests += 1
-    if _asking.requests > limits.HOPS:  # botocore asks where the bucket is, for each redirect
-        message = "the endpoint redirects without an end"
+    if _asking.requests > limits.HOPS:  # botocore looks up the bucket's region after each redirect
+        message = "the endpoint redirects endlessly"
         raise TransportError(message, file=_asking.file, hint="check AWS_ENDPOINT_URL or the option endpoint")
     streams, request.stream_output = request.stream_output, True
     answer = session.send(request)
@@ -293,7 +293,7 @@ def _sent(session: Any, request: Any) -> Any:
 
 
 def _said(body: Body) -> bytes:
-    """Return what an answer says of an error; nothing if that is no XML, as from a proxy: its status remains."""
+    """Return the body of an error response; b"" if it is not XML, as from a proxy: then only the status counts."""
     with suppress(TransientError, TransportError, ValueError):
         data = body.start()
         parse.check_xml(data)
@@ -306,7 +306,7 @@ def _said(body: Body) -> bytes:
 
 @contextmanager
 def errors(file: str) -> Iterator[None]:
-    """Raise an MdsxError or TransientError in place of boto3's errors."""
+    """Replace boto3's errors by an MdsxError or TransientError."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError

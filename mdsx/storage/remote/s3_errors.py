@@ -1,4 +1,4 @@
-"""Errors of mdsx in place of those of boto3, and of what S3 answers."""
+"""Translate errors of boto3 and error responses of S3 to errors of mdsx."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mdsx.storage.remote.http import asked_pause
 from mdsx.storage.retry import TransientError
 
 REGION = "x-amz-bucket-region"
-"""The header in which AWS names the region of a bucket, also to strangers."""
+"""The header in which AWS names the region of a bucket, even without credentials."""
 
 _MISSING = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
 _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId"}
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
-_FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object is under way
+_FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object is in flight
 _LIMITED = {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
@@ -44,10 +44,10 @@ _WAYS_OUT = {
 }
 _OF_TLS = {
     "WRONG_VERSION_NUMBER": "the server does not speak TLS: write http:// in AWS_ENDPOINT_URL or the option endpoint",
-    "CERTIFICATE_VERIFY_FAILED": "if the server has a certificate of your own authority, name that authority's file in "
-    "AWS_CA_BUNDLE; else check AWS_ENDPOINT_URL and this machine's clock",
+    "CERTIFICATE_VERIFY_FAILED": "if your own certificate authority signed the server's certificate, set AWS_CA_BUNDLE "
+    "to its file; else check AWS_ENDPOINT_URL and this machine's clock",
 }
-_OF_PROXY = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without it"
+_OF_PROXY = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY lists hosts to reach without a proxy"
 _NOT_OF_S3 = f"a proxy or a gateway may have answered in place of S3: {_OF_PROXY}; or check the credentials"
 _SKEWED = 900  # seconds by which a clock may differ from S3's
 _ELSEWHERE = {"301", "307", "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
@@ -62,7 +62,7 @@ def region_hint(region: str | None = None) -> str:
 
 
 def _skew(headers: Mapping[str, str]) -> float:
-    """Return the seconds by which this machine's clock is fast, by a server's answer; 0 if it does not say."""
+    """Return by how many seconds this machine's clock is fast, from a server's headers; 0 if they have no date."""
     try:
         return time.time() - parse.date(headers.get("date", ""))
     except ValueError:
@@ -75,7 +75,7 @@ def not_s3(file: str) -> TransportError:
 
 
 def said(answer: Mapping[str, Any], name: str, file: str) -> str:
-    """Return a field of an answer that S3 always sends."""
+    """Return a field that S3 always sends in a response."""
     value = answer.get(name)
     if not isinstance(value, str) or not value:
         raise not_s3(file)
@@ -90,8 +90,8 @@ def translated(error: Exception, file: str) -> Exception:
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.TokenRetrievalError):
         return ForbiddenError(f"no credentials: {error}", file=file, hint=NONE_HINT)
     broken = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError)
-    if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
-        hint = "check AWS_ENDPOINT_URL; the option connect_timeout retries a first contact for longer"
+    if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # the connection itself failed
+        hint = "check AWS_ENDPOINT_URL; to retry a first contact for longer, give the option connect_timeout"
         if "amazonaws.com" in str(error):
             hint = f"check the network, and {region_hint()}; or {hint}"
         if isinstance(error, boto.SSLError):
@@ -100,10 +100,10 @@ def translated(error: Exception, file: str) -> Exception:
             hint = _OF_PROXY
         return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
     if isinstance(error, boto.ParamValidationError):
-        return UsageError(f"S3 cannot have such a name: {error}", file=file)
+        return UsageError(f"not a valid name in S3: {error}", file=file)
     if isinstance(error, boto.BotoCoreError) and not isinstance(error, (*broken, boto.HTTPClientError)):
         return TransportError(f"{type(error).__name__}: {error}", file=file)
-    return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
+    return TransientError(TruncatedError, f"the response broke off: {error}", file=file)
 
 
 def _client_error(response: dict[str, Any], file: str) -> Exception:
@@ -112,11 +112,11 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
     if code == "NoSuchBucket":
         hint = "create it, or check the URL and AWS_ENDPOINT_URL"
-        return TransientError(MissingBucketError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
+        return TransientError(MissingBucketError, f"no such bucket: {text}", "bucket", file=file, hint=hint)
     if code in _ELSEWHERE:
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         region = response["Error"].get("Region") or headers.get(REGION)
-        hint = f"{region_hint(region)}, and no endpoint of another region"
+        hint = f"{region_hint(region)}, and do not set an endpoint of another region"
         message = f"the bucket is in another region{f', {region}' if region else ''}: {text}"
         return TransportError(message, file=file, hint=hint)
     if code in _MISSING or status == "404":
@@ -126,7 +126,7 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
         return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
     if code in _FORBIDDEN or status in ("401", "403"):
         hint = _WAYS_OUT.get(code, "check the credentials and their permissions")
-        if not code:  # a body that S3 does not send
+        if not code:  # the body is not S3's
             text, hint = f"status {status}, without S3's reason", _NOT_OF_S3
         seconds = _skew(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
         if abs(seconds) > _SKEWED:  # some servers call it AccessDenied

@@ -1,7 +1,8 @@
-"""What all remote storages share: ranges, downloads that continue where they broke, and what is known of an endpoint.
+"""The base of all remote storages: ranges, downloads that continue where they broke, and facts about the endpoint.
 
-Each cloud opens an object (`_open`) and asks its server (`_asked`). Some servers answer a range with 200 instead of
-206, or ignore a condition or a range, so the headers of an answer decide which bytes it holds, and of what object.
+Each cloud opens an object (`_open`) and sends requests to its server (`_asked`). Some servers answer a range with 200
+instead of 206, or ignore a condition or a range. So the headers of a response decide which bytes of which
+object it has.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class RemoteStorage(ABC):
-    """The objects below `url`, whose bucket is called `bucket` and whose keys begin with `prefix`.
+    """The objects below `url`, in the bucket `bucket`, whose keys begin with `prefix`.
 
     `connect_timeout`: see `mdsx.storage.options.BaseOptions`.
     """
@@ -51,7 +52,7 @@ class RemoteStorage(ABC):
         self._connect_timeout = connect_timeout
 
     def __getstate__(self) -> dict[str, object]:
-        """Carry what is known of the endpoint, so that an outage is not mistaken for a wrong URL."""
+        """Include the facts about the endpoint, so that an outage is not mistaken for a wrong URL."""
         names = self._contacts() if self._has_endpoint() else ()
         return {**self.__dict__, "answered": tuple(name for name in names if contact(name).answered)}
 
@@ -72,7 +73,7 @@ class RemoteStorage(ABC):
             answer = self._open(key, start, stop, etag)
             if stop is None and (size := answer.left) > limits.OBJECT:
                 answer.close()
-                message = "the object is too large to be read at once"
+                message = "the object is too large to be read whole"
                 raise TransportError(
                     message, file=self._file(key), found=size, expected=f"at most {limits.OBJECT:,} bytes"
                 )
@@ -107,11 +108,11 @@ class RemoteStorage(ABC):
         try:
             with suppress(MissingError):
                 self.get(key, stop=1)  # some servers ignore the condition of a PUT
-                raise ChangedError("there is such an object already", file=file)
+                raise ChangedError("the object exists already", file=file)
             self._store(key, Pieces(data), "")
         except ChangedError as error:
-            if not self._has(key, data):  # otherwise the answer to our own PUT was lost
-                raise ChangedError("there is such an object already", file=file) from error
+            if not self._has(key, data):  # otherwise the response to our own PUT was lost
+                raise ChangedError("the object exists already", file=file) from error
 
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         try:
@@ -120,7 +121,7 @@ class RemoteStorage(ABC):
         except MissingBucketError:
             raise
         except (ChangedError, MissingError) as error:
-            if not self._has(key, data):  # otherwise the answer to our own PUT was lost
+            if not self._has(key, data):  # otherwise the response to our own PUT was lost
                 raise ChangedError("the object was replaced or removed meanwhile", file=self._file(key)) from error
 
     def connect(self, key: str, count: int) -> None:
@@ -136,25 +137,26 @@ class RemoteStorage(ABC):
             _connecting.add(future)
             future.add_done_callback(_connecting.discard)
 
-    # --- what `mdsx doctor` asks
+    # --- for `mdsx doctor`
 
     @abstractmethod
     def identity(self) -> str:
-        """Return which credentials requests carry and where they are from, without secrets.
+        """Return which credentials requests carry, and their source, without secrets.
 
         Raise MdsxError if there are none, or the configuration is wrong.
         """
 
     def landmark(self) -> str:
-        """Return a URL that the right server answers in a way that `recognises` knows, also without credentials."""
+        """Return a URL whose response `recognises` accepts if the server is of the right kind, even without
+        credentials."""
         return self._endpoint()
 
     def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether an answer for the landmark is one of this kind of server."""
+        """Whether a response for the landmark is from this kind of server."""
         return True
 
     def regions(self, headers: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return the region that requests name, and the bucket's, if an answer for the landmark says it."""
+        """Return the region that requests name, and the bucket's, if a response for the landmark has it."""
         return None
 
     @property
@@ -171,13 +173,13 @@ class RemoteStorage(ABC):
 
     @abstractmethod
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
-        """Request bytes [start, stop), of the object with `etag` if one is given; return the open answer."""
+        """Request bytes [start, stop), on the condition of `etag` if given, and return the open response."""
 
     @abstractmethod
     def _store(self, key: str, data: Pieces, etag: str | None) -> None:
-        """Store an object; with `etag`, only in place of the object that has it, or where there is none if it is "".
+        """Store an object. With `etag`, only replace the object that has it; with "", only create the object.
 
-        Raise ChangedError if that is not so."""
+        Raise ChangedError if the condition fails."""
 
     def _has(self, key: str, data: Buffer) -> bool:
         """Return whether the object has these bytes."""
@@ -201,12 +203,12 @@ class RemoteStorage(ABC):
         return f"{self.url}/{check_key(key)}"
 
     def _contacts(self) -> tuple[str, str]:
-        """Return the names of the endpoint and of the bucket."""
+        """Return the names of the contacts for the endpoint and for the bucket."""
         endpoint = self._endpoint()
         return endpoint, f"{endpoint} {self._bucket}"
 
     def _asked(self, file: str, ask: Callable[[], T]) -> T:
-        """Return what `ask` gets from the server. Note what answered."""
+        """Return the result of `ask`, which sends a request. Note that the endpoint and the bucket answered."""
         names = self._contacts()
         endpoint, bucket = map(contact, names)
         turns = throttle(names[1])
@@ -219,7 +221,7 @@ class RemoteStorage(ABC):
                 failure.answered_at = turns.answered_at
             if failure.lasting != "endpoint":
                 if not endpoint.answered and failure.kind is TruncatedError and speaks_tls(names[0]):
-                    message = "the endpoint speaks https://, not http://"
+                    message = "the endpoint expects https://, not http://"
                     lasting = TransientError(TransportError, message, "endpoint", file=file, hint=self.way_out)
                     raise lasting from failure
                 endpoint.found(names[0])
@@ -237,7 +239,7 @@ class RemoteStorage(ABC):
         return result
 
     def _limit(self, failure: TransientError) -> float | None:
-        """Return for how many seconds to retry; None for the usual time."""
+        """Return how many seconds to retry; None for the default."""
         if failure.lasting is None:
             return None
         known = contact(self._contacts()[0 if failure.lasting == "endpoint" else 1])
@@ -260,16 +262,16 @@ def covering(
     wanted: str | None,
     headers: Mapping[str, str],
 ) -> Answer:
-    """Return the answer `raw` to a GET of bytes [start, stop), whose `status` and `headers` say what it holds.
+    """Return the response `raw` to a GET of bytes [start, stop) as an Answer, by its `status` and `headers`.
 
-    `etag`: of the answer; `wanted`: the one that was asked for. Raise ChangedError if they differ, and TransientError
-    for another range, or for one that is not named.
+    `etag`: of the response; `wanted`: the requested one. Raise ChangedError if they differ, and TransientError for
+    another range, or for a range that the headers do not name.
     """
     try:
         parse.etag(etag)
     except ValueError as error:
         raw.close()
-        raise TransportError(f"the server's answer is not valid: {error}", file=file) from None
+        raise TransportError(f"the server's response is not valid: {error}", file=file) from None
     if wanted and etag and etag != wanted:
         raw.close()
         raise ChangedError("the object was replaced while it was read", file=file)
@@ -277,13 +279,13 @@ def covering(
     covered = parse.content_range(named)
     if covered is None and (named or status == _PARTIAL):  # several ranges in one body, or an unknown size
         raw.close()
-        message = "the server sent a part of the object without saying which part, and of how many bytes"
+        message = "the server sent part of the object, but its headers do not say which part"
         raise TransientError(TransportError, message, file=file, found=shown(named) if named else "no Content-Range")
     if covered is None:  # the whole object, whatever range was requested
         length = parse.number_or_none(headers.get("Content-Length"))
         if length is None:
             raw.close()
-            message = "the server does not say how long the object is"
+            message = "the server does not send the size of the object"
             raise TransportError(message, file=file, hint="use a server that sends Content-Length")
         if start and start >= length:
             raw.close()
@@ -292,7 +294,7 @@ def covering(
     first, total = covered
     if first != start:
         raw.close()
-        message = "the server answered with another range"
+        message = "the server sent another range"
         expected = ranged(start, stop) or "the whole object"
         raise TransientError(TransportError, message, file=file, found=shown(named), expected=expected)
     if start >= total:  # some servers answer with no bytes
@@ -324,7 +326,7 @@ class Pages:
         digest = blake2b(mark.encode(errors="surrogatepass"), digest_size=16).digest()
         self._empty = 0 if found else self._empty + 1
         if digest in self._marks:
-            raise TransportError("the listing does not end: it leads to a page that came before", file=self._file)
+            raise TransportError("the listing does not end: a page came again", file=self._file)
         if len(self._marks) >= limits.PAGES or self._empty >= limits.EMPTY_PAGES:
             expected = f"at most {limits.PAGES:,} pages, and {limits.EMPTY_PAGES:,} empty ones in a row"
             raise TransportError("the listing does not end", file=self._file, expected=expected)
@@ -333,27 +335,27 @@ class Pages:
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of `url`. Raise UsageError if it is none."""
+    """Return the parts of `url`. Raise UsageError if it is not a URL."""
     try:
         return urlsplit(url)
-    except ValueError as error:  # brackets that hold no IPv6 address
-        raise UsageError(f"this is not a URL: {error}", found=shown(url)) from None
+    except ValueError as error:  # brackets without an IPv6 address
+        raise UsageError(f"not a URL: {error}", found=shown(url)) from None
 
 
 def bucket_and_prefix(url: str, *, credentials: str, versions: str = "a version") -> tuple[str, str]:
-    """Return the bucket and the prefix of `scheme://bucket/prefix`, for which mdsx needs `credentials`.
+    """Return the bucket and the prefix of `scheme://bucket/prefix`. `credentials`: where they come from, for the hint.
 
-    Raise UsageError. It shows nothing of a wrong URL: a password with a slash in it ends up in the bucket's place and
+    Raise UsageError, which does not show a wrong URL: a password with a slash in it would be in place of the bucket and
     in the path.
     """
     parts = split(url)
     form = f"a URL is {parts.scheme}://bucket/prefix"
     bucket = parts.netloc.rpartition("@")[2]
     if not _BUCKET.fullmatch(bucket):
-        hint = f"credentials are not part of it: {credentials}"
+        hint = f"a URL must not have credentials: {credentials}"
         raise UsageError(form, expected="a bucket's name of letters, digits, '.', '_', '-'", hint=hint)
     if parts.query or parts.fragment:
-        hint = f"remove what follows '?' or '#'; mdsx reads the current version of each object, never {versions}"
+        hint = f"remove '?' or '#' and the rest; mdsx reads the current version of each object, never {versions}"
         raise UsageError(f"{form}, without a query or a fragment", hint=hint)
     return bucket, parts.path.strip("/")
 
@@ -380,7 +382,7 @@ _connecting: set[Future[None]] = set()
 
 
 def _settle() -> None:
-    """Wait for connections being opened: a fork could copy locks that they hold, and nothing would release them."""
+    """Wait until connections are open: a fork could copy locks that opening holds, which nothing would release."""
     wait(set(_connecting), limits.SILENCE)
 
 

@@ -1,11 +1,11 @@
-"""Whom a request may trust: where requests go, and which of them carry credentials.
+"""Which servers requests may go to, and which of them get credentials.
 
 - Credentials go to one server only: the scheme, host and port of the endpoint that the options, the environment or the
-  cloud itself names. A URL names one only if the cloud is known to own the host.
-- A redirect, and any other link in an answer, is followed to the same host, to the hosts that a protocol needs, and to
-  those that the option `redirects` names; at most `limits.HOPS` times, never from https:// to http://, and without
-  credentials if it leads to another server.
-- A URL is read once, by the parser of urllib3, which connects: an `Address` is what it found, and is sent as such.
+  cloud itself names. A URL may name it only if the cloud is known to own the host.
+- Redirects, and other links in a response, are followed to the same host, to hosts that a protocol needs, and to those
+  that the option `redirects` names; at most `limits.HOPS` times, never from https:// to http://, and without
+  credentials to another server.
+- A URL is parsed once, by urllib3, which also connects. An `Address` is the result, and is sent unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AZURE = (
 
 
 class Server(NamedTuple):
-    """Whom a connection reaches."""
+    """The server at the other end of a connection."""
 
     scheme: str
     host: str
@@ -40,13 +40,13 @@ class Server(NamedTuple):
         return f"{self.scheme}://{self.host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
 
     def trusts(self, other: Server) -> bool:
-        """Whether credentials for this server may go to `other`: it is the same one, or its usual https:// port."""
+        """Whether credentials for this server may go to `other`: the same server, or its default https:// port."""
         return other in (self, Server("https", self.host, 443) if self[::2] == ("http", 80) else self)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL as urllib3 understands it. `secret` is a part of its query that nothing shows."""
+    """A URL as urllib3 parses it. `secret`: the part of its query that is never shown."""
 
     server: Server
     path: str
@@ -55,7 +55,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Raise ValueError if `url` is not one of a web server, or has a user."""
+        """Raise ValueError if `url` is not an HTTP URL, or has a user."""
         from urllib3.exceptions import LocationParseError
         from urllib3.util import parse_url
 
@@ -69,26 +69,27 @@ class Address:
         except LocationParseError:
             raise ValueError("not a URL") from None
         if (again.host, again.path, again.query or "") != (server.host, address.path, address.query):
-            raise ValueError("a URL that can be understood in two ways")
+            raise ValueError("an ambiguous URL")
         return address
 
     def with_secret(self, query: Secret | None) -> Address:
         return replace(self, secret=query) if query else self
 
     def reveal(self) -> str:
-        """Return the URL. Call it only in the expression that sends it."""
+        """Return the URL with its secret. Call it only in the expression that sends it."""
         parts = [part for part in (self.query, revealed(self.secret or "")) if part]
         return f"{self.server}{self.path}" + (f"?{'&'.join(parts)}" if parts else "")
 
     def redacted(self, text: str) -> str:
-        """Return what a server said, without the values of a link's query."""
+        """Return a server's text without the values of this URL's query."""
         for _, value in parse_qsl(revealed(self.secret or "")):
             text = text.replace(value, "***") if len(value) > 5 else text
         return text
 
 
 def endpoint(url: str, *, file: str, form: str) -> str:
-    """Return the URL of an endpoint without a slash at its end. Raise UsageError if it is none, or has credentials."""
+    """Return the URL of an endpoint without a trailing slash. Raise UsageError if it is not a URL or has
+    credentials."""
     try:
         if Address.of(url).query:
             raise ValueError
@@ -99,19 +100,20 @@ def endpoint(url: str, *, file: str, form: str) -> str:
 
 @lru_cache(64)
 def server_of(url: str) -> Server:
-    """Return the server of an endpoint. Raise ValueError if it is no URL."""
+    """Return the server of an endpoint. Raise ValueError if it is not a URL."""
     return Address.of(url).server
 
 
 def is_azure(host: str) -> bool:
-    """Whether Microsoft owns a host that a URL names: those of the public and the sovereign clouds."""
+    """Whether Microsoft owns a host: those of the public and the sovereign clouds."""
     return host.lower().endswith(_AZURE)
 
 
 def followed(source: Address, location: str, hosts: tuple[str, ...], *, file: str, what: str = "redirects") -> Address:
-    """Return where an answer from `source` leads. `hosts`: those allowed beside its own, or `*.` and a domain.
+    """Return the address that a response from `source` leads to. `hosts`: allowed hosts besides its own, or `*.` and a
+    domain.
 
-    Raise TransportError if it may not lead there. `what` the answer does, for the message.
+    Raise TransportError if it may not lead there. `what`: what the response does, for the message.
     """
     try:
         if not location.isprintable() or " " in location:
@@ -119,13 +121,13 @@ def followed(source: Address, location: str, hosts: tuple[str, ...], *, file: st
         target = Address.of(urljoin(source.reveal(), location))
     except ValueError:
         expected = "http(s)://"
-        raise TransportError(f"the server {what} to what is not a URL", file=file, expected=expected) from None
+        raise TransportError(f"the server {what} to an invalid URL", file=file, expected=expected) from None
     host = target.server.host
     if (source.server.scheme, target.server.scheme) == ("https", "http"):
         raise TransportError(f"the server {what} from https:// to http://", file=file, found=str(target.server))
     if host != source.server.host and not any(_is(host, each) for each in hosts):
-        message = f"the server {what} to another host, which nothing names"
-        hint = f"if you trust it, give the option redirects={host!r}, or name it in the URL"
+        message = f"the server {what} to another host, which is not allowed"
+        hint = f"if you trust it, give the option redirects={host!r}, or use it in the URL"
         raise TransportError(message, file=file, found=str(target.server), hint=hint)
     return replace(target, query="", secret=Secret(target.query, ()) if target.query else None)
 
@@ -143,14 +145,14 @@ def named_hosts(option: str | None) -> tuple[str, ...]:
 
 
 class Proxy(NamedTuple):
-    """A proxy of the environment, and how to log in there."""
+    """A proxy from the environment, and its login."""
 
     url: str
     login: Secret | None
 
 
 def proxy_for(server: Server) -> Proxy | None:
-    """Return the proxy for requests to `server`. Raise TransportError if it is not one of HTTP."""
+    """Return the proxy for requests to `server`. Raise TransportError if it is not an HTTP proxy."""
     if urllib.request.proxy_bypass(server.host.strip("[]")):
         return None
     proxies = urllib.request.getproxies()
@@ -168,7 +170,7 @@ def _proxy(given: Secret) -> Proxy:
     except LocationParseError:
         parts = parse_url("")
     if parts.scheme not in _PORTS or not parts.host:  # not shown: it may have a password
-        message = "the proxy of the environment is not the URL of an HTTP proxy"
+        message = "the environment's proxy is not the URL of an HTTP proxy"
         raise TransportError(message, place="HTTP_PROXY or HTTPS_PROXY", expected="http://host:port")
     server = Server(parts.scheme, parts.host, parts.port or _PORTS[parts.scheme])
     user, _, password = (parts.auth or "").partition(":")
@@ -176,7 +178,7 @@ def _proxy(given: Secret) -> Proxy:
 
 
 def hide_proxies() -> None:
-    """Let no message show the logins of the environment's proxies, which other libraries use too."""
+    """Hide the logins of the environment's proxies in all messages. Other libraries use these proxies too."""
     for url in urllib.request.getproxies().values():
         if "@" in url:
             try:

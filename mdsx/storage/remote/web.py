@@ -1,4 +1,4 @@
-"""Reading from any web server: `https://host/path`. A query, as signed URLs have, is kept and never shown."""
+"""Read from any web server: `https://host/path`. A query, as in signed URLs, is kept and never shown."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mdsx.storage.remote.storage import split
 from mdsx.storage.remote.trust import Address, endpoint, followed, named_hosts
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
-_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 would quote all escapes again
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with such a %, urllib3 would quote all escapes again
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WebOptions(BaseOptions):
-    """`token` is sent as a bearer token, or `user` and `password` are, which the URL may have too.
+    """`token`: sent as a bearer token; or `user` and `password`, which may also be in the URL.
 
     `redirects`: other hosts to which the server may redirect, separated by commas.
     """
@@ -36,7 +36,7 @@ class WebOptions(BaseOptions):
 
 
 class WebStorage(ReadOnlyStorage):
-    """The files below `http(s)://host/path`, which can be read, and neither listed nor written."""
+    """The files below `http(s)://host/path`, which can be read, but not listed or written."""
 
     way_out = "check the URL"
     instead = "write to a disk, s3://, gs:// or az://"
@@ -44,9 +44,9 @@ class WebStorage(ReadOnlyStorage):
     def __init__(self, url: str, given: StorageOptions | None = None) -> None:
         parts = split(url)
         host = parts.netloc.rpartition("@")[2]
-        if not _HOST.fullmatch(host) or parts.fragment:  # nothing of it is shown: it may have a password with a slash
-            hint = "write https://host/path; '/' in a password is %2F, and '#' in a name is %23"
-            raise UsageError("this is not the URL of a file on a web server", hint=hint)
+        if not _HOST.fullmatch(host) or parts.fragment:  # not shown: it may have a password with a slash
+            hint = "write https://host/path, with %2F for '/' in a password, and %23 for '#' in a name"
+            raise UsageError("not the URL of a file on a web server", hint=hint)
         self._server = f"{parts.scheme}://{host}"
         self._root = _NO_ESCAPE.sub("%25", parts.path.rstrip("/"))
         self._query = Secret.query(parts.query) if parts.query else None
@@ -69,7 +69,7 @@ class WebStorage(ReadOnlyStorage):
         return address.with_secret(self._query), headers
 
     def _sent(self, method: str, address: Address, headers: Headers, *, file: str, body: Pieces | None) -> Any:
-        """Follow redirects to the same host and to those that the option names, as `trust` says."""
+        """Follow redirects to the same host and to the hosts of the option `redirects`: see `trust`."""
         for _ in range(limits.HOPS):
             response = super()._sent(method, address, headers, file=file, body=body)
             location = response.headers.get("Location")
@@ -82,7 +82,7 @@ class WebStorage(ReadOnlyStorage):
         raise TransportError(f"there are more than {limits.HOPS} redirects", file=file)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"
+        hint = "give the URL of the dataset's own folder, or use its s3://, gs:// or az:// URL"
         raise NoListingError("a web server cannot list its files", file=self.url, hint=hint)
 
     def identity(self) -> str:
@@ -97,7 +97,7 @@ class WebStorage(ReadOnlyStorage):
         return headers.get("ETag") or headers.get("Last-Modified") or ""
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
-        """Use the ETag, or the time of a server that has none; a weak ETag is only compared with the answer's."""
+        """Use the ETag, or the time if the server has none. A weak ETag is only compared with that of the response."""
         headers = {}
         if etag and not etag.startswith("W/"):
             headers["If-Match" if etag.startswith('"') else "If-Unmodified-Since"] = etag

@@ -80,7 +80,7 @@ def test_a_directory_that_cannot_be_written(name: str) -> None:
 def test_a_read_only_cache(read_only: Path) -> None:
     found = checked(read_only)["cache"]
     assert found.state == "problem"
-    assert found.found.startswith(f"{read_only}: this cache may only be read (")
+    assert found.found.startswith(f"{read_only}: the cache is read-only (")
     assert str(found.advice) == "make it writable for this user, or use another directory: --cache DIR, or $MDSX_CACHE"
 
 

@@ -136,7 +136,7 @@ def test_redirected_requests_are_a_warning(s3: S3Server) -> None:
 def test_no_such_bucket(examined: Examine, s3: S3Server) -> None:
     found = examined("s3://no-such-bucket/x")
     assert problems(found) == {"list", "read"}
-    assert "there is no such bucket" in said(found, "read")
+    assert "no such bucket" in said(found, "read")
     assert "create it, or check the URL" in said(found, "read")
 
 

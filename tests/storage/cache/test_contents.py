@@ -102,7 +102,7 @@ def test_what_is_no_cache_raises(tmp_path: Path, what: str) -> None:
         path.write_text("precious")
     elif what == "another directory":
         path.mkdir()
-    with pytest.raises(mdsx.MissingError, match="no cache is here"):
+    with pytest.raises(mdsx.MissingError, match="there is no cache here"):
         contents_of(path, 0.0)
     assert what != "another directory" or not list(path.iterdir())
 

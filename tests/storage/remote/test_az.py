@@ -265,9 +265,9 @@ def test_options_come_before_the_environment(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "the storage account is not known.*AZURE_STORAGE_ACCOUNT"),
+        ({}, "the storage account is unknown.*AZURE_STORAGE_ACCOUNT"),
         ({"account": "acc", "connection_string": "AccountName=b"}, "name different accounts"),
-        ({"connection_string": "secret=1"}, "the option connection_string: this is not a connection string"),
+        ({"connection_string": "secret=1"}, "the option connection_string: not a connection string"),
         ({"account": "acc", "account_key": "secret!"}, "not base64"),
         ({"endpoint": "acc.blob.core.windows.net"}, "the endpoint is not a URL"),
         ({"endpoint": "https://a:secret@acc.blob.core.windows.net"}, "the endpoint is not a URL"),

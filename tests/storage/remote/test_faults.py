@@ -235,7 +235,7 @@ def test_a_wrong_range_is_retried_then_raises(proxy: Proxy, storage: Storage) ->
     assert storage.get("shard", start=100, stop=110).data == DATA[100:110]
     assert rule.hits == 2
     rule.times = None
-    with pytest.raises(mdsx.TransportError, match="shard: the server answered with another range; given up after"):
+    with pytest.raises(mdsx.TransportError, match="shard: the server sent another range; given up after"):
         storage.get("shard", start=100, stop=110)
 
 

@@ -164,7 +164,7 @@ def test_tls_mismatches_are_reported_soon(s3: S3Server, monkeypatch: pytest.Monk
     with tls_server() as port:
         for endpoint, problem in (
             (s3.endpoint.replace("http://", "https://"), "SSL"),
-            (f"http://127.0.0.1:{port}", "speaks https://"),
+            (f"http://127.0.0.1:{port}", "expects https://"),
             (f"https://127.0.0.1:{port}", "CERTIFICATE_VERIFY_FAILED"),
         ):
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -276,7 +276,7 @@ def test_an_outage_is_retried_with_one_log_line(proxy: Proxy, s3_url: str, caplo
         storage.get("key")
     lost, found = caplog.messages
     assert "/key: no answer" in lost
-    assert "keeps trying" in lost
+    assert "mdsx retries" in lost
     assert "answers again" in found
 
 
@@ -296,7 +296,7 @@ def test_a_worker_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: st
             worker.stdin.write(pickle.dumps(storage))
             worker.stdin.close()
             line = worker.stderr.readline()
-            assert b"keeps trying" in line, line + worker.stderr.read()
+            assert b"mdsx retries" in line, line + worker.stderr.read()
         assert worker.stdout.read() == b"undamaged\n"
 
 
@@ -317,7 +317,7 @@ def test_a_spawned_process_can_inherit_known_endpoints(proxy: Proxy, s3_url: str
         assert child.stdout.read() == "undamaged\n"
     with proxy.down(), subprocess.Popen([sys.executable, "-c", BELIEVER, s3_url, *answered()], **pipes) as child:
         assert child.stderr is not None
-        assert "keeps trying" in child.stderr.readline()
+        assert "mdsx retries" in child.stderr.readline()
         child.kill()
 
 

@@ -101,7 +101,7 @@ def test_only_hosts_of_azure_are_trusted_by_name() -> None:
 )
 @pytest.mark.parametrize("url", ["az://data@corp.blob.attacker.example/x", "abfss://data@corp.dfs.attacker.example/x"])
 def test_a_url_of_azure_names_no_host_of_others(url: str, options: dict[str, str]) -> None:
-    with pytest.raises(mdsx.UsageError, match=r"not known as one of Azure.*endpoint='https://corp.blob.attacker"):
+    with pytest.raises(mdsx.UsageError, match=r"not known to belong to Azure.*endpoint='https://corp.blob.attacker"):
         open_storage(url, options).get("index.json")
 
 

@@ -87,7 +87,7 @@ def test_files_of_the_hub_and_of_web_servers_are_indexed_elsewhere(
             monkeypatch.setenv(name, value)
         hub.publish("org/set", tmp_path / "new")
         url = "hf://datasets/org/set/data"
-        with pytest.raises(mdsx.UsageError, match="read, not written"):
+        with pytest.raises(mdsx.UsageError, match="read-only"):
             mdsx.index_parquet(url)
         assert mdsx.index_parquet(url, index=tmp_path / "index").samples == 15
         assert ids(url, tmp_path, index=tmp_path / "index") == [*range(15)]
