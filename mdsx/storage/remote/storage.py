@@ -1,8 +1,8 @@
 """The base of all remote storages: ranges, downloads that continue where they broke, and facts about the endpoint.
 
 Each cloud opens an object (`_open`) and sends requests to its server (`_asked`). Some servers answer a range with 200
-instead of 206, or ignore a condition or a range. So the headers of a response decide which bytes of which
-object it has.
+instead of 206, or ignore a condition or a range. So the headers of a response decide which object and
+which bytes it has.
 """
 
 from __future__ import annotations

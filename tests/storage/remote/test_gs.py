@@ -266,7 +266,9 @@ def test_a_listing_has_pages_without_folders(google: Google) -> None:
 @pytest.mark.parametrize("page", ["<html>", "[]", {"items": [{"name": "set/a", "generation": "1"}]}])
 def test_a_page_that_is_no_listing_raises(google: Google, page: object) -> None:
     google.answers = [(200, page)]
-    with pytest.raises(mdsx.TransportError, match="gs://bucket/set: the listing is not one of Google Cloud Storage"):
+    with pytest.raises(
+        mdsx.TransportError, match="gs://bucket/set: the endpoint did not return a listing of Google Cloud Storage"
+    ):
         list(open_to_all(google).list())
 
 
