@@ -1,4 +1,4 @@
-"""All base types, by name. A family of values that is new has its line here."""
+"""All base types, by name. Add a line here for a new family of types."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ PICTURES = tuple(base for base in MEDIA if (base.media or "").startswith("image/
 IMAGES = (binary.BYTES.name, *(base.name for base in PICTURES))
 """The bases of columns whose values may be encoded pictures."""
 PYTHON = {base.python: base for base in BASES.values() if base.python is not None}
-"""Python type -> the base for its values where none is declared."""
+"""Python type -> the base of its values if none is declared."""
 EXTENSIONS = {extension: base for base in BASES.values() for extension in base.extensions}
-"""File extension in a tar -> the base of such members where none is declared."""
+"""File extension in a tar -> the base of such members if none is declared."""

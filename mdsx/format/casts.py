@@ -1,5 +1,4 @@
-"""Numbers of one type as another. They are in storage form, before and after: `bool` as uint8, types that NumPy lacks
-as their bits."""
+"""Cast numbers from one type to another, in storage form: `bool` as uint8, types that NumPy lacks as their bits."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from mdsx.format.types import parse_type
 
 def number_type(name: str, dtype: object) -> str:
     """Return "int64" for "int64", np.int64, np.dtype("int64") and torch.int64. Raise UsageError that names the column
-    `name` for anything that is no type of numbers."""
+    `name` for anything that is not a type of numbers."""
     text = np.dtype(dtype).name if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     kind = parse_type(text) if text.isidentifier() else None
     if kind is None or not kind.scalar:
         raise UsageError(
-            "there is no such type of numbers",
+            "unknown type of numbers",
             place=f"dtypes, column {name!r}",
             found=shown(dtype),
             expected=", ".join(NUMBERS),
@@ -32,12 +31,12 @@ def number_type(name: str, dtype: object) -> str:
 
 
 def check_castable(name: str, source: str, target: str) -> None:
-    """Raise UsageError unless numbers of type `source` may become `target`: not floats integers, and only bools
-    bools."""
+    """Raise UsageError unless numbers of type `source` may be cast to `target`. Floats cannot become integers, and only
+    bools become bools."""
     kinds = NUMBERS[source].kind, NUMBERS[target].kind
     if source != target and (kinds[1] == "bool" or (kinds[1] != "float" and kinds[0] == "float")):
         raise UsageError(
-            "a column cannot have this type in the batch",
+            "a column cannot be cast to this type",
             place=f"dtypes, column {name!r}",
             found=f"{source} to {target}",
             expected="integers to integers or floats, floats to floats",
@@ -45,9 +44,11 @@ def check_castable(name: str, source: str, target: str) -> None:
 
 
 def cast(items: NDArray[Any], source: str, target: str) -> NDArray[Any]:
-    """Return `items` as `target`; the same array if that is their type. Integers must fit (see `first_outside`).
+    """Return `items` as `target`; the same array if that is already their type. Integers must fit (see
+    `first_outside`).
 
-    Floats are rounded to nearest, ties to even; those too large become infinite, or NaN where there is no infinity.
+    Floats are rounded to nearest, ties to even. Those that are too large become infinite, or NaN if the type has no
+    infinity.
     """
     if source == target:
         return items
@@ -64,7 +65,7 @@ def always_fits(source: str, target: str) -> bool:
 
 
 def first_outside(items: NDArray[Any], target: str) -> int | None:
-    """Return the place of the first item that an integer type `target` cannot hold, or None."""
+    """Return the index of the first item that an integer type `target` cannot hold, or None."""
     limits = np.iinfo(target)
     if not items.size or (limits.min <= int(items.min()) and int(items.max()) <= limits.max):
         return None
@@ -72,7 +73,7 @@ def first_outside(items: NDArray[Any], target: str) -> int | None:
 
 
 def given_item(base: str, value: object, argument: str, name: str) -> NDArray[Any]:
-    """Return a number that the user gave for a column `name` as a stored item of the type `base`, shape []. Raise
+    """Return a number that the user gave for the column `name` as a stored item of type `base`, of shape []. Raise
     UsageError if it does not fit."""
     try:
         found = to_items(NUMBERS[base], value)
@@ -84,6 +85,6 @@ def given_item(base: str, value: object, argument: str, name: str) -> NDArray[An
             place=f"{argument} of column {name!r}, type {base!r}",
             found=refused.found,
             expected=refused.expected,
-            hint=f"give another {argument}, or another type by dtypes=",
+            hint=f"give another {argument}, or another type in dtypes=",
         ) from None
     return found

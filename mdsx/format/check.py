@@ -1,7 +1,7 @@
-"""The full check of a shard: every rule that can be tested without the index, and the place of every problem.
+"""The full check of a shard: every rule that can be tested without the index, with the place of each problem.
 
 At most one problem is reported for each sample: the most informative one. The fields of a damaged sample are not
-trusted, so that its neighbours are not blamed for them.
+trusted, so that its neighbours are not blamed for it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_PROBLEMS = 1000
-"""The most that are listed for one shard; then a last one says that there are more."""
+"""The most problems to list for one shard. The last one says that there are more."""
 _BLOCK = 4096
 _MOST_AT_ONCE = 2**22
-"""Bytes of values that are decoded together."""
+"""Bytes of values to decode at once."""
 _MOST_READ = 4
-"""If all samples together take more bytes than this many heaps, some share bytes. Reading those could take for ever, so
-they are not read."""
+"""If all samples together claim more bytes than this many heaps, some of them share bytes. Reading those could take
+forever, so they are not read."""
 
 
 class Problem(NamedTuple):
@@ -54,11 +54,11 @@ def check_shard(
     values: bool = True,
     first: int | None = None,
 ) -> list[CorruptError]:
-    """Return all damage to the uncompressed shard in `buffer`, by sample and column; nothing if it is undamaged.
+    """Return all damage to the uncompressed shard in `buffer`, by sample and column; none if it is undamaged.
 
-    If `schema` and `row_key` are given, the shard's must equal them. `values=False` does not decode the values, which
-    is slow. `first` is the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for
-    a shard of a later version.
+    If `schema` and `row_key` are given, the shard's must equal them. `values=False` skips decoding the values, which is
+    slow. `first`: the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for a
+    shard of a later version.
     """
     try:
         view = ShardView.parse(buffer, file=file, schema=schema, row_key=row_key)
@@ -68,7 +68,7 @@ def check_shard(
 
 
 def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
-    """Return at most MAX_PROBLEMS problems, and one more that says so if there are others."""
+    """Return at most MAX_PROBLEMS problems; if there are more, the last one says so."""
     found = list(islice(problems, MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
         found[-1] = CorruptError(f"there are more than {MAX_PROBLEMS} problems", file=file)
@@ -86,8 +86,8 @@ def find_problems(
 ) -> Iterator[Problem]:
     """Yield the problems of a shard's samples, in order, and then those of the shard as a whole.
 
-    `known`: the samples whose bytes are all available; the others are skipped. `samples` and `heap_size`: those of the
-    whole shard, if only its beginning is available. `first` and `values`: see `check_shard`.
+    `known`: the samples whose bytes are all available; others are skipped. `samples` and `heap_size`: of the whole
+    shard, if only its beginning is available. `first` and `values`: see `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
     samples = view.samples if samples is None else samples
@@ -98,13 +98,13 @@ def stored_votes(
     view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int
 ) -> tuple[NDArray[np.uint64], int | None]:
     """Return the row keys that the samples of a shard imply, if its own is unknown: for each readable sample, the key
-    with which its checksum is right; and the key that follows from all samples, None if one cannot be read. For the
+    that makes its checksum right; and the key that follows from all samples, None if any cannot be read. For the
     arguments, see `find_problems`."""
     return _Check(view, known, samples, heap_size, None).votes()
 
 
 def sample_name(sample: int, first: int | None) -> str:
-    """Return a sample's number in the shard, and in the dataset if that of the shard's `first` sample is known."""
+    """Return a sample's number in the shard, and its number in the dataset if that of the `first` sample is known."""
     return str(sample) if first is None else f"{sample} ({first + sample} of the dataset)"
 
 
@@ -117,7 +117,7 @@ class _Check:
         nothing = np.zeros(view.samples, np.bool_)
         self._extents = None
         self._wrong = nothing  # samples whose extents are wrong
-        self._shared = nothing  # samples whose bytes are also those of others
+        self._shared = nothing  # samples that share bytes with others
         if schema.variable and view.samples:
             self._extents = Extents.of(schema, view.rows, heap_size)
             self._wrong = self._extents.wrong & known
@@ -177,7 +177,7 @@ class _Check:
         return (self._checksums ^ self._view.rows["checksum"])[self._known & ~self._wrong], self._key
 
     def _problem(self, sample: int) -> Problem:
-        """Return the most informative problem of a sample that has some."""
+        """Return the most informative problem of a sample that has any."""
         if self._shared[sample]:
             return Problem(sample, self._error("its heap bytes also belong to other samples", sample))
         if self._wrong[sample] and self._extents is not None:
@@ -213,12 +213,12 @@ class _Check:
         return self._error(message, sample, place, found=computed, expected=stored)
 
     def _pair(self, sample: int) -> tuple[str, str]:
-        """Return the checksum that a sample should have, and the stored one."""
+        """Return the computed checksum of a sample, and the stored one."""
         computed, stored = int(self._checksums[sample]) ^ self._view.row_key, int(self._view.rows["checksum"][sample])
         return f"{computed:016x}", f"{stored:016x}"
 
     def _fits(self, sample: int) -> bool | None:
-        """Return whether its heap bytes fill the gap between its neighbours'; None if a neighbour is not undamaged."""
+        """Return whether a sample's heap bytes fill the gap between its neighbours'; None if a neighbour is damaged."""
         if self._extents is None:
             return None
         last = sample + 1 == self._view.samples
@@ -259,12 +259,12 @@ class _Check:
         return unordered
 
     def _expected_starts(self) -> NDArray[np.uint64]:
-        """Return where the heap bytes of each sample should begin."""
+        """Return the offset where the heap bytes of each sample should begin."""
         return np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
 
     def _all_decodable(self, start: int, stop: int) -> bool:
-        """Return whether all values of samples [start, stop), which follow one another, can be decoded. False if there
-        are too many bytes to have all values in memory."""
+        """Return whether all values of the consecutive samples [start, stop) can be decoded. Return False if they have
+        too many bytes to decode at once."""
         extents = self._extents
         if extents is None:
             return True
@@ -310,7 +310,7 @@ class _Check:
 
 
 def _can_fail(kind: ColumnType) -> bool:
-    """Return whether some bytes are no value of a variable-size column, as far as this version knows."""
+    """Return whether bytes may fail to decode as a value of a variable-size column of this type, if it is known."""
     return kind.known and (kind.kind != "bytes" or kind.is_list)
 
 
@@ -325,7 +325,7 @@ def _is_text(data: memoryview, cuts: NDArray[np.int64]) -> bool:
 
 
 def _invalid(view: ShardView, number: int) -> NDArray[np.bool_] | None:
-    """Return the samples that have an invalid item in their row; None if the column's type has none."""
+    """Return the samples with an invalid item in their row; None if the column's type has no invalid items."""
     kind = view.schema.columns[number].type
     if kind.number.highest is None:
         return None
@@ -334,7 +334,7 @@ def _invalid(view: ShardView, number: int) -> NDArray[np.bool_] | None:
 
 
 def _padding(view: ShardView) -> NDArray[np.bool_]:
-    """Return the samples with a non-zero byte of the row that belongs to no field."""
+    """Return the samples whose rows have a non-zero byte outside of all fields."""
     if not view.samples:  # the mask of a row may have 2 GiB
         return np.zeros(0, np.bool_)
     dtype = view.schema.row_dtype

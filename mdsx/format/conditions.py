@@ -1,4 +1,4 @@
-"""Conditions on samples, as text: what `label = 3 and length(tokens) > 64` means.
+"""Parse conditions on samples, such as `label = 3 and length(tokens) > 64`.
 
     condition = conjunction *( "or" conjunction )
     conjunction = negation *( "and" negation )
@@ -13,7 +13,7 @@
     literal = number / "true" / "false"
     column = name / DQUOTE any-characters DQUOTE           ; a quote in it is doubled
 
-Words count in any case. The result is a tree of values. `truth.py` evaluates it; nothing here knows a dataset.
+Keywords may be in any case. The result is a tree of values, which `truth.py` evaluates. Nothing here knows a dataset.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Operand = ColumnValue | ColumnLength | Number
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two operands, at least one of a column."""
+    """Two operands, at least one of them of a column."""
 
     left: Operand
     compare: Compare
@@ -84,7 +84,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several conditions: all must be true, or any."""
+    """Several conditions, combined with `and` or `or`."""
 
     word: Literal["and", "or"]
     conditions: tuple[Condition, ...]
@@ -94,9 +94,9 @@ Condition = Comparison | Among | Negation | Joined | ColumnNull | ColumnValue
 
 
 def parse_condition(text: str) -> Condition:
-    """Return the condition that `text` is. Raise UsageError that names the character."""
+    """Parse a condition. Raise UsageError that names the character."""
     if not isinstance(text, str):
-        raise UsageError("a condition is text", found=shown(text), expected='such as "label = 3"')
+        raise UsageError("a condition must be text", found=shown(text), expected='such as "label = 3"')
     if len(text) > MAX_CONDITION:
         hint = "choose samples by number: mdsx.Dataset.select(numbers)"
         found, expected = f"{len(text):,} characters", f"at most {MAX_CONDITION:,}"
@@ -105,7 +105,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def references(condition: Condition) -> Iterator[Reference]:
-    """Yield what a condition needs to know of a sample; the same reference maybe several times."""
+    """Yield the references to columns in a condition, maybe with repetitions."""
     if isinstance(condition, Joined):
         for each in condition.conditions:
             yield from references(each)
@@ -166,7 +166,7 @@ class _Parser:
             match = _TOKEN.match(text, at)
             if match is None:
                 token = _Token("?", text[at], at)
-                self._refuse("a column, a number, or a word of conditions", token)
+                self._refuse("a column, a number, or a keyword", token)
             kind, found = str(match.lastgroup), match[0]
             if kind == "name" and found.lower() in _WORDS:
                 kind, found = found.lower(), found.lower()
@@ -180,7 +180,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *kinds: str) -> _Token | None:
-        """Return the next token, and take it, if it is of one of these kinds, or one of these marks."""
+        """If the next token is of one of these kinds, or one of these marks, consume and return it."""
         token = self._next
         if token.kind in kinds or (token.kind == "mark" and token.text in kinds):
             self._at += 1
@@ -195,7 +195,7 @@ class _Parser:
         token = token or self._next
         found = token.text if len(token.text) <= 80 else f"{token.text[:77]}..."
         raise UsageError(
-            "this is no condition",
+            "not a valid condition",
             place=f"character {token.start + 1} of {shown(self._text, 80)}",
             found=found,
             expected=expected,
@@ -313,7 +313,7 @@ def _name(token: _Token) -> str:
 
 
 _HINTS = {
-    "text": "text is never stored at a fixed size, so no condition can compare it: use "
+    "text": "text is never stored at a fixed size, so conditions cannot compare it: use "
     'ds.filter(function, input_columns=["name"]). Double quotes are for the names of columns',
-    "arithmetic": "there is no arithmetic in conditions: use ds.filter(function, input_columns=[...])",
+    "arithmetic": "conditions have no arithmetic: use ds.filter(function, input_columns=[...])",
 }

@@ -1,4 +1,4 @@
-"""Decode single samples of a shard, for random access: arrays of one item would cost more than the sample."""
+"""Decode single samples of a shard, for random access. Arrays of one item would cost more than the sample."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 from mdsx.format.values import field_decoder, value_decoder
 
-_LENGTHS = 2  # where in a row's head the lengths of variable-size values are, after its checksum and `start`
+_LENGTHS = 2  # index in a row's head of the lengths of variable-size values, after its checksum and `start`
 _NOWHERE = 2**64  # beyond any heap
 
 Read = Callable[[int, bool], dict[str, Any]]
-"""Reads the sample with this number in one shard; with True, checks it first."""
+"""Reads the sample with this number from one shard; with True, checks it first."""
 
 
 class SampleDecoder:
-    """Decodes single samples of shards of `schema`. `columns`: the name that each wanted column gets -> its number."""
+    """Decodes single samples of shards of `schema`. `columns`: new name of each wanted column -> its number."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._schema, self._columns = schema, dict(columns)
         self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
-        self._decoders: dict[str, Any] = {  # None: a fixed-size value stays as it is
+        self._decoders: dict[str, Any] = {  # None: the fixed-size value needs no conversion
             name: field_decoder(kind) if kind.fixed_size else value_decoder(kind, name) for name, kind in kinds.items()
         }
 
@@ -38,12 +38,12 @@ class SampleDecoder:
         return SampleDecoder, (self._schema, self._columns)
 
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
-        """Return the values of sample number `sample`; with `verify`, check it first. Raise CorruptError."""
+        """Return the values of sample number `sample`. With `verify`, check it first. Raise CorruptError."""
         read: Read = view.readers.get(self) or view.readers.setdefault(self, self._reader(view))
         return read(sample, verify)
 
     def _reader(self, view: ShardView) -> Read:
-        """Return what reads the samples of one shard. It does not refer to the view, which keeps it."""
+        """Return a reader of one shard's samples. It must not refer to the view, which keeps it."""
         schema, buffer, rows, heap, file, key = self._schema, view.buffer, view.rows, view.heap, view.file, view.row_key
         first, size, heap_size, unpack = view.rows_offset, schema.row_size, len(heap), self._head.unpack_from
         varying, alone = len(schema.variable) > 0, len(schema.variable) == 1
@@ -87,7 +87,8 @@ class SampleDecoder:
         return read
 
     def _edges(self, start: int, *lengths: int) -> Sequence[int]:
-        """Return where each value begins in the heap, and where the last one ends: nowhere if one may not be null."""
+        """Return where each value begins in the heap, and where the last one ends; offsets outside of the heap if there
+        is a null that is not allowed."""
         if NULL in lengths:
             if not all(may for may, length in zip(self._may_be_null, lengths, strict=True) if length == NULL):
                 return (_NOWHERE,)

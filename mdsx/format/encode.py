@@ -1,12 +1,12 @@
-"""From samples to the bytes of shards: check and encode samples, column by column, and build shards of them.
+"""Encode samples and build shards: check and encode samples, column by column, and add them to shards.
 
-An Encoder takes one sample at a time (`sample`; `gather` joins many) or a whole batch of columns (`batch`). Both give
-the same `Encoded`. A value that does not fit raises SampleError before anything is kept, so a batch is encoded as a
+An Encoder takes one sample at a time (`sample`; `gather` joins many) or a whole batch of columns (`batch`). Both result
+in the same `Encoded`. A value that does not fit raises SampleError before anything is kept, so a batch is encoded as a
 whole or not at all. The caller may change a sample as soon as `sample` has returned, but the arrays of a batch only
 after they were added to a shard.
 
 A shard ends just before the sample that would make the uncompressed file larger than `shard_size`. A sample that is
-larger by itself gets a shard of its own. So the bytes do not depend on how samples are batched.
+larger by itself gets its own shard. So the bytes do not depend on how samples are batched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 from mdsx.format.values import NULL, as_sequence, dimensions_encoder, quick_encoder, value_encoder
 
-_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
+_AT_ONCE = 2**20  # bytes of rows to fill and then hash at once, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
 
 
@@ -111,16 +111,16 @@ class Encoder:
         """Raise SampleError unless `given`, a sample or a batch, is a mapping with the names of all columns."""
         if not isinstance(given, Mapping):
             raise SampleError(
-                f"a {what} is a mapping of column names to values",
+                f"a {what} must be a mapping of column names to values",
                 found=type(given).__name__,
                 hint="write() takes a sample, such as {'x': 1}, and write_batch() columns, such as {'x': [1, 2]}",
             )
         missing = [name for name in self._names if name not in given]
         unknown = [name for name in given if name not in self._names]
         if missing:
-            hint = "give None where it is null" if what == "sample" else None
+            hint = "give None for null" if what == "sample" else None
             if unknown:
-                hint = f"there is no column {_columns(unknown)}: check the name"
+                hint = f"{_columns(unknown)} is not a column: check the name"
             raise SampleError(f"the {what} lacks columns", place=_columns(missing), found=_columns(given), hint=hint)
         if unknown:
             raise SampleError(
@@ -130,7 +130,7 @@ class Encoder:
             )
 
     def _problem(self, sample: Mapping[str, object]) -> SampleError | None:
-        """Return the error for a sample that does not fit."""
+        """Return the error for a sample that does not fit, or None."""
         try:
             self.check_names(sample, "sample")
         except SampleError as error:
@@ -159,7 +159,7 @@ def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | 
     try:
         pieces = list(map(encode, values))
     except (Refused, TypeError, ValueError):
-        pieces = each(values, value_encoder(kind))  # finds which value does not fit, and why
+        pieces = each(values, value_encoder(kind))  # finds the value that does not fit, and the reason
     return _items(column, pieces) if kind.fixed_size else pieces
 
 
@@ -216,15 +216,15 @@ class ShardBuilder:
         self.samples = 0
         self._heap: list[bytes | memoryview] = []
         self._heap_size = 0
-        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing, and new
-        # memory more than a copy into it: so that of shards that are stored is used again.
+        # The shard without header, row key and heap, which are written last. New memory costs more than copying into
+        # it, so the memory of stored shards is reused. Pages that are never touched cost nothing.
         size = min(self.shard_size, _FIRST_IMAGE)
         self._image: NDArray[np.uint8] = self._spare.pop() if self._spare else np.empty(size, np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
         """Add the samples of `encoded` from number `start` on, as many as fit into this shard.
 
-        Return the number of the first that does not fit: the shard is then full. Return `encoded.samples` if all fit.
+        Return the number of the first sample that does not fit, if the shard is full, or `encoded.samples` if all fit.
         """
         stop = self._stop(encoded, start)
         step = min(max(_AT_ONCE // self.schema.row_size, 1), 4096)
@@ -264,7 +264,7 @@ class ShardBuilder:
         return found
 
     def reuse(self, shard: Pieces) -> None:
-        """Let a later shard have the memory of one that `pieces` returned, and that nobody reads any more."""
+        """Reuse the memory of a shard that `pieces` returned. Nobody may read it any more."""
         self._spare.append(np.asarray(memoryview(next(iter(shard))).obj))
 
     def _stop(self, encoded: Encoded, start: int) -> int:
@@ -280,7 +280,7 @@ class ShardBuilder:
         return stop if self.samples else max(stop, start + 1)
 
     def _place(self, encoded: Encoded, start: int, stop: int) -> None:
-        """Put samples [start, stop) of `encoded` into rows and heap."""
+        """Copy samples [start, stop) of `encoded` into rows and heap."""
         size, width = self.schema.row_size, len(self.schema.variable)
         offset = self.schema.rows_offset + self.samples * size
         end = offset + (stop - start) * size

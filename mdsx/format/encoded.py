@@ -1,4 +1,4 @@
-"""Samples as they are stored, before they are in a shard."""
+"""Encoded samples that are not in a shard yet."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Encoded:
     """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
     heap: Heap
     stops: NDArray[np.int64]
-    """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
+    """[samples]: where each sample's heap bytes end. Those of the first sample start at 0."""
 
 
 class Block(NamedTuple):
-    """Successive samples, to be put into rows. Their numbers begin with `start` in `Encoded`, with `first` in the
+    """Successive samples to put into rows. The number of the first one is `start` in `Encoded`, and `first` in the
     shard."""
 
     start: int
     first: int
     rows: NDArray[np.uint8]
-    """[n, size], complete but for the checksums."""
+    """[n, size], complete except for the checksums."""
     begin: int
-    """Where in `Encoded` the heap bytes of the first one begin."""
+    """Where in `Encoded` the heap bytes of the first sample begin."""
     stops: NDArray[np.int64]
-    """[n]: where the heap bytes of each end, from `begin` on."""
+    """[n]: where the heap bytes of each sample end, counted from `begin`."""
 
 
 class Heap(Protocol):
@@ -54,7 +54,7 @@ class Heap(Protocol):
 
 
 class PieceHeap:
-    """Values that are an object each, `width` of them for each sample; b"" for null."""
+    """A heap of separate bytes objects, `width` values for each sample; b"" for null."""
 
     def __init__(self, pieces: Sequence[bytes], width: int) -> None:
         self.pieces, self._width = pieces, width
@@ -77,7 +77,7 @@ class PieceHeap:
 
 @dataclass(frozen=True, slots=True)
 class JoinedHeap:
-    """Values back to back in memory that does not change."""
+    """A heap of values back to back in memory that does not change."""
 
     data: memoryview
 

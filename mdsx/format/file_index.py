@@ -1,4 +1,4 @@
-"""What the indexes of Parquet files and of tars have in common: their first and last bytes, and the names of files.
+"""The common parts of indexes of Parquet files and of tars: their first and last bytes, and the names of files.
 
 Such an index is one line of JSON. It begins with `{"format":"mdsx-...","version":1,` and ends with a checksum
 (`seal.py`), which is checked before anything is parsed.
@@ -36,26 +36,26 @@ def is_file_key(name: str) -> bool:
 
 
 class FileIndexParser:
-    """Checks the text of an index. A subclass parses what is in it."""
+    """Checks the text of an index. A subclass parses its content."""
 
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int]
     FILES: ClassVar[str]
-    """What the files are called in messages."""
+    """The name of the files in messages."""
     AGAIN: ClassVar[str]
-    """How to make the index again."""
+    """How to remake the index."""
 
     def __init__(self, file: str | None) -> None:
         self._file = file
 
     def _decode(self, data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-        """Return what is in an index, after a check of its bytes. Raise CorruptError or UnsupportedError."""
+        """Check the bytes of an index, and decode its content. Raise CorruptError or UnsupportedError."""
         start = _START.match(data)
         if start is None or start[1].decode() != self.FORMAT:
             raise self._error(f"this is not an index of {self.FILES}", "start")
         if start[2] != b"%d" % self.VERSION:
             found, hint = shown_version(start[2]), f"upgrade mdsx, or {self.AGAIN}"
-            message = "the index is of another version"
+            message = "the index has another version"
             raise UnsupportedError(message, file=self._file, found=found, expected=self.VERSION, hint=hint)
         computed, stored = checksums(data)
         if stored is None:

@@ -7,7 +7,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.json` | the index, written last |
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
-| `run-0123456789abcdef/` | all that a distributed write, or a writer that overwrites, makes: the next two lines |
+| `run-0123456789abcdef/` | all files of a distributed write, or of a writer that overwrites: the next two lines |
 | `run-<run>/part-00000-0123456789abcdef/`, `part-00000/` | one attempt at a task; a part of a writer that overwrites |
 | `run-<run>/_run/alive`, `overwrites`, `dead`, `replaced` | the record of a run: see `RunSign` |
 | `part-00000-0123456789abcdef/` | an attempt at a task, as earlier versions wrote it |
@@ -15,12 +15,12 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
-| `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
+| `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, progress, and skipped samples |
 | `_lengths/<column>.u32` | the lengths of all samples by one column |
 | `_lengths/<column>=height.u32`, `=width.u32` | the heights or widths of all images of one column |
-| `_selections/<name>-<fingerprint>.json` | the samples that a condition chose of the dataset with this fingerprint |
-| `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: where the samples of one tar are |
-| `_mdsx-tars/<hash>.json`, `passes.json` | a tar that was indexed, until the index exists; then all of them |
+| `_selections/<name>-<fingerprint>.json` | a named selection of samples of the dataset with this fingerprint |
+| `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: the locations of one tar's samples |
+| `_mdsx-tars/<hash>.json`, `passes.json` | the record of an indexed tar, until the index exists; then of all tars |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
 
 The index lists the shards' names as runs: `["shard.", ".mdsx", 0, 3]` are three names. No name leads outside the
@@ -49,20 +49,20 @@ JOURNALS = WRITER_FOLDER + "journal."
 CONVERT_FOLDER = "_convert/"
 CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
 CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
-"""What a conversion skipped. It stays with the finished dataset."""
+"""The samples that a conversion skipped. The file stays with the finished dataset."""
 
 ALIVE = WRITER_FOLDER + "alive"
-"""In an attempt's folder: its sign of life, which is removed when the attempt is done."""
+"""The sign of life in an attempt's folder, which is removed when the attempt has ended."""
 RunSign = Literal["alive", "overwrites", "dead", "replaced", "clock"]
-"""What the record of a run says: that it has not ended, and when its driver was last alive; that it is a writer's with
-`overwrite=True`, and no engine's; that a clean takes it for dead; and which index it replaces. `clock`: of a clean,
-which learns the storage's time from it."""
+"""The objects in the record of a run. `alive`: the run has not ended; the object's time is the driver's last sign of
+life. `overwrites`: the run is a writer with `overwrite=True`, not an engine's. `dead`: a clean has marked the run as
+dead. `replaced`: the index that it replaces. `clock`: an object from which a clean reads the storage's time."""
 
 LENGTHS_FOLDER = "_lengths/"
 SELECTIONS_FOLDER = "_selections/"
 POINTERS_FOLDER = "_mdsx-tars/"
 POINTED = POINTERS_FOLDER + "passes.json"
-"""What the last pass over tars found in each of them."""
+"""The results of the last pass over the tars."""
 
 TABLES_FOLDER = "_mdsx-tokens/"
 """The tables of documents beside an index of token files."""
@@ -73,7 +73,7 @@ NameRun = tuple[str, str, int, int]
 """Prefix, suffix, first number, number of names."""
 
 _PLAIN, _ZSTD, _TEMPORARY, _LENGTHS = ".mdsx", ".mdsx.zst", ".mdsx-tmp", ".u32"
-_MAX_COLUMN = 200  # characters of a column's name in that of a file, which has at most 255
+_MAX_COLUMN = 200  # characters of a column's name in a file's name, which may have 255
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]|^\.")
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
@@ -100,15 +100,15 @@ _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
 class ShardKey(NamedTuple):
-    """The fields of a shard's key. `folder`: that of its part, "" for a dataset without parts. `repair`: 0 for a
-    shard as the writer wrote it, otherwise the number of the repair that replaced it."""
+    """The fields of a shard's key. `folder`: its part's folder, "" for a dataset without parts. `repair`: 0 for a
+    writer's shard, otherwise the number of the repair that replaced it."""
 
     folder: str
     repair: int
     number: int
     compressed: bool
     canonical: bool
-    """Whether its numbers are written as this module writes them."""
+    """Whether its numbers are in the form that this module writes."""
 
 
 # --- shards
@@ -151,21 +151,21 @@ def shard_number(key: str) -> int | None:
 
 
 def pointers(tar: str, hash: str) -> str:
-    """Return the key of the pointer shard of the tar with key `tar`; `hash` is its XXH3-128 in hexadecimal.
+    """Return the key of the pointer shard of the tar with key `tar`. `hash`: its XXH3-128 in hexadecimal.
 
-    It does not depend on the other tars, so that adding one leaves all other pointer shards as they are.
+    The key does not depend on other tars, so that adding a tar does not change the other pointer shards.
     """
     return f"{POINTERS_FOLDER}{xxhash.xxh3_64_hexdigest(tar.encode())}-{hash[:16]}{_PLAIN}"
 
 
 def pointed(tar: str) -> str:
-    """Return the key of the record of the tar with key `tar`, until an index has it."""
+    """Return the key of the record of the tar with key `tar`, which is needed until an index lists the tar."""
     return f"{POINTERS_FOLDER}{xxhash.xxh3_64_hexdigest(tar.encode())}.json"
 
 
 def token_table(file: str, number: int, hash: str) -> str:
-    """Return the key of an object with tables of documents: number `number` of the token file with key `file`. `hash`
-    is its XXH3-128 in hexadecimal, so that a new index never replaces the tables that a running job reads."""
+    """Return the key of an object with tables of documents: number `number` of the token file with key `file`. `hash`:
+    its XXH3-128 in hexadecimal, so that a new index never replaces tables that a running job reads."""
     return f"{TABLES_FOLDER}{xxhash.xxh3_64_hexdigest(file.encode())}-{number:05d}-{hash[:16]}.table"
 
 
@@ -182,7 +182,7 @@ def part(number: int) -> str:
 
 
 def run_folder(run: str) -> str:
-    """Return the folder of all that a run makes. `run`: 16 hexadecimal digits, which no other run has."""
+    """Return the folder of all files of a run. `run`: 16 hexadecimal digits, unique to the run."""
     return f"{RUNS}{run}"
 
 
@@ -192,31 +192,31 @@ def record_folder(run: str) -> str:
 
 
 def run_part(run: str, number: int, token: str = "") -> str:
-    """Return the folder of part `number` of a run, or of one attempt at it. `token`: 16 hexadecimal digits, which no
-    other attempt has."""
+    """Return the folder of part `number` of a run, or of one attempt at it. `token`: 16 hexadecimal digits, unique to
+    the attempt."""
     return f"{run_folder(run)}/{part(number)}{token and '-'}{token}"
 
 
 def run_of(key: str) -> str | None:
-    """Return the run whose folder `key` is in; None if it is in none."""
+    """Return the run whose folder contains `key`; None if there is none."""
     match = _RUN.fullmatch(key)
     return None if match is None else match[1]
 
 
 def part_number(key: str) -> int | None:
-    """Return the number of the part, or of the part's attempt, whose folder `key` is in; None if it is in none."""
+    """Return the number of the part, or of the attempted part, whose folder contains `key`; None if there is none."""
     match = _PART.fullmatch(key)
     return None if match is None or match[2] != f"{int(match[2]):05d}" else int(match[2])
 
 
 def split_part(key: str) -> tuple[str, str]:
-    """Return the folder of the part that `key` is in, "" if it is in none, and the key within it."""
+    """Return the folder of the part that contains `key` ("" if there is none), and the key within it."""
     match = _PART.fullmatch(key)
     return ("", key) if match is None or part_number(key) is None else (match[1], match[3])
 
 
 def names_of_part(path: Sequence[str]) -> tuple[str, ...]:
-    """Return the last names of a folder's path that are those of a part: two if it is a run's."""
+    """Return the last names of a folder's path if they name a part: two names if it is a run's part."""
     for names in (path[-2:], path[-1:]):
         if split_part(f"{'/'.join(names)}/") == ("/".join(names), ""):
             return tuple(names)
@@ -224,7 +224,7 @@ def names_of_part(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def folders_of_parts(keys: Iterable[str]) -> dict[int, list[str]]:
-    """Return the folders of each part that `keys` are in: one, unless several attempts at the part left files."""
+    """Return the folders with `keys` of each part: one, unless several attempts at the part left files."""
     found: dict[int, list[str]] = {}
     for folder in dict.fromkeys(split_part(key)[0] for key in keys):
         if (number := part_number(f"{folder}/")) is not None:
@@ -244,13 +244,13 @@ def parse_run_sign(key: str) -> tuple[str, str] | None:
 
 
 def within(folder: str, key: str) -> str:
-    """Return the key of a file in a folder; "" is the dataset's own."""
+    """Return the key of a file in a folder; "" is the dataset's own folder."""
     return f"{folder}/{key}" if folder else key
 
 
 def is_of_dataset(key: str) -> bool:
-    """Return whether mdsx makes this key: that of an object in a dataset's folder, or beside an index of tars or of
-    Parquet files. Nothing else is ever removed from such a folder."""
+    """Return whether mdsx makes this key, in a dataset's folder, or beside an index of tars or of Parquet files.
+    Nothing else is ever removed from such a folder."""
     inner, shard = split_part(key)[1], parse_shard(key)
     return (
         (shard is not None and shard.canonical)
@@ -268,13 +268,13 @@ def is_beside_index(inner: str) -> bool:
 
 
 def work_folder(key: str) -> str | None:
-    """Return the folder of a writer or a conversion, of the dataset or of a part, that `key` is in; None if in none."""
+    """Return the folder of a writer or a conversion, in the dataset or in a part, that contains `key`; None if none."""
     inner = split_part(key)[1]
     return next((folder for folder in (WRITER_FOLDER, CONVERT_FOLDER) if inner.startswith(folder)), None)
 
 
 def repaired(key: str, attempt: int) -> str:
-    """Return the key of the shard that replaces a damaged one. `attempt`: 1, and more where a name is taken."""
+    """Return the key of the shard that replaces a damaged one. `attempt`: 1, or more if names are in use."""
     folder, slash, base = key.rpartition("/")
     match = _REPAIRED.fullmatch(base)
     return f"{folder}{slash}{REPAIRS}{'' if attempt == 1 else f'-{attempt}'}.{match[1] if match else base}"
@@ -291,7 +291,8 @@ def is_kept_index(key: str) -> bool:
 
 
 def snapshot(fingerprint: str) -> str:
-    """Return the key of the index of the dataset that had this fingerprint. Raise ValueError if it is none."""
+    """Return the key of the snapshot of the dataset's state with this fingerprint. Raise ValueError if it is
+    invalid."""
     if _FINGERPRINT.fullmatch(fingerprint) is None:
         raise ValueError(fingerprint)
     return f"{SNAPSHOTS}{fingerprint}.json"
@@ -313,8 +314,8 @@ def convert_record(part: int) -> str:
 
 
 def lengths(column: str, side: str = "") -> str:
-    """Return the key of the lengths by a column: its name with each byte that is special in paths or URLs as `=XX`, and
-    with a hash if it is long. `side`: "height" or "width" of its images."""
+    """Return the key of the lengths by a column. It has the column's name, with `=XX` for each byte that is special in
+    paths or URLs, and with a hash if it is long. `side`: "height" or "width" of its images."""
     name = _NOT_PLAIN.sub(lambda match: "".join(f"={byte:02X}" for byte in match[0].encode()), column)
     if len(name) > _MAX_COLUMN:
         name = f"{name[:_MAX_COLUMN]}={xxhash.xxh3_64_hexdigest(column.encode())}"
@@ -322,8 +323,8 @@ def lengths(column: str, side: str = "") -> str:
 
 
 def selection(name: str, fingerprint: str) -> str:
-    """Return the key of the selection `name` of the dataset with this fingerprint. Raise ValueError for another name
-    than up to 100 letters, digits, ".", "_" and "-", the first of them a letter or a digit."""
+    """Return the key of the selection `name` of the dataset with this fingerprint. Raise ValueError unless the name is
+    up to 100 letters, digits, ".", "_" and "-", the first of them a letter or a digit."""
     key = f"{SELECTIONS_FOLDER}{name}-{fingerprint}.json"
     if selection_of(key) != (name, fingerprint):
         raise ValueError(name)
@@ -340,7 +341,7 @@ def selection_of(key: str) -> tuple[str, str] | None:
 
 
 def temporary(name: str, token: str) -> str:
-    """Return the name of the temporary file, in the same folder, to which the content of `name` is written."""
+    """Return the name of the temporary file, in the same folder, to write the content of `name` to."""
     return f".{name[:100]}.{token}{_TEMPORARY}"
 
 
@@ -350,7 +351,7 @@ def lock(name: str) -> str:
 
 
 def target_of(temporary: str) -> str:
-    """Return the first 100 characters of the name that a temporary file is to get."""
+    """Return the first 100 characters of a temporary file's final name."""
     return temporary[1:].removesuffix(_TEMPORARY).rpartition(".")[0]
 
 
@@ -366,7 +367,7 @@ def join_name(prefix: str, suffix: str, number: int) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, int] | None:
-    """Return prefix, suffix and number of a name: the last number of at least five digits. None if there is none."""
+    """Return prefix, suffix and number of a name, by its last number of at least five digits; None if there is none."""
     numbers = list(_NUMBER.finditer(name))
     if not numbers:
         return None
@@ -375,12 +376,12 @@ def split_name(name: str) -> tuple[str, str, int] | None:
 
 
 def is_name(name: str) -> bool:
-    """Return whether an index may give a shard this name."""
+    """Return whether a shard may have this name in an index."""
     return len(name) <= MAX_NAME_SIZE and _NAME.fullmatch(name) is not None
 
 
 def runs_of(names: Iterable[str]) -> list[NameRun]:
-    """Return the fewest runs that give `names`, in order. Raise ValueError for a name that no shard can have."""
+    """Return the fewest runs that represent `names`, in order. Raise ValueError for a name that a shard cannot have."""
     runs: list[NameRun] = []
     following = None  # the name that would continue the last run
     for name in names:
@@ -398,8 +399,8 @@ def runs_of(names: Iterable[str]) -> list[NameRun]:
 
 
 def join_runs(parts: Iterable[tuple[str, Iterable[NameRun]]]) -> list[NameRun]:
-    """Return the runs of the names of all `parts`: folders, and the runs of the names in each. Raise ValueError for a
-    name that no shard can have."""
+    """Return the runs for the names in all `parts`, given as folders and the runs in each. Raise ValueError for a name
+    that a shard cannot have."""
     runs: list[NameRun] = []
     for folder, some in parts:
         for prefix, suffix, first, count in some:

@@ -4,8 +4,8 @@
     seek table = u32 0x184D2A5E, u32 size of what follows, (u32 compressed size, u32 raw size) * count,
                  u32 count, u8 descriptor 0, u32 0x8F92EAB1
 
-Any zstd reads it whole, and a byte range can be read without the rest. The index gives the raw size, so a reader knows
-the size of each frame's content, and allocates no more.
+Any zstd decompressor reads the file as a whole. A byte range can be read without the rest. The index has the raw size,
+so a reader knows the size of each frame's content, and allocates no more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FRAME_SIZE = 2**20
-"""Raw bytes in a frame; the last frame has the rest."""
+"""Raw bytes of each frame but the last, which has the rest."""
 MAX_FRAME_SIZE = FRAME_SIZE + 2**16
 """The most bytes of a compressed frame: incompressible data grows a little."""
 MAX_FRAME_HEADER = 18
@@ -75,12 +75,12 @@ def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = No
     try:
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         return decompressor.decompress(view, max_output_size=expected_size, allow_extra_data=False)
-    except zstandard.ZstdError as error:  # also if the content is not as long as the header says
+    except zstandard.ZstdError as error:  # also if the content does not have the size in the header
         raise CorruptError(f"the frame is damaged: {error}", file=file, place=place) from None
 
 
 def first_bytes(head: Buffer) -> bytes:
-    """Return the first raw bytes of a compressed shard, from its first stored ones, unverified. Raise CorruptError."""
+    """Decompress the first bytes of a compressed shard, unverified. Raise CorruptError."""
     try:
         return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj().decompress(memoryview(head))
     except zstandard.ZstdError as error:
@@ -141,8 +141,8 @@ def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
 class FrameReader:
     """Decompresses a shard that arrives in chunks of any size: `feed` each chunk, then `finish`.
 
-    It holds one frame at a time, and checks every rule: frames, their content, the seek table, and that no bytes are
-    missing or left over. Both methods raise CorruptError.
+    It holds one frame at a time, and checks every rule: the frames, their content, the seek table, and that no bytes
+    are missing or left over. Both methods raise CorruptError.
     """
 
     def __init__(self, raw_size: int, size: int, file: str | None = None) -> None:
@@ -167,7 +167,7 @@ class FrameReader:
                 yield self._decompress(end)
 
     def finish(self) -> None:
-        """Check that no bytes are missing, and the seek table."""
+        """Check the seek table, and that no bytes are missing."""
         if self._left:
             place = f"frame {len(self._sizes)}" if len(self._sizes) < self._frames else "seek table"
             raise CorruptError(
@@ -249,10 +249,10 @@ def _check_sizes(raw_size: int, size: int, file: str | None) -> None:
 
 
 def check_frame_header(data: memoryview, expected_size: int, file: str | None, place: str | None) -> int:
-    """Check a frame's header, which must give `expected_size` raw bytes and a checksum. Return the header's size."""
+    """Check a frame's header, which must have `expected_size` as content size, and a checksum. Return its size."""
     if data[:4] != _ZSTD_MAGIC:
         raise CorruptError(
-            "no zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")
+            "not a zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")
         )
     try:
         header = zstandard.get_frame_parameters(data)

@@ -1,6 +1,6 @@
 """Recover the raw bytes of a damaged shard, with gaps where a frame cannot be decompressed.
 
-Only a frame's own checksum proves it: the caller must check the samples in it.
+Only its own checksum proves a frame, so the caller must check the samples in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Raw bytes [start, stop) that cannot be recovered, and why."""
+    """Raw bytes [start, stop) that cannot be recovered, and the error."""
 
     start: int
     stop: int
@@ -59,7 +59,7 @@ def framed_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[m
         else:
             raw += bytes(start - len(raw))
             raw += frame
-    if gaps and gaps[-1].start >= len(raw):  # nothing after it was recovered
+    if gaps and gaps[-1].start >= len(raw):  # no bytes after it were recovered
         gaps[-1] = replace(gaps[-1], stop=raw_size)
     return memoryview(raw), gaps
 
@@ -77,11 +77,11 @@ def check_table(stored: memoryview, raw_size: int, size: int, file: str | None) 
 
 
 def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
-    """Yield the raw bytes of each frame of a damaged shard, or its error; stop after the last frame that can be found.
+    """Yield the raw bytes of each frame of a damaged shard, or its error. Stop after the last frame that can be found.
 
-    A frame may start where the previous one ends, or at an offset that follows from the seek table, counted from
-    either end of the file. So damage to one frame, or to one entry of the table, hides no other frame. `stored` is the
-    file, or what is left of it.
+    A frame may start where the previous one ends, or at an offset from the seek table, counted from either end of the
+    file. So damage to one frame, or to one entry of the table, hides no other frame. `stored`: the file, maybe
+    truncated.
     """
     view, count = memoryview(stored).cast("B"), frame_count(raw_size)
     claimed = _claimed_offsets(view, raw_size)
@@ -120,8 +120,8 @@ def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
 
 
 def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return where frames start (and the last one ends) by the unverified sizes in the seek table, counted from the
-    file's start and from its end. Return None if the file is too small for a table."""
+    """Return the offsets of frames (and the end of the last one) by the unverified sizes in the seek table, once
+    counted from the file's start, and once from its end. Return None if the file is too small for a table."""
     count, table = frame_count(raw_size), len(view) - seek_table_size(raw_size)
     if table < 0:
         return None

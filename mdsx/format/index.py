@@ -1,7 +1,7 @@
-"""The index: what it says about each shard.
+"""The index: the entries of all shards.
 
-A shard takes a few dozen bytes in memory. The index also says how its shards' bytes become samples: it implements
-`protocol.StoredIndex` and most of the capabilities. `index_writer` writes its text, and `index_parser` reads it.
+A shard takes a few dozen bytes in memory. The index also defines how its shards' bytes become samples: it implements
+`protocol.StoredIndex` and most of the capabilities. `index_writer` writes its text, and `index_parser` parses it.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ MAX_SHARDS = 2**22
 """The most shards of a dataset: enough for a petabyte in shards of 256 MiB, few enough to open in seconds."""
 MAX_METADATA_SIZE = 2**20
 
-_CHUNK = 2**16  # shards that are hashed or added up at once
+_CHUNK = 2**16  # shards to hash or add up at once
 _RECORD = np.dtype([("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
 
 
 class ShardEntry(NamedTuple):
-    """The index's entry of one shard. Sizes are in bytes; hashes are XXH3-128 in hexadecimal. `size` and `hash` are
-    those of the stored object, the raw ones those of the uncompressed shard: the same if it is not compressed."""
+    """The index's entry of one shard. Sizes are in bytes, hashes are XXH3-128 in hexadecimal. `size` and `hash` are of
+    the stored object, the raw ones of the uncompressed shard. They are equal if it is not compressed."""
 
     name: str
     samples: int
@@ -70,7 +70,7 @@ class ShardEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows, FindsDamage):
-    """A parsed index. Arrays are read-only, [S] for S shards; see `ShardEntry` for what they hold."""
+    """A parsed index. Arrays are read-only, [S] for S shards; `ShardEntry` explains them."""
 
     schema: Schema
     compression: str | None
@@ -90,10 +90,9 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
 
     @property
     def base_fingerprint(self) -> str:
-        """The fingerprint of the shards up to the first one in another folder. Parts that are appended do not change
-        it."""
+        """The fingerprint of the shards before the first one in another folder. Appended parts do not change it."""
         folders = [prefix.rpartition("/")[0] for prefix, *_ in self.files]
-        for folder, first in zip(folders, self.firsts.tolist(), strict=False):  # without files, there is a first too
+        for folder, first in zip(folders, self.firsts.tolist(), strict=False):  # there is a first even without files
             if folder != folders[0]:
                 some = slice(first)
                 return fingerprint_of(self.schema, self.counts[some], self.raw_sizes[some], self.raw_hashes[some])
@@ -108,7 +107,7 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
         return join_name(prefix, suffix, number + shard - int(self.firsts[run]))
 
     def shard_names(self, folder: str = "") -> Iterator[str]:
-        """Yield the keys of all shards, in order; with `folder`, as they are seen from above the index's folder."""
+        """Yield the keys of all shards, in order. `folder`: the index's folder, to prepend to them."""
         for prefix, suffix, first, count in self.files:
             prefix = within(folder, prefix)
             for number in range(first, first + count):
@@ -224,7 +223,7 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
         return problems, found
 
     def _wrong_shard(self, key: int, entry: ShardEntry, file: str) -> CorruptError:
-        """Return the error for a shard that is not the one in the index: none of its samples can be trusted."""
+        """Return the error for a shard that is not the one in the index. None of its samples can be trusted."""
         message = "is not the shard that the index names"
         for shard in np.flatnonzero(self.row_keys == np.uint64(key))[:1].tolist():
             message += f", but {self.name(shard)}"
@@ -233,7 +232,7 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
 
 
 def exact_sum(numbers: NDArray[np.int64]) -> int:
-    """Return the sum of numbers that are not negative. It may be 2^63 or more."""
+    """Return the sum of non-negative numbers. It may be 2^63 or more."""
     high, low = (int(part.sum()) for part in (numbers >> 32, numbers & 0xFFFFFFFF))  # neither sum overflows
     return (high << 32) + low
 

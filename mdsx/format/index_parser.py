@@ -1,7 +1,7 @@
 """Parse the index, and check everything in it that can be checked without the shards.
 
 The raw bytes are checked first: the beginning (a later version may change everything after it), the end, and the
-checksum. The rest may be any JSON text. The arrays of numbers and hashes are parsed one by one, because a large index
+checksum. The rest may be any JSON text. The arrays of numbers and hashes are parsed separately, because a large index
 has hundreds of megabytes. Unknown keys are ignored: a later minor version may add some.
 """
 
@@ -30,8 +30,8 @@ _T = TypeVar("_T")
 MAX_SAMPLES = 2**62 - 1
 
 _START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
-_CHUNK = 2**16  # shards that are checked at once
-_SHORT = 2**12  # bytes of numbers that are parsed sooner one by one than as an array
+_CHUNK = 2**16  # shards to check at once
+_SHORT = 2**12  # shorter texts of numbers are parsed faster one by one than as an array
 
 _FileSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
@@ -68,14 +68,14 @@ class _Requires(msgspec.Struct):
     requires: list[str] = msgspec.field(default_factory=list)
 
 
-# msgspec prepares a type at its first use, and crashes if two threads do so at once. So prepare the types here.
+# msgspec prepares a type on first use, and crashes if two threads do so at once. So prepare the types here.
 _ROOT, _REQUIRES = msgspec.json.Decoder(_Root), msgspec.json.Decoder(_Requires)
 _INTEGERS = msgspec.json.Decoder(list[int])
 _TEXT = msgspec.json.Decoder(str)
 
 
 def parse_index(data: bytes, *, file: str | None = None) -> Index:
-    """Return the index in `data`. Raise CorruptError or UnsupportedError."""
+    """Parse an index. Raise CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
 
 
@@ -91,7 +91,7 @@ class _Parser:
         self._check_requires(root.requires)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         if root.compression not in (None, "zstd"):
-            message = f"compression {root.compression[:80]!r} is not known to this version"
+            message = f"this version does not know the compression {root.compression[:80]!r}"
             raise UnsupportedError(message, file=self._file, place="compression", hint="upgrade mdsx")
         self._check_layout(root, schema)
         shards = root.shards
@@ -160,12 +160,12 @@ class _Parser:
         start = _START.match(data)
         if start is None:
             found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
-            hint = "a web page has answered: check the URL" if data.lstrip()[:1] == b"<" else None
-            raise self._error("this is no mdsx index", "its first bytes", found=found, expected=expected, hint=hint)
+            hint = "this is a web page: check the URL" if data.lstrip()[:1] == b"<" else None
+            raise self._error("not an mdsx index", "its first bytes", found=found, expected=expected, hint=hint)
         if start[1] == b"0":
             raise self._error("there is no such version", "version", found=0, expected=1)
         if start[1] != VERSION:
-            message = f"the index is of version {shown_version(start[1])}, this reader knows {VERSION.decode()}"
+            message = f"the index has version {shown_version(start[1])}, this reader knows {VERSION.decode()}"
             raise UnsupportedError(message, file=self._file, place="version", hint="upgrade mdsx")
         computed, stored = checksums(data)
         if stored is None:
@@ -173,15 +173,15 @@ class _Parser:
                 repr(data[-END_SIZE:]),
                 ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
             )
-            raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
+            raise self._error("the index is truncated or damaged", "its last bytes", found=found, expected=expected)
         if computed != stored:
-            hint = "copy it from where the dataset is whole; an index cannot be edited by hand"
+            hint = "copy it from a complete copy of the dataset; an index cannot be edited by hand"
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored, hint=hint)
 
     def _check_requires(self, features: list[str]) -> None:
-        """Raise UnsupportedError for a feature that the index requires: this version knows none."""
+        """Raise UnsupportedError if the index requires any feature: this version knows none."""
         if features:
-            message = f"the index requires {shown(features[0])}, which is not known to this version"
+            message = f"the index requires {shown(features[0])}, which this version does not know"
             raise UnsupportedError(message, file=self._file, place="requires", hint="upgrade mdsx")
 
     def _decode(self, data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T], place: str = "") -> _T:
@@ -267,7 +267,7 @@ class _Parser:
     def _check_raw_sizes(
         self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int
     ) -> None:
-        """Check that each shard, from number `first` on, has room for its rows, and no heap if it needs none."""
+        """Check that each shard, from number `first` on, has room for its rows, and has no heap if it needs none."""
         room = (raw_sizes - rows_offset) // schema.row_size
         rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
         least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
@@ -289,7 +289,7 @@ class _Parser:
             raise self._error("the stored size cannot hold its frames", place, found=found)
 
     def _lengths(self, sums: dict[str, int], schema: Schema, samples: int) -> dict[str, int]:
-        """Return the sums of lengths. Those by columns of later types are kept too."""
+        """Return the sums of lengths, including those by columns of later types."""
         names = {column.name for column in schema.columns}
         for name, found in sums.items():
             place = f"lengths[{name[:80]!r}]"

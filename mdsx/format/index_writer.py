@@ -1,6 +1,6 @@
-"""Write the JSON text of an index: of shards that were just written, or of the shards of other indexes.
+"""Write the JSON text of an index, from the entries of new shards, or from other indexes.
 
-An index of millions of shards is joined from arrays: Python values for each shard would take gigabytes.
+An index of millions of shards is joined from arrays: Python objects for each shard would take gigabytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mdsx.format.strict_json import parse_json
 
 
 def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
-    """Return the hash of a dataset's content: the same wherever its shards are stored, compressed or not."""
+    """Return the hash of a dataset's content. It is the same wherever the shards are stored, compressed or not."""
     shards = _Shards.of(entries)
     return fingerprint_of(schema, shards.counts, shards.raw_sizes, shards.raw_hashes)
 
@@ -37,11 +37,11 @@ def build_index(
     metadata: dict[str, Any] | None = None,
     lengths: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the index of the shards `entries`, in order. `compression` is None or "zstd". `lengths`: the sum of the
+    """Return the index of the shards `entries`, in order. `compression`: None or "zstd". `lengths`: the sums of the
     samples' lengths by some columns. Raise UsageError."""
     files = _files(lambda: runs_of(entry.name for entry in entries))
     if compression is None and any((each.size, each.hash) != (each.raw_size, each.raw_hash) for each in entries):
-        raise UsageError("an uncompressed shard's raw size and hash are those of its object")
+        raise UsageError("an uncompressed shard's raw size and hash must equal those of its object")
     return _written(schema, compression, files, _Shards.of(entries), metadata, lengths or {})
 
 
@@ -52,9 +52,9 @@ def join_indexes(
     metadata: dict[str, Any] | None = None,
     lengths: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the index of the shards of all `parts`, one after the other: each is a folder, "" for the dataset's own,
-    and the index in it, which must have this schema and compression. `lengths`: the sums of lengths; the default is
-    those that all parts have. Raise UsageError."""
+    """Return the index of the shards of all `parts`, in order. Each part is a folder ("" for the dataset's own) and the
+    index in it, which must have this schema and compression. `lengths`: the sums of lengths; by default those that all
+    parts have. Raise UsageError."""
     files = _files(lambda: join_runs((folder, index.files) for folder, index in parts))
     indexes = [index for _, index in parts]
     if lengths is None:
@@ -104,12 +104,12 @@ def _bytes_of(hashes: Iterable[str]) -> NDArray[np.uint8]:
 
 
 def _files(make: Callable[[], list[NameRun]]) -> list[NameRun]:
-    """Return the runs that `make` makes. Raise UsageError for a name that no shard can have."""
+    """Return the runs that `make` makes. Raise UsageError for a name that a shard cannot have."""
     try:
         return make()
     except ValueError as error:
-        hint = "letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits in it"
-        raise UsageError("this cannot be the name of a shard's file", found=repr(error.args[0]), hint=hint) from None
+        hint = "use letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits"
+        raise UsageError("not a valid name of a shard's file", found=repr(error.args[0]), hint=hint) from None
 
 
 def _written(
@@ -160,7 +160,7 @@ def check_shard_count(count: int, raw_size: int) -> None:
             "too many shards",
             found=count,
             expected=f"at most {MAX_SHARDS} (2^22)",
-            hint=f"write it with shard_size={fitting_shard_size(raw_size)} or more",
+            hint=f"write the dataset with shard_size={fitting_shard_size(raw_size)} or more",
         )
 
 
@@ -186,7 +186,7 @@ def _object(members: dict[str, bytes]) -> bytes:
 
 def _metadata_text(metadata: dict[str, Any]) -> bytes:
     if not isinstance(metadata, dict):
-        raise UsageError("metadata is not a dict", found=type(metadata).__name__)
+        raise UsageError("metadata must be a dict", found=type(metadata).__name__)
     try:
         data = _text(metadata)
         check_keys(metadata)

@@ -1,7 +1,6 @@
-"""Values that a caller passes to the writer: viewed as arrays, described for messages, or refused.
+"""Values that a caller passes to the writer: view them as arrays, describe them in messages, or refuse them.
 
-A masked item is never stored. A value that is masked completely is null, like None; one that is masked partly is
-refused.
+A masked item is never stored. A completely masked value is null, like None. A partly masked one is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Refused(Exception):
         super().__init__(expected, found)
         self.expected = expected
         self.found = found
-        self.at = at  # the item of an array
+        self.at = at  # index of the item in an array
         self.hint = hint
 
 
@@ -40,9 +39,9 @@ def has_masked(value: object) -> bool:
 
 
 def as_array(value: object) -> tuple[NDArray[Any], str] | None:
-    """Return `value` as an array, and the name of its dtype, if it is an array, a tensor or a typed buffer.
+    """Return an array, a tensor or a typed buffer as an array, with the name of its dtype.
 
-    Items of a type that NumPy lacks are returned as their bits. Return None for anything else, such as a list.
+    Items of a type that NumPy lacks are returned as their bits. Return None for any other value, such as a list.
     """
     if isinstance(value, np.ndarray | np.generic):
         if isinstance(value, np.ma.MaskedArray) and has_masked(value):
@@ -74,7 +73,7 @@ def describe(value: object) -> str:
 
 
 def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any]:
-    """Return the converted values. If one raises Refused, its place becomes the first item of `at`."""
+    """Return the converted values. If one raises Refused, prepend its index to `at`."""
     done = []
     for place, value in enumerate(values):
         try:
@@ -85,7 +84,7 @@ def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any
     return done
 
 
-_UNMASK = "use .filled(...); a value that is masked completely is null in a column declared with '?'"
+_UNMASK = "use .filled(...); a completely masked value is null in a column declared with '?'"
 
 
 def _mask(value: np.ma.MaskedArray[Any, Any]) -> NDArray[np.bool_]:
@@ -106,7 +105,7 @@ def _from_tensor(tensor: Any) -> tuple[NDArray[Any], str]:
         return items, items.dtype.name
     except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
         problem = str(error).partition("\n")[0]
-        hint = "pass a dense tensor of plain numbers, for instance from .to_dense() or .dequantize()"
+        hint = "pass a dense tensor of plain numbers, such as from .to_dense() or .dequantize()"
         raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {problem}", hint=hint) from None
 
 
@@ -116,5 +115,5 @@ def first_true(bad: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def short(value: int) -> int | str:
-    """Return an integer for a message: itself, or its size if it has too many digits."""
+    """Return an integer for a message, or its size as text if it has too many digits."""
     return value if value.bit_length() < 256 else f"an integer of {value.bit_length()} bits"

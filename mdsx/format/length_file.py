@@ -3,7 +3,7 @@
     file = u32 length of each sample, in stored order; trailer, as JSON on one line
 
 The trailer names the dataset, the column and the rule, and has a hash of each shard's lengths. So a reader fetches the
-trailer once, and then the lengths of the shards that it needs.
+trailer once, and then only the lengths of the shards that it needs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class LengthIdentity:
-    """What lengths are of: a dataset, by its fingerprint, and one of its columns, by its name there."""
+    """The source of lengths: a dataset, by its fingerprint, and one of its columns, by its stored name."""
 
     fingerprint: str
     column: str
@@ -48,16 +48,16 @@ class LengthIdentity:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Return this as JSON has it."""
+        """Return the fields for JSON."""
         return {"fingerprint": self.fingerprint, "column": self.column, "rule": self.rule}
 
     @cached_property
     def digest(self) -> str:
-        """Return a hash of this: 32 hexadecimal digits."""
+        """Return a hash of the identity: 32 hexadecimal digits."""
         return xxhash.xxh3_128_hexdigest("\n".join((self.fingerprint, self.rule, self.column)).encode())
 
     def hash(self, shard: int, lengths: NDArray[np.uint32]) -> int:
-        """Return the hash of the lengths (as stored) of shard number `shard`."""
+        """Return the hash of the stored lengths of shard number `shard`."""
         found: int = xxhash.xxh3_64_intdigest(lengths.data, (self._seed + shard) % 2**64)
         return found
 
@@ -80,7 +80,7 @@ _DECODER = msgspec.json.Decoder(_Trailer)  # here, because msgspec crashes if tw
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthTrailer:
-    """What a file of lengths says: whose they are, their sum, and the hash of each shard's (uint64 [S])."""
+    """The trailer of a file of lengths: their source, their sum, and the hash of each shard's lengths (uint64 [S])."""
 
     identity: LengthIdentity
     samples: int
@@ -109,10 +109,11 @@ class LengthTrailer:
         """Parse the bytes that follow the lengths. Raise CorruptError or UnsupportedError."""
         start, end = _START.match(data), _END.fullmatch(data, max(0, len(data) - _END_SIZE))
         if start is None or start[1] == b"0":
-            raise CorruptError("no trailer of lengths is here", file=file, found=repr(data[:40]))
+            raise CorruptError("not a trailer of lengths", file=file, found=repr(data[:40]))
         if start[1] != b"%d" % _VERSION:
             version, hint = shown_version(start[1]), "upgrade mdsx"
-            raise UnsupportedError("lengths of a later version", file=file, found=version, expected=_VERSION, hint=hint)
+            message = "the lengths have a later version"
+            raise UnsupportedError(message, file=file, found=version, expected=_VERSION, hint=hint)
         if end is None or xxhash.xxh3_64_hexdigest(data[:-_END_SIZE]).encode() != end[1]:
             raise CorruptError("the trailer is damaged", file=file, place="checksum")
         try:
@@ -124,7 +125,7 @@ class LengthTrailer:
         return cls(identity, found.samples, found.sum, hashes)
 
     def check(self, identity: LengthIdentity, counts: Sequence[int] | NDArray[np.int64], *, file: str) -> None:
-        """Raise CorruptError unless this belongs to a dataset with this identity and samples in each shard."""
+        """Raise CorruptError unless this belongs to a dataset with this identity and these numbers of samples."""
         ours = (identity, int(np.sum(counts)), len(counts))
         theirs = (self.identity, self.samples, len(self.hashes))
         names = ("identity", "number of samples", "number of shards")

@@ -1,16 +1,15 @@
-"""The length of a sample: what one of its columns says about how much the sample holds.
+"""The length of a sample by one of its columns.
 
 | rule | columns | the length |
 |---|---|---|
-| `values` | arrays of one dimension, such as `uint16[*]` | how many values it has; 0 for null |
-| `bytes` | types that are no numbers | the bytes of the stored value; 0 for null |
+| `values` | one-dimensional arrays, such as `uint16[*]` | the number of values; 0 for null |
+| `bytes` | types other than numbers | the bytes of the stored value; 0 for null |
 | `number` | integers that are not nullable | the value |
-| `height`, `width` | encoded images | those of the image, as it is shown; 0 for null and unreadable headers |
+| `height`, `width` | encoded images | those of the image, as displayed; 0 for null and unreadable headers |
 
-Heights and widths are only known once they were written to a file. Of other columns, samples have no length. Lengths
-are known without reading any value of variable size, so the checksums of samples cannot be compared. But the row key
-shows whose rows they are, and the heap has no gaps, so the extents of all samples must follow one another: this finds a
-damaged one.
+Heights and widths are known only if they were written to a file. Other columns define no length. Lengths are read
+without any value of variable size, so the checksums of samples cannot be compared. But the row key shows whose rows
+they are, and the heap has no gaps, so the extents of all samples must be consecutive, which reveals a damaged one.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ MAX_LENGTH = 2**32 - 1
 
 @runtime_checkable
 class MeasuredDecoder(Protocol):
-    """A decoder of another format's arrays (`ColumnType.foreign`) that knows their lengths without decoding them."""
+    """A decoder of another format's arrays (`ColumnType.foreign`) that finds their lengths without decoding them."""
 
     def lengths(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many values the arrays at `addresses` in memory, of `sizes` bytes, have; -1 for one that is
-        damaged or has not one dimension."""
+        """Return the number of values of each array, which are at `addresses` in memory and have `sizes` bytes; -1 for
+        one that is damaged or not one-dimensional."""
 
 
 def length_rule(kind: ColumnType) -> LengthRule | None:
-    """Return how a column of this type gives the length of a sample; None if it does not."""
+    """Return the default rule for lengths by a column of this type; None if it has none."""
     if kind.scalar and kind.shape is None:
         return "number" if kind.kind == "integer" and not kind.nullable else None
     if kind.scalar:
@@ -62,19 +61,19 @@ def has_sides(kind: ColumnType) -> bool:
 
 
 def length_rules(kind: ColumnType) -> tuple[LengthRule, ...]:
-    """Return all rules by which a column of this type gives lengths."""
+    """Return all rules for lengths by a column of this type."""
     rule = length_rule(kind)
     return ((rule,) if rule is not None else ()) + (SIDES if has_sides(kind) else ())
 
 
 def constant_length(kind: ColumnType) -> int | None:
-    """Return the length of every sample, where the type says it; else None."""
+    """Return the length of every sample if the type determines it; else None."""
     return None if kind.nullable or kind.stars or kind.shape is None or not kind.scalar else kind.shape[0]
 
 
 def estimated_mean(kind: ColumnType, samples: int, size: int) -> Fraction | None:
-    """Return the mean length of `samples` samples by a column of this type, if its values are what `size` bytes hold:
-    exactly, where the type says each length; None where lengths are no number of items of a known size."""
+    """Return the mean length of `samples` samples by a column of this type, whose values together have `size` bytes. It
+    is exact if the type determines each length. Return None if a length is not a number of items of known size."""
     if (constant := constant_length(kind)) is not None:
         return Fraction(constant)
     rule = length_rule(kind)
@@ -86,7 +85,7 @@ def estimated_mean(kind: ColumnType, samples: int, size: int) -> Fraction | None
 def lengths_of_rows(
     schema: Schema, rows: NDArray[Any], heap_size: int, column: int, *, file: str | None
 ) -> NDArray[np.int64]:
-    """Return the lengths of all samples of a shard of ours, int64 [n], from their rows alone. Raise CorruptError."""
+    """Return the lengths of all samples of a shard of our own format, int64 [n], from the rows. Raise CorruptError."""
     kind = schema.columns[column].type
     if kind.fixed_size:
         constant = constant_length(kind)
@@ -102,7 +101,7 @@ def lengths_of_rows(
         if wrong.any():
             sample = int(wrong.argmax())
             found, expected = int(starts[sample]) if sample < len(rows) else heap_size, int(edges[sample])
-            message = "the heap bytes of the samples do not follow one another"
+            message = "the heap bytes of the samples are not consecutive"
             raise CorruptError(message, file=file, place=f"sample {sample}", found=found, expected=expected)
     claimed = lengths[:, schema.variable.index(column)]
     nulls = claimed == NULL
@@ -112,7 +111,7 @@ def lengths_of_rows(
 def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]:
     """Return the lengths of all samples of a shard, selected in order, int64 [n]. Raise CorruptError.
 
-    It is for formats that have no shorter way."""
+    For formats without a faster way."""
     kind, file = selection.schema.columns[column].type, selection.file
     constant = constant_length(kind)
     if constant is not None:
@@ -126,13 +125,12 @@ def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]
     sizes = found.stops - found.starts
     if isinstance(kind.foreign, MeasuredDecoder):
         measured = kind.foreign.lengths(rows.heap_addresses + found.starts, sizes)
-        return _refuse(measured, measured < 0, file, "its array is damaged, or has not one dimension")
+        return _refuse(measured, measured < 0, file, "its array is damaged, or not one-dimensional")
     return _of_sizes(kind, sizes + np.where(found.bare, 4 * kind.stars, 0), found.nulls, file)
 
 
 def values_of_selection(selection: Selection, column: int) -> Iterator[memoryview | None]:
-    """Yield the stored bytes of a column of variable size, of the selected samples; None for null. Raise
-    CorruptError."""
+    """Yield the stored bytes of a variable-size column for the selected samples; None for null. Raise CorruptError."""
     count = len(selection.samples)
     rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
     found = selection.layout.locate(rows, (column,))[column]
@@ -143,7 +141,7 @@ def values_of_selection(selection: Selection, column: int) -> Iterator[memoryvie
 
 
 def lengths_of_sizes(kind: ColumnType, sizes: NDArray[np.int64], *, file: str | None) -> NDArray[np.int64]:
-    """Return the lengths of values of this type, which are not null, from their bytes. Raise CorruptError."""
+    """Return the lengths of non-null values of this type from their sizes in bytes. Raise CorruptError."""
     return _of_sizes(kind, sizes, None, file)
 
 
@@ -159,7 +157,7 @@ def _of_sizes(
         counts, wrong = np.full_like(sizes, (kind.shape or (1,))[0] or 0), sizes != kind.nbytes
     if nulls is not None:
         counts, wrong = np.where(nulls, 0, counts), wrong & ~nulls
-    return _refuse(counts, wrong, file, f"no value of type '{kind}' has as many bytes")
+    return _refuse(counts, wrong, file, f"the value's size is wrong for type '{kind}'")
 
 
 def _numbers(values: NDArray[Any], file: str | None) -> NDArray[np.int64]:
@@ -167,7 +165,7 @@ def _numbers(values: NDArray[Any], file: str | None) -> NDArray[np.int64]:
     wrong = (lengths < 0) | (lengths > MAX_LENGTH)
     if wrong.any():
         sample = int(wrong.argmax())
-        message, expected = "this number cannot be a length", f"0 to {MAX_LENGTH}"
+        message, expected = "a length is out of range", f"0 to {MAX_LENGTH}"
         raise UsageError(message, file=file, place=f"sample {sample}", found=int(values[sample]), expected=expected)
     return lengths
 

@@ -1,5 +1,5 @@
-"""Arrays as nested lists, whose cost is not that of the stored bytes: an array [30000000, 0] has no items, and as many
-lists."""
+"""Arrays as nested lists, which may cost far more than the stored bytes: an array of shape [30000000, 0] has no items,
+but becomes 30 million lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from mdsx.format.inputs import Refused
 
 _MOST = 1000
-"""The most lists that an array without items becomes."""
+"""The most lists that an array without items may become."""
 
 
 def as_lists(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Convert the numbers that a caller passes to stored items, and check each value.
+"""Convert a caller's numbers to stored items, and check each value.
 
-Integers and bools must be in range; a float column must hold them exactly. Integer columns take no floats. Python
+Integers and bools must be in range, and a float column must hold them exactly. Integer columns accept no floats. Python
 floats are rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or
-tensor) must have the column's dtype or a narrower one, so that no precision is lost by accident. np.float64 scalars
+tensor) must have the column's dtype or a narrower one, so that precision is never lost by accident. np.float64 scalars
 count as Python floats.
 
 Dates and durations are refused, because a number has no unit.
@@ -34,9 +34,9 @@ def scalar_encoder(base: Number) -> Callable[[object], bytes]:
 
 
 def to_items(base: Number, value: object, *, depth: int = 0) -> NDArray[Any]:
-    """Return an array-like of any shape as `base` items in their storage dtype. Raise Refused.
+    """Convert an array-like of any shape to `base` items in their storage dtype. Raise Refused.
 
-    An array in the storage dtype is returned without a copy. `depth` is the number of lists around `value`.
+    An array in the storage dtype is returned without a copy. `depth`: the number of lists around `value`.
     """
     if depth > MAX_DIMENSIONS:
         raise Refused(f"at most {MAX_DIMENSIONS} dimensions", "more")
@@ -94,7 +94,7 @@ def _float_encoder(base: Float) -> Callable[[object], bytes]:
 
 
 def _encode_item(base: Number, value: object) -> bytes:
-    """Encode one number that is a NumPy scalar, or a tensor or array without dimensions."""
+    """Encode one number, given as a NumPy scalar, or as a tensor or array without dimensions."""
     given = as_array(value)
     if given is None or given[0].shape:
         raise Refused(f"one {base.name}", describe(value), hint=_way_out(value))
@@ -109,7 +109,7 @@ def _from_list(base: Number, values: Sequence[object], depth: int) -> NDArray[An
         try:
             return np.frombuffer(struct.pack(f"<{len(values)}{base.code}", *values), base.item)
         except (struct.error, OverflowError):
-            pass  # encoding them one by one finds which item does not fit, and why
+            pass  # encoding them one by one finds the item that does not fit, and the reason
     return np.frombuffer(b"".join(each(values, scalar_encoder(base))), base.item)
 
 
@@ -131,7 +131,7 @@ def _convert(base: Number, items: NDArray[Any], given: str) -> NDArray[Any]:
         return _integers_to_floats(base, items) if isinstance(source, Integer) else _widen(base, items, given, source)
     assert isinstance(base, Integer)
     if not isinstance(source, Integer):
-        hint = "round them first, for instance with .astype" if source is not None else _way_out(items)
+        hint = "round them first, such as with .astype" if source is not None else _way_out(items)
         raise Refused(f"{base.name} or other integers in range", describe(items), hint=hint)
     bad = _outside(items, base.low, base.high)
     if bad is not None:
@@ -141,7 +141,7 @@ def _convert(base: Number, items: NDArray[Any], given: str) -> NDArray[Any]:
 
 
 def _integers_to_floats(base: Float, items: NDArray[Any]) -> NDArray[Any]:
-    safe = 2**base.digits  # up to here every integer is exact
+    safe = 2**base.digits  # every integer up to this is exact
     bad = _outside(items, -safe, safe)
     if bad is not None:
         for at in np.argwhere(bad).tolist():
@@ -192,7 +192,7 @@ def _way_out(value: object) -> str | None:
     if kind == "M" or isinstance(value, date):
         return "give a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
     if kind == "c" or isinstance(value, complex):
-        return "give real and imaginary part as two columns, or as one more dimension"
+        return "give the real and imaginary parts as two columns, or as an additional dimension"
     if isinstance(dtype, np.dtype) and dtype.names is not None:
         return "give each field as a column"
     return None

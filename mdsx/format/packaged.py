@@ -1,8 +1,8 @@
-"""The types of packages: bases with a dot, such as `acme.Frame`. Their values are stored as `bytes` is.
+"""The types of packages: bases with a dot, such as `acme.Frame`. Their values are stored like `bytes`.
 
-What comes before the first dot is the name of the package that has the type. Its values are encoded and decoded by the
-functions that a program registers, or else by the entry point `mdsx.types` of the package with this name. Where there
-are none, the column cannot be decoded, but its bytes can be read and copied.
+The name before the first dot is that of the type's package. Functions that a program registers encode and decode the
+values, or else the entry point `mdsx.types` of the package with this name. Without either, the column cannot be
+decoded, but its bytes can be read and copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _RESERVED = ("mds", "mdsx")
 
 
 class StoredBytes(bytes):
-    """A value of a package's type as it is stored: it is written without a call of the package."""
+    """A stored value of a package's type. It is written without calling the package."""
 
 
 def as_stored(values: Iterable[Any]) -> list[Any]:
-    """Return bytes, lists of bytes and None as a writer takes them for values as they are stored."""
+    """Mark bytes, lists of bytes and None as stored values for a writer."""
     return [
         value if value is None else as_stored(value) if isinstance(value, list) else StoredBytes(value)
         for value in values
@@ -40,7 +40,7 @@ def as_stored(values: Iterable[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How the values of a package's type become bytes, and values again. Where one is unpickled, it is registered."""
+    """The encoder and the decoder of a package's type. Unpickling a codec registers it."""
 
     name: str
     encode: Encode
@@ -51,7 +51,7 @@ class Codec:
 
 
 _registered = dict[str, Codec]()
-_installed = dict[str, Codec]()  # of entry points
+_installed = dict[str, Codec]()  # from entry points
 
 
 def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> None:
@@ -62,21 +62,21 @@ def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[byt
         with mdsx.Writer("s3://bucket/frames", {"id": "int64", "frame": "acme.Frame", "more": "acme.Frame[*]?"}) as out:
             out.write({"id": 1, "frame": Frame(...), "more": None})
 
-    The name stands in the dataset, so a reader must register it too, before the column is read. The other columns
-    are read without it, and `mdsx.Cast("frame", "bytes")` reads the stored bytes. Worker processes know what this
-    process has registered. A package registers its types by entry points (docs/extending.md).
+    The name is stored in the dataset, so a reader must register the type too, before it reads the column. Other columns
+    can be read without it, and `mdsx.Cast("frame", "bytes")` reads the stored bytes. Worker processes get the types
+    that this process has registered. A package registers its types by entry points (docs/extending.md).
 
     Args:
-        name: The package that has the type, a dot or a colon, and the type's name. Datasets have it with a dot. Errors
-            name the package as what to install.
-        encode: A function of a value that returns its bytes. What it raises is an error of the sample. For
-            worker processes that are spawned, it must be defined in a module that they can import.
-        decode: A function of bytes that returns the value. The same holds for it.
+        name: The package's name, a dot or a colon, and the type's name. It is stored with a dot. Errors suggest
+            installing the package.
+        encode: A function from a value to its bytes. If it raises an exception, the sample is refused. Spawned worker
+            processes must be able to import it from a module.
+        decode: A function from bytes to the value. Spawned worker processes must be able to import it too.
 
-    A type that is registered again gets the functions of the last call.
+    If a type is registered again, the last call counts.
 
     Raises:
-        UsageError: The name is not of this form, or is reserved.
+        UsageError: The name does not have this form, or is reserved.
     """
     name = dotted(name)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -91,17 +91,17 @@ def register(name: str, *, encode: Callable[[Any], bytes], decode: Callable[[byt
 
 
 def dotted(text: Any) -> Any:
-    """Return the name of a type as it is stored. Users may write a colon, as in `acme:Frame`, in place of its dot."""
+    """Return the stored name of a type. Users may write a colon, as in `acme:Frame`, in place of its dot."""
     return text.replace(":", ".", 1) if isinstance(text, str) else text
 
 
 def package_of(name: str) -> str:
-    """Return the package that has a type."""
+    """Return the name of a type's package."""
     return name.partition(".")[0]
 
 
 def codecs_of(names: Iterable[str]) -> tuple[Codec, ...]:
-    """Return what this process has registered of these types: to pickle it for a process that gets only their names."""
+    """Return this process's codecs of these types, to pickle them for a process that gets only the types' names."""
     return tuple(_registered[name] for name in dict.fromkeys(names) if name in _registered)
 
 
@@ -110,8 +110,8 @@ def _received(name: str, encode: Encode, decode: Decode) -> Codec:
 
 
 def codec(name: str) -> Codec | None:
-    """Return how values of this type are encoded; None if nothing that is installed or registered has the type. Raise
-    UsageError for a package whose entry point cannot be used."""
+    """Return the codec of a type; None if it is neither installed nor registered. Raise UsageError for a package whose
+    entry point cannot be used."""
     if (found := _registered.get(name) or _installed.get(name)) is not None:
         return found
     plugin = find("mdsx.types", name)
@@ -119,7 +119,7 @@ def codec(name: str) -> Codec | None:
         return None
     encode, decode = (getattr(plugin.value, part, None) for part in ("encode", "decode"))
     if _normalized(plugin.distribution) != _normalized(package_of(name)):
-        message = f"the package {plugin.distribution} has a type whose name begins with another package's"
+        message = f"the package {plugin.distribution} has a type whose name begins with another package's name"
         expected = f"{_normalized(plugin.distribution)}."
         raise UsageError(message, place="entry points mdsx.types", found=name, expected=expected)
     if not callable(encode) or not callable(decode):
@@ -137,19 +137,19 @@ def is_available(name: str) -> bool:
 
 
 def missing(name: str, column: str | None = None, *, read: str = BYTES.name) -> UnsupportedError:
-    """Return the error for a type that nothing here has. `read`: the type of the stored bytes of `column`."""
-    of, package = f"column {column!r} has" if column else "this is of", package_of(name)
-    cast = f", or read its bytes as they are stored, mdsx.Cast({column!r}, {read!r})" if column else ""
+    """Return the error for a type that is not available here. `read`: the type of the stored bytes of `column`."""
+    of, package = f"column {column!r} has" if column else "a value has", package_of(name)
+    cast = f", or read the stored bytes with mdsx.Cast({column!r}, {read!r})" if column else ""
     return UnsupportedError(
-        f"{of} type {name!r}, which the package {package!r} has, and that is not here",
-        hint=f"install {package!r}, if you trust it, or import what calls mdsx.register({name!r}, ...); or leave the "
-        f"column out{cast}",
+        f"{of} type {name!r} of the package {package!r}, which is not installed",
+        hint=f"install {package!r}, if you trust it, or import the module that calls mdsx.register({name!r}, ...); or "
+        f"leave the column out{cast}",
     )
 
 
 @lru_cache(maxsize=1024)
 def package_base(name: str) -> Object:
-    """Return the record of a package's type, also of one that is not here: then its functions raise errors."""
+    """Return the record of a package's type. If the type is not available, the record's functions raise errors."""
 
     def encoder() -> Callable[[object], bytes]:
         def encode(value: object) -> bytes:
@@ -158,7 +158,7 @@ def package_base(name: str) -> Object:
             found = codec(name)
             if found is None:
                 error = missing(name)
-                raise Refused(f"a registered type, and {name} is not", describe(value), hint=error.hint)
+                raise Refused(f"a registered type, but {name} is not registered", describe(value), hint=error.hint)
             try:
                 data = found.encode(value)
             except Exception as error:
@@ -185,5 +185,5 @@ def package_base(name: str) -> Object:
 
 
 def _normalized(distribution: str) -> str:
-    """Return a distribution's name in the one form that all its spellings have."""
+    """Return the normalized form of a distribution's name, which is the same for all its spellings."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -1,29 +1,29 @@
-"""The protocols of stored formats: all that the reading layers need to know about how samples are laid out in files.
+"""The protocols of stored formats: how the reading layers find samples in files of any format.
 
-A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and nothing above it knows which
-format it reads. Our own format is the first one.
+A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and the layers above it do not know
+which format they read. Our own format is one of them.
 
-The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are what the cache keeps and what
-`open` takes: the same, or decompressed, or made from the stored bytes in another way.
+The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are kept in the cache and passed to
+`open`: the stored bytes, decompressed or otherwise converted if necessary.
 
-Every format has a `StoredFormat` and a `StoredIndex`. What else an index can do are protocols of their own, which
-`mdsx/shards/` asks for by their type. An index is one of the first three, and any of the others:
+Every format has a `StoredFormat` and a `StoredIndex`. Other capabilities of an index are separate protocols, which
+`mdsx/shards/` checks for by isinstance. An index has one of the first three, and any of the others:
 
-| capability | what it has |
+| capability | meaning |
 |---|---|
 | `ReadsWhole` | each shard is an object, which is fetched whole |
 | `ReadsParts` | each shard is a part of an object |
-| `ReadsExtents` | each shard is bytes of one or several objects, as they are |
-| `ReadsSamples` | single samples are read from an object by byte range |
-| `NeedsSideObjects` | a shard needs another object, which is next to the index, before anything of it can be read |
-| `ProjectsColumns` | columns are stored apart, so that only some are fetched |
-| `ReadsLengths` | lengths are read without the values |
-| `EstimatesLengths` | the index alone says the mean length |
-| `ReadsRows` | fixed-size values are read without the others |
-| `FindsDamage` | damage is described more precisely than by the checks of `ReadsWhole` |
+| `ReadsExtents` | each shard consists of unchanged bytes of one or several objects |
+| `ReadsSamples` | single samples can be read from an object by byte range |
+| `NeedsSideObjects` | reading a shard needs another object, next to the index |
+| `ProjectsColumns` | columns are stored separately, so that only some need to be fetched |
+| `ReadsLengths` | lengths can be read without the values |
+| `EstimatesLengths` | the index alone determines the mean length |
+| `ReadsRows` | fixed-size values can be read without the others |
+| `FindsDamage` | damage can be described more precisely than by the checks of `ReadsWhole` |
 
-Whatever the format, samples are selected (`Selection`) so that one batch can come from many shards, of several
-formats, and each column of it is copied with one call.
+In any format, samples are selected (`Selection`), so that the samples of a batch can come from many shards, of several
+formats, and one call copies each column.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Range = tuple[int, int]
 
 
 class Extent(NamedTuple):
-    """Bytes [start, stop) of an object of `size` bytes, whose key is `name`. `etag`: that of the object when it was
-    indexed, "" if that is not known. An object that has it needs no other check; a copy may have another one."""
+    """Bytes [start, stop) of an object of `size` bytes with the key `name`. `etag`: the object's ETag when it was
+    indexed, "" if unknown. An object with this ETag needs no other check; a copy may have another one."""
 
     name: str
     size: int
@@ -63,9 +63,9 @@ class Extent(NamedTuple):
 
 
 class SideObject(NamedTuple):
-    """An object that is read with a shard: its key next to the index, its bytes, and their XXH3-128 in hexadecimal.
+    """An object that is read with a shard: its key next to the index, its size, and its XXH3-128 in hexadecimal.
 
-    `total`: the bytes of an object that has those of several shards; this one's begin at `start`.
+    `total`: the size of an object that has the side objects of several shards; this one begins at `start`.
     """
 
     name: str
@@ -90,7 +90,7 @@ Reading = Generator[Sequence[Range], Sequence[memoryview], T]
 
 
 class OpenedShard(Protocol):
-    """The raw bytes of a shard, parsed as far as needed to find its samples."""
+    """The raw bytes of a shard, parsed enough to find its samples."""
 
     @property
     def buffer(self) -> memoryview: ...
@@ -98,19 +98,19 @@ class OpenedShard(Protocol):
     def samples(self) -> int: ...
     @property
     def checks_samples(self) -> bool:
-        """Whether a sample can be checked by itself. Otherwise the shard is checked whole before it is read."""
+        """Whether a sample can be checked by itself. Otherwise the whole shard is checked before it is read."""
 
     @property
     def checks_cheaply(self) -> bool:
-        """Whether checking a sample takes less time than asking whether the file was changed: about 2 us."""
+        """Whether checking a sample takes less time than checking whether the file has changed: about 2 us."""
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         """Select `samples` (int64 [n]). With `verify`, check each one. Raise CorruptError."""
 
     def lengths(self, column: int) -> NDArray[np.int64]:
-        """Return the length of each sample, int64 [n], by the column with this number: one that has a `length_rule`.
+        """Return the length of each sample, int64 [n], by the column with this number, which has a `length_rule`.
 
-        Read no more than this needs. Raise CorruptError.
+        Read no more than necessary. Raise CorruptError.
         """
 
 
@@ -121,21 +121,21 @@ class Receiver(Protocol):
         """Return the raw bytes that are complete with the next `chunk`. Raise CorruptError."""
 
     def finish(self) -> None:
-        """Raise CorruptError unless the bytes fed are the whole shard that the index names."""
+        """Raise CorruptError unless the bytes fed are the complete shard that the index names."""
 
 
 class Decoder(Protocol):
-    """Decodes single samples of opened shards into values, as users get them."""
+    """Decodes single samples of opened shards into the values that users get."""
 
     def decode(self, shard: Any, sample: int, *, verify: bool) -> dict[str, Any]:
-        """Return column name -> value. With `verify`, check the sample first, if its bytes are not known to be right.
+        """Return column name -> value. With `verify`, check the sample first, unless it has been checked.
 
         Raise CorruptError.
         """
 
 
 class RangeReader(Protocol):
-    """Finds samples of one shard in the stored object, request by request. It may keep bytes for later requests."""
+    """Reads samples of one shard from the stored object, request by request. It may keep bytes for later requests."""
 
     def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
         """Select `samples` (int64 [n]), each checked. Raise CorruptError."""
@@ -145,9 +145,9 @@ class RangeReader(Protocol):
 
 
 class StoredIndex(Protocol):
-    """The shards of one dataset: what its index says, and how their bytes become samples. It can be pickled.
+    """The index of one dataset: its shards, and how their bytes become samples. It can be pickled.
 
-    Arrays have one item for each shard. `file` is the full name of a shard's object, for messages.
+    Arrays have one item for each shard. `file`: the full name of a shard's object, for messages.
     """
 
     __slots__ = ()
@@ -158,7 +158,7 @@ class StoredIndex(Protocol):
 
     @property
     def checks(self) -> str:
-        """What is checked of the bytes that are read, in a few words for `mdsx info`: "SHA1 of shards"."""
+        """How read bytes are checked, in a few words for `mdsx info`: "SHA1 of shards"."""
 
     @property
     def schema(self) -> Schema: ...
@@ -174,7 +174,7 @@ class StoredIndex(Protocol):
 
     @property
     def raw_sizes(self) -> NDArray[np.int64]:
-        """Raw bytes. Those of `ReadsParts` are estimates, and the cache finds out when it has a shard."""
+        """Raw bytes. For `ReadsParts` they are estimates; the cache learns the exact size when it has a shard."""
 
     @property
     def raw_hashes(self) -> NDArray[np.uint8]:
@@ -182,7 +182,7 @@ class StoredIndex(Protocol):
 
     @property
     def compression(self) -> str | None:
-        """How stored and raw bytes differ. None: they are the same, and a local shard is mapped in place."""
+        """The compression. None: stored and raw bytes are the same, and a local shard is mapped in place."""
 
     @property
     def fingerprint(self) -> str:
@@ -195,21 +195,21 @@ class StoredIndex(Protocol):
         """Return the key of the shard's object."""
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> OpenedShard:
-        """Parse the raw bytes of a shard in constant time. Raise CorruptError if they are not those of this shard."""
+        """Parse the raw bytes of a shard in constant time. Raise CorruptError if they are not this shard's."""
 
     def verify(self, shard: int, opened: Any, *, file: str) -> None:
         """Raise CorruptError, with the place if possible, unless all raw bytes are those that the index names."""
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
-        """Check raw bytes that were received against every rule that can be tested, and return the problems."""
+        """Check received raw bytes against every rule that can be tested, and return the problems."""
 
     def decoder(self, columns: Mapping[str, int]) -> Decoder:
-        """Return a decoder of `columns`: the name that each gets -> its number in the schema. See `RowDecoder`."""
+        """Return a decoder of `columns`: new name -> number in the schema. See `RowDecoder`."""
 
 
 @runtime_checkable
 class ReadsWhole(Protocol):
-    """Each shard is an object of its own, which can be fetched whole."""
+    """Each shard is a separate object, which can be fetched whole."""
 
     __slots__ = ()
 
@@ -219,34 +219,34 @@ class ReadsWhole(Protocol):
 
 @runtime_checkable
 class ReadsParts(Protocol):
-    """Each shard is a part of an object. `name` returns the same key for all parts of one."""
+    """Each shard is a part of an object. `name` returns the same key for all parts of an object."""
 
     __slots__ = ()
 
     def object_size(self, shard: int) -> int:
-        """Return the size of the object that has the shard."""
+        """Return the size of the shard's object."""
 
     def read_part(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
-        """Return how to get the raw bytes of a shard, in pieces.
+        """Return a reading of the raw bytes of a shard, in pieces.
 
-        It raises CorruptError if the part is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError
+        It raises CorruptError if the part is damaged: `on_error="skip"` then skips its samples. It raises ChangedError
         if the object is not the one that was indexed.
         """
 
 
 @runtime_checkable
 class ReadsExtents(Protocol):
-    """The stored bytes of each shard are those of its extents, one after the other; local ones are mapped in place."""
+    """The stored bytes of a shard are its extents, concatenated. Local ones are mapped in place."""
 
     __slots__ = ()
 
     def extents(self, shard: int) -> Sequence[Extent]:
-        """Return where the stored bytes are: at least one extent, each in an object of its own. `name` is the first
-        one's."""
+        """Return the extents of the stored bytes: at least one, each in a separate object. `name` returns the key of
+        the first one."""
 
     def identify(self, shard: int, extent: int, *, file: str) -> Reading[None]:
-        """Return the check that an object, which has the extent with this number, is the one that was indexed: its
-        ranges are those of the whole object. It raises ChangedError."""
+        """Return a reading that checks that the object of the extent with this number is the one that was indexed. Its
+        ranges are offsets in the whole object. It raises ChangedError."""
 
     def receive_extents(self, shard: int, *, file: str) -> Receiver:
         """Return the checks for all stored bytes of a shard. They need no side object."""
@@ -254,22 +254,22 @@ class ReadsExtents(Protocol):
 
 @runtime_checkable
 class ReadsSamples(Protocol):
-    """Single samples can be read from the object of a shard; of `ReadsExtents`, by ranges of the shard's bytes."""
+    """Single samples can be read from the object of a shard; for `ReadsExtents`, by ranges of the shard's bytes."""
 
     __slots__ = ()
 
     def has_ranges(self, shard: int) -> bool:
-        """Return whether that is so for this shard. Otherwise it is read whole."""
+        """Return whether this shard supports it. Otherwise it is read whole."""
 
     def by_range(self, shard: int, *, file: str) -> RangeReader:
-        """Return the way to read single samples."""
+        """Return a reader of single samples."""
 
 
 @runtime_checkable
 class NeedsSideObjects(Protocol):
-    """Each shard needs an object next to the index, which says what the shard itself does not.
+    """Each shard needs an object next to the index, with facts that the shard itself does not have.
 
-    `mdsx/shards/` fetches it whole, checks its hash, keeps it in the cache, and gives it to `with_side_object`.
+    `mdsx/shards/` fetches it whole, checks its hash, keeps it in the cache, and passes it to `with_side_object`.
     """
 
     __slots__ = ()
@@ -278,23 +278,23 @@ class NeedsSideObjects(Protocol):
         """Return the object that must be read before the shard."""
 
     def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
-        """Return an index with the same capabilities, which can read this shard. Only `receive` needs no such index.
+        """Return an index with the same capabilities that can read this shard. Only `receive` needs no such index.
 
-        `data` is the side object, whose hash is right, and `file` that one's full name. Raise CorruptError, which names
-        the side object, if it does not fit.
+        `data`: the side object, with its hash verified; `file`: its full name. Raise CorruptError, which names the side
+        object, if it does not fit.
         """
 
 
 @runtime_checkable
 class ProjectsColumns(Protocol):
-    """Columns are stored apart."""
+    """Columns are stored separately."""
 
     __slots__ = ()
 
     def project(self, columns: Sequence[int]) -> StoredIndex:
         """Return an index of the same samples that reads only the columns with these numbers, in this order.
 
-        The fingerprint stays the same, `raw_hashes` do not.
+        The fingerprint stays the same; `raw_hashes` change.
         """
 
 
@@ -305,39 +305,39 @@ class ReadsLengths(Protocol):
     __slots__ = ()
 
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
-        """Return how to read what `OpenedShard.lengths` returns by range from the stored object; None if this column
+        """Return a reading of the result of `OpenedShard.lengths` by range from the stored object; None if this column
         needs the whole shard. The reading raises CorruptError."""
 
 
 @runtime_checkable
 class EstimatesLengths(Protocol):
-    """The index alone says how long samples are on average."""
+    """The index alone determines the mean length of samples."""
 
     __slots__ = ()
 
     def mean_length(self, column: int) -> Fraction | None:
-        """Return the mean of the lengths by this column, or an estimate: the default window of groups follows from it,
-        so it is the same wherever this index is read. None if the index says nothing of this column."""
+        """Return the mean of the lengths by this column, or an estimate; None if the index does not determine it. The
+        default window of groups follows from it, so it must be the same wherever this index is read."""
 
     def total_length(self, column: int) -> int | None:
-        """Return the sum of the lengths by this column, exactly. None if the index does not have it."""
+        """Return the exact sum of the lengths by this column; None if the index does not have it."""
         return None
 
 
 @runtime_checkable
 class ReadsRows(Protocol):
-    """Fixed-size values are stored apart from the others."""
+    """Fixed-size values are stored separately from the others."""
 
     __slots__ = ()
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
-        """Return how to select all samples of the stored object for their fixed-size values alone; None if that reads
-        no less than the whole shard. The reading raises CorruptError."""
+        """Return a reading that selects all samples of the stored object for only their fixed-size values; None if that
+        would read as much as the whole shard. The reading raises CorruptError."""
 
 
 @runtime_checkable
 class FindsDamage(Protocol):
-    """The format can say more of damaged stored bytes than the first problem."""
+    """The format can find more problems in damaged stored bytes than the first one."""
 
     __slots__ = ()
 
@@ -346,8 +346,8 @@ class FindsDamage(Protocol):
     ) -> Sequence[CorruptError]:
         """Return the problems of stored bytes that failed `receive` or `check`, as precisely as possible.
 
-        `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
-        number in the dataset of the shard's first sample, for messages.
+        `stored`: the first bytes of an object of `size` bytes, at most as many as the index says. `first`: the number
+        in the dataset of the shard's first sample, for messages.
         """
 
 
@@ -356,26 +356,26 @@ class StoredFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """The format's name: that of its indexes (`StoredIndex.format`)."""
+        """The format's name, the same as `StoredIndex.format` of its indexes."""
 
     @property
     def index_key(self) -> str:
         """The key of a dataset's index."""
 
     def recognizes(self, data: bytes) -> bool:
-        """Return whether an index with these bytes, even a damaged one, is of this format."""
+        """Return whether an index with these bytes, even if damaged, has this format."""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """How the names of this format's files end, as a regular expression -> what to do with such files where there
-        is no index. "{url}" stands for their folder, "{ending}" for the end of their names."""
+        """Regular expression for the endings of this format's files -> advice for a folder that has such files but no
+        index. "{url}" stands for the folder, "{ending}" for the ending."""
 
     def parse_index(self, data: bytes, *, file: str) -> StoredIndex:
         """Parse and check an index. Raise CorruptError or UnsupportedError."""
 
 
 def object_sizes(index: StoredIndex, shards: Iterable[int]) -> dict[str, int]:
-    """Return the keys of the objects that have these shards, and their sizes."""
+    """Return the keys of these shards' objects, and their sizes."""
     if isinstance(index, ReadsExtents):
         return {extent.name: extent.size for shard in shards for extent in index.extents(shard)}
     if isinstance(index, ReadsParts):
@@ -384,7 +384,8 @@ def object_sizes(index: StoredIndex, shards: Iterable[int]) -> dict[str, int]:
 
 
 class RowDecoder:
-    """A decoder for formats whose selections have rows of ours (`RowLayout`): selects each sample, decodes its row."""
+    """A decoder for formats whose selections have our rows (`RowLayout`). It selects each sample and decodes its
+    row."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._rows = SampleDecoder(schema, columns)

@@ -1,9 +1,9 @@
-"""Values from anywhere in memory, by their addresses: the only place that reads memory by address.
+"""Read values by their addresses in memory. No other module reads memory by address.
 
 NumPy gathers from one array, but the samples of a batch lie in dozens of mapped shards. So `read_records` lays an array
-over all of them, with a record at each byte from the first one wanted to the last; only the wanted items are touched.
-Its caller guarantees every address (`Selection.addresses` checks them against the rows that it holds), and keeps the
-memory alive until the call returns. `read_joined` reads values of several sizes in the same way.
+over all of them, with a record at each byte from the first wanted one to the last. Only the wanted items are touched.
+The caller guarantees every address (`Selection.addresses` checks them against its rows), and keeps the memory alive
+until the call returns. `read_joined` reads values of several sizes in the same way.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SHORT = 64  # mean bytes up to which bytes are gathered one by one, rather than value by value
+_SHORT = 64  # up to this mean size, gather byte by byte instead of value by value
 _AT_ONCE = 2**14  # values
-_FEW = 256  # records, for which it is not worthwhile to look how they are placed
+_FEW = 256  # records: with fewer, detecting a regular distance does not pay
 
 
 class _Span:
@@ -33,8 +33,8 @@ class _Span:
 
 
 def read_records(addresses: NDArray[np.int64], dtype: np.dtype[Any], sizes: Sequence[int]) -> Iterator[NDArray[Any]]:
-    """Yield the values of `dtype` (maybe a subarray or structured) at `addresses`, [n, ...]: the first `sizes[0]`, the
-    next `sizes[1]` and so on, each as an array of its own. Addresses need not be aligned."""
+    """Yield the values of `dtype` (maybe a subarray or structured) at `addresses`, [n, ...]: an array of the first
+    `sizes[0]`, of the next `sizes[1]`, and so on. Addresses need not be aligned."""
     start, size = 0, dtype.itemsize
     if len(addresses) and size:
         low = int(addresses.min())
@@ -55,24 +55,24 @@ def read_records(addresses: NDArray[np.int64], dtype: np.dtype[Any], sizes: Sequ
 
 
 def _step(addresses: NDArray[np.int64]) -> int:
-    """Return the distance of addresses that are equally far apart, as those of a shard's rows in order; otherwise 0."""
+    """Return the distance of equally spaced addresses, such as those of a shard's rows in order; otherwise 0."""
     if len(addresses) < _FEW:
         return 0
     step = int(addresses[1]) - int(addresses[0])
-    if int(addresses[-1]) - int(addresses[0]) != step * (len(addresses) - 1):  # as a rule, where samples are shuffled
+    if int(addresses[-1]) - int(addresses[0]) != step * (len(addresses) - 1):  # usually, as samples are shuffled
         return 0
     return step if (addresses[1:] - addresses[:-1] == step).all() else 0
 
 
 def _word(size: int) -> np.dtype[Any]:
-    """Return the type with which NumPy copies records of `size` bytes fastest."""
+    """Return the dtype with which NumPy copies records of `size` bytes fastest."""
     return np.dtype(f"<u{size}" if size in (1, 2, 4, 8) else f"V{size}")
 
 
 def read_joined(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> bytes | memoryview:
-    """Return the bytes of the values at `addresses`, of `sizes` bytes (int64 [n]), back to back, as a copy.
+    """Return a copy of the values at `addresses`, of `sizes` bytes (int64 [n]), back to back.
 
-    Values that follow one another in memory are copied together.
+    Values that are consecutive in memory are copied together.
     """
     total = int(sizes.sum())
     if not total:
@@ -97,9 +97,9 @@ def read_joined(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> bytes
 
 
 def _gathered(span: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bytes of short values, byte by byte. The indexes of a part of them are in memory at a time."""
+    """Copy short values byte by byte, some at a time, to bound the memory of the bytes' indices."""
     stops = np.cumsum(sizes)
-    shifts = starts - (stops - sizes)  # from a byte's place in the result to that in `span`
+    shifts = starts - (stops - sizes)  # from a byte's index in the result to its index in `span`
     found = np.empty(int(stops[-1]), np.uint8)
     for first in range(0, len(sizes), _AT_ONCE):
         here = slice(first, first + _AT_ONCE)

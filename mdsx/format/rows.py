@@ -1,10 +1,10 @@
 """Rows and their heap bytes: the extents, and the checksum over both, for one row or for many at once.
 
-A sample's heap bytes are its variable-size values back to back, in column order. Their checksum is seeded with the
-sample's number in its shard. A row stores that checksum xor the shard's row key, which is a hash of all of them. So
-bytes that belong to another row or to another shard are detected.
+A sample's heap bytes are its variable-size values back to back, in column order. The checksum of row and heap bytes is
+seeded with the sample's number in its shard. A row stores it xor the shard's row key, which is a hash of all checksums.
+So bytes of another row or another shard are detected.
 
-Small pieces are joined before they are hashed, which is cheaper than hashing them one after the other.
+Small pieces are joined before they are hashed, which is cheaper than hashing them one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
-_AT_ONCE = 4096  # samples whose heap bytes are copied together
+_AT_ONCE = 4096  # samples whose heap bytes are copied at once
 _LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
 NULL = 0xFFFFFFFF
@@ -36,7 +36,7 @@ NULL = 0xFFFFFFFF
 def row_checksum(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> int:
     """Return the checksum of sample number `sample`, without the row key.
 
-    `body` is its row after the checksum field, `heap` its heap bytes; both are buffers of bytes.
+    `body`: its row after the checksum field; `heap`: its heap bytes. Both are buffers of bytes.
     """
     checksum: int
     if not heap:
@@ -51,7 +51,7 @@ def row_checksum(body: bytes | memoryview, heap: bytes | memoryview, sample: int
 
 
 def check_row(row: bytes | memoryview, heap: bytes | memoryview, sample: int, row_key: int, file: str | None) -> None:
-    """Raise CorruptError unless a sample has the checksum that its row stores: the row key is in it."""
+    """Raise CorruptError unless a sample has the checksum that its row stores, which includes the row key."""
     computed, stored = row_checksum(row[8:], heap, sample) ^ row_key, int.from_bytes(row[:8], "little")
     if computed != stored:
         raise CorruptError(
@@ -60,7 +60,7 @@ def check_row(row: bytes | memoryview, heap: bytes | memoryview, sample: int, ro
             place=f"sample {sample}",
             found=f"{computed:016x}",
             expected=f"{stored:016x}",
-            hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
+            hint="the shard is damaged: run `mdsx verify` to find out where, then see `mdsx repair`",
         )
 
 
@@ -69,7 +69,7 @@ class Extents:
     """The heap extents that n rows claim, and which claims are wrong."""
 
     schema: Schema
-    heap_size: int | NDArray[np.uint64]  # [n] where the rows are of several heaps
+    heap_size: int | NDArray[np.uint64]  # [n] if the rows belong to several heaps
     starts: NDArray[np.uint64]  # [n]
     lengths: NDArray[np.uint32]  # [n, V], V variable-size columns; NULL is null
     sizes: NDArray[np.int64]  # [n, V], 0 for null
@@ -79,7 +79,7 @@ class Extents:
 
     @classmethod
     def of(cls, schema: Schema, rows: NDArray[Any], heap_size: int | NDArray[np.uint64]) -> Extents:
-        """Return the extents of `rows`, by their `start` and `lengths`. `schema` must have variable-size columns."""
+        """Return the extents of `rows` from their `start` and `lengths`. `schema` must have variable-size columns."""
         starts, lengths = rows["start"], rows["lengths"]
         nulls = lengths == NULL
         sizes = np.where(nulls, 0, lengths).astype(np.int64)
@@ -113,8 +113,8 @@ def heap_extents(
     """Return the extents of the heap bytes of `rows`, whose samples have the numbers `samples`.
 
     These are starts and stops (half-open, relative to the heap), and lengths [n, V] of the V variable-size columns,
-    NULL for null. Raise CorruptError that names the first sample whose bytes leave the heap, or that has a null in a
-    column that is not nullable.
+    NULL for null. Raise CorruptError that names the first sample whose bytes are outside the heap, or that has a null
+    in a column that is not nullable.
     """
     if not schema.variable:
         nothing = np.zeros(len(rows), np.int64)
@@ -138,8 +138,8 @@ def row_checksums(
 ) -> NDArray[np.uint64]:
     """Return the checksums of samples `first`, `first` + 1, ...
 
-    `rows` are their rows back to back; `heaps` the heap bytes of each, `heap_size` in all (None without variable-size
-    columns). Those of large samples may be in `width` pieces for each.
+    `rows`: their rows, back to back; `heaps`: the heap bytes of each, `heap_size` in total (None without variable-size
+    columns), for large samples maybe in `width` pieces each.
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
@@ -151,7 +151,7 @@ def row_checksums(
 
 
 def _numbers(digests: Iterable[bytes]) -> NDArray[np.uint64]:
-    """Return digests as integers: this is faster than an integer for each."""
+    """Return digests as an array of integers. This is faster than one integer for each."""
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
@@ -164,7 +164,7 @@ def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
 
 
 def check_row_key(schema: Schema, rows: NDArray[Any], key: int, file: str | None) -> None:
-    """Raise CorruptError unless these are the rows of the shard with this row key, as far as their checksums show."""
+    """Raise CorruptError unless the stored checksums of these rows match the shard's row key."""
     if (found := row_key(schema, rows["checksum"] ^ np.uint64(key))) != key:
         raise CorruptError(
             "the rows are damaged", file=file, place="row key", found=f"{found:016x}", expected=f"{key:016x}"
@@ -172,9 +172,9 @@ def check_row_key(schema: Schema, rows: NDArray[Any], key: int, file: str | None
 
 
 def cut(heap: bytes | memoryview, stops: NDArray[np.int64]) -> Iterable[bytes | memoryview]:
-    """Yield the heap bytes of each sample; the first starts at 0, and `stops` are the ends."""
+    """Yield the heap bytes of each sample. `stops`: where they end; the first ones start at 0."""
     view = memoryview(heap)
-    if len(view) < _LARGE_SAMPLE * len(stops):  # then reading copies is faster than making views
+    if len(view) < _LARGE_SAMPLE * len(stops):  # then copies are faster than views
         return chain.from_iterable(_read(view, stops, first) for first in range(0, len(stops), _AT_ONCE))
     ends: list[int] = stops.tolist()
     return map(view.__getitem__, map(slice, [0, *ends[:-1]], ends))
@@ -191,7 +191,7 @@ def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes] | NDArray[np.
     if 8 < size < _LARGE_ROW:
         bodies: list[bytes] = np.ndarray(len(rows) // size, f"V{size - 8}", rows, 8, size).tolist()
         return bodies
-    return rows.reshape(-1, size)[:, 8:]  # whose items cost less than views, which the garbage collector counts
+    return rows.reshape(-1, size)[:, 8:]  # its items cost less than memory views, which the garbage collector tracks
 
 
 def _in_turn(body: Buffer, heap: Iterable[bytes | memoryview], sample: int) -> bytes:

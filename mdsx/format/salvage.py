@@ -1,12 +1,12 @@
 """Find the undamaged samples of a damaged shard, each by its own checksum.
 
-The layout of a shard, from the index or from its own header, says where everything is. So a damaged header, frame or
-seek table costs only the samples in it, and a truncated shard loses only those that are cut off. The layout's row key
-decides which samples belong to the shard, whatever its header says. A new shard is made of the undamaged samples.
+The layout of a shard, from the index or from its own header, locates all of its content. So a damaged header, frame or
+seek table costs only the samples in it, and a truncated shard loses only the samples that are cut off. The layout's row
+key decides which samples belong to the shard, whatever its header says. The undamaged samples make a new shard.
 
-Without an index, a damaged header is only a claim, which the samples must prove: the row key that follows from all of
-them and the claimed columns is also the one by which a stored checksum is right; or two or more samples agree on a row
-key with which the header's checksum is right.
+Without an index, a damaged header is only a claim, which the samples must prove. Either the row key that follows from
+all samples and the claimed columns also makes a stored checksum right, or two or more samples agree on a row key that
+makes the header's checksum right.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Ranges = Sequence[tuple[int, int]]
 class Salvage:
     """The readable part of a shard.
 
-    `view` has its rows and the beginning of its heap, with zeros for damaged frames. `undamaged` says which of these
-    rows' samples are undamaged. `problems` has all damage, by place. `other` is the row key in an undamaged header of
-    another shard, if no sample is undamaged either.
+    `view`: its rows and the beginning of its heap, with zeros for damaged frames. `undamaged`: which of these rows'
+    samples are undamaged. `problems`: all damage, by place. `other`: the row key in an undamaged header of another
+    shard, if no sample is undamaged.
     """
 
     layout: Layout
@@ -50,11 +50,11 @@ class Salvage:
 
     @property
     def lost(self) -> Ranges:
-        """Return the samples that are not undamaged, by their numbers in the shard."""
+        """Return the numbers in the shard of all other samples."""
         return _joined(ranges_of(~self.undamaged), len(self.undamaged), self.layout.samples)
 
     def rebuild(self) -> memoryview:
-        """Return the uncompressed shard of the undamaged samples, in order. There must be one."""
+        """Return the uncompressed shard of the undamaged samples, in order. There must be at least one."""
         schema, size = self.layout.schema, self.layout.schema.row_size
         rows = self.view.rows.view(np.uint8).reshape(-1, size)[self.undamaged].reshape(-1)
         fields: NDArray[Any] = rows.view(schema.row_dtype)
@@ -82,7 +82,7 @@ def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
 
 
 def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
-    """Return ranges as text, such as `3, 7-9, 12`; only the first ones if there are more than `most`."""
+    """Return ranges as text, such as `3, 7-9, 12`. Only the first `most` are listed."""
     texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:most]]
     if len(ranges) > most:
         texts.append(f"and {sum(b - a for a, b in ranges[most:])} more")
@@ -90,7 +90,7 @@ def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
 
 
 def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> Layout:
-    """Return the layout that a shard's header gives; without a row key if the header is damaged but consistent.
+    """Return the layout in a shard's header; without a row key if the header is damaged but consistent.
 
     Raise CorruptError or UnsupportedError.
     """
@@ -100,7 +100,7 @@ def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> 
     try:
         return Layout.of(parse_header(head, size=size, file=file))
     except UnsupportedError as error:
-        try:  # perhaps only the version is damaged
+        try:  # maybe only the version is damaged
             return Layout.of(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
         except CorruptError:
             raise error from None
@@ -128,9 +128,9 @@ def _claimed_size(head: memoryview) -> int:
 def salvage(
     stored: Buffer, layout: Layout, *, compressed: bool, size: int, file: str | None = None, first: int | None = None
 ) -> Salvage:
-    """Find the undamaged samples in `stored`, a shard's file of `size` bytes, or what is left of it.
+    """Find the undamaged samples in `stored`, a shard's file of `size` bytes that may be truncated.
 
-    `first` is the number in the dataset of the shard's first sample, for messages.
+    `first`: the number in the dataset of the shard's first sample, for messages.
     """
     stored = memoryview(stored).cast("B")[:size]
     raw, gaps = (
@@ -176,7 +176,7 @@ def salvage(
 
 
 def surplus(size: int, expected: int, file: str) -> list[CorruptError]:
-    """Return the error for an object of `size` bytes, if that is more than expected."""
+    """Return the error for an object with more bytes than expected, if it has."""
     if size <= expected:
         return []
     message = "bytes follow the shard"
@@ -196,7 +196,7 @@ def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: L
 
 
 def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
-    """Return rows and heap as far as they could be read."""
+    """Return a view of the readable rows and heap."""
     size = layout.schema.row_size
     count = min(layout.samples, max(0, (len(raw) - layout.rows_offset) // size))
     rows = np.frombuffer(raw, np.uint8)[layout.rows_offset : layout.rows_offset + count * size]
@@ -213,7 +213,7 @@ def _rows_in(gap: Gap, layout: Layout) -> tuple[int, int]:
 
 
 def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
-    """Return the samples whose heap bytes a gap touches, as far as their rows say where these are."""
+    """Return the samples whose heap bytes a gap touches, if their rows locate them."""
     if not layout.schema.variable or gap.stop <= layout.heap_offset:
         return np.zeros(view.samples, np.bool_)
     start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
@@ -243,7 +243,7 @@ def _head(raw: memoryview) -> memoryview:
 
 
 def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:
-    """Return the problems of the header; and its row key, if it is undamaged but another shard's."""
+    """Return the problems of the header, and its row key if it is another shard's undamaged header."""
     head = _head(raw)
     try:
         own = Layout.of(parse_header(head, size=_claimed_size(head), file=file))
@@ -253,7 +253,7 @@ def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[li
             return [CorruptError(message, file=file, place="header", found=found, expected=expected)], own.row_key
     except CorruptError as error:
         return [error], None
-    except UnsupportedError as error:  # the rest shows that no later version wrote it
+    except UnsupportedError as error:  # the rest of the shard shows that no later version wrote it
         return [CorruptError("it is damaged", file=file, place=error.place, found=error.found, expected=MAJOR)], None
     return [], None
 

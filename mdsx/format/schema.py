@@ -1,9 +1,9 @@
 """The schema: the columns of a dataset, their canonical JSON text, and the row layout that follows from them.
 
-The JSON is canonical (no spaces, `name` before `type`, characters as they are), so two schemas are equal when their
-bytes are. A row is: u64 checksum; where there are variable-size columns, u64 start of the sample's heap bytes and one
-u32 length per variable-size column; the fixed-size columns, each aligned to its item size; zero padding to 8. Lengths
-and values are in column order.
+The JSON is canonical (no spaces, `name` before `type`, no escapes), so two schemas are equal if their bytes are. A row
+consists of: u64 checksum; with variable-size columns, u64 start of the sample's heap bytes, and one u32 length per
+variable-size column; the fixed-size columns, each aligned to its item size; zero padding to 8. Lengths and values are
+in column order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a dataset, in order; made by `from_columns`, `from_json` or `of`, which check them."""
+    """The columns of a dataset, in order. Make it with `from_columns`, `from_json` or `of`, which check them."""
 
     columns: tuple[Column, ...]
 
@@ -55,7 +55,7 @@ class Schema:
     def from_columns(cls, columns: Mapping[str, str]) -> Schema:
         """Return the schema of a writer's `columns`, name -> type text. Raise UsageError."""
         if not isinstance(columns, Mapping):
-            raise UsageError("columns is not a mapping of names to types", found=type(columns).__name__)
+            raise UsageError("columns must be a mapping of names to types", found=type(columns).__name__)
         return cls(tuple(_asked_column(name, text) for name, text in columns.items()))._checked(UsageError, None)
 
     @classmethod
@@ -77,11 +77,12 @@ class Schema:
 
     @classmethod
     def of(cls, columns: Iterable[Column], *, file: str | None = None) -> Schema:
-        """Return the schema of stored columns, perhaps with types of another format. Raise CorruptError."""
+        """Return the schema of stored columns, maybe with types of another format. Raise CorruptError."""
         return cls(tuple(columns))._checked(CorruptError, file)
 
     def choose(self, columns: Mapping[str, str]) -> tuple[Schema, tuple[int, ...]]:
-        """Return the schema of only `columns`, new name -> name here, and the number of each here. Raise UsageError."""
+        """Return the schema of only `columns`, new name -> present name, and the present number of each. Raise
+        UsageError."""
         numbers = {column.name: number for number, column in enumerate(self.columns)}
         for name in columns.values():
             if name not in numbers:
@@ -118,12 +119,12 @@ class Schema:
 
     @cached_property
     def minor(self) -> int:
-        """Return the minor version of its shards: the first that has all of these types."""
+        """Return the minor version of its shards: the first one that knows all of these types."""
         return max(column.type.minor for column in self.columns)
 
     @property
     def codecs(self) -> tuple[Codec, ...]:
-        """Return what this process has registered of its types: to be pickled beside a schema that travels as text."""
+        """Return this process's codecs of its types, to pickle them with a schema that is passed as text."""
         return codecs_of(column.type.base for column in self.columns)
 
     @property
@@ -137,7 +138,7 @@ class Schema:
 
     @cached_property
     def row_dtype(self) -> np.dtype[np.void]:
-        """Return a row as a structured dtype: `checksum`; `start` and `lengths` [V] if V columns are variable-size;
+        """Return the structured dtype of a row: `checksum`; `start` and `lengths` [V] if V columns are variable-size;
         `column{k}` for fixed-size column number k, in its storage dtype."""
         names, offsets = ["checksum"], [0]
         dtypes: list[np.dtype[Any]] = [np.dtype("<u8")]
@@ -153,7 +154,8 @@ class Schema:
 
     @cached_property
     def extents_dtype(self) -> np.dtype[np.void]:
-        """Return the dtype of `start` and `lengths` [V], from byte 8 of a row on, if V columns are variable-size."""
+        """Return the dtype of `start` and `lengths` [V], which begin at byte 8 of a row, if V columns are
+        variable-size."""
         return np.dtype([("start", "<u8"), ("lengths", "<u4", (len(self.variable),))])
 
     @cached_property
@@ -170,15 +172,16 @@ class Schema:
 
 def _asked_column(name: str, text: str) -> Column:
     if not isinstance(name, str):
-        raise UsageError("a column's name is a str", found=shown(name))
+        raise UsageError("a column's name must be a str", found=shown(name))
     if not isinstance(text, str):
-        raise UsageError("a column's type is a str", place=f"column {name!r}", found=shown(text), hint=_way_out(text))
+        message = "a column's type must be a str"
+        raise UsageError(message, place=f"column {name!r}", found=shown(text), hint=_way_out(text))
     try:
         kind = parse_type(dotted(text) if ":" in text and not suggest(text) else text)
     except FormatError as error:
         raise UsageError(str(error), place=f"column {name!r}", hint=_way_out(text)) from None
-    if not kind.known and not kind.packaged:  # one that is not here can be written as it is stored
-        raise UsageError(f"there is no column type {text!r}", place=f"column {name!r}", hint=_way_out(text))
+    if not kind.known and not kind.packaged:  # stored values of a package's type can be written without the package
+        raise UsageError(f"unknown column type {text!r}", place=f"column {name!r}", hint=_way_out(text))
     return Column(name, kind)
 
 

@@ -1,4 +1,4 @@
-"""The last bytes of an index, of a dataset or of files in place: `,"checksum":"<16 digits>"}` and a line feed.
+"""The last bytes of every index: `,"checksum":"<16 digits>"}` and a line feed.
 
 The checksum is XXH3-64 of all bytes before it.
 """
@@ -19,28 +19,28 @@ _START = b'{"format":"mdsx'
 
 
 def shown_version(digits: bytes) -> str:
-    """Return a version as errors show it: whole, unless it has hundreds of digits."""
+    """Return a version for an error message, shortened if it has hundreds of digits."""
     return digits.decode() if len(digits) <= 100 else f"a number of {len(digits)} digits"
 
 
 def seal(data: bytes) -> bytes:
-    """Return an index whose bytes before the checksum are `data`."""
+    """Append the checksum to `data`, the bytes of an index before it."""
     return b'%b,"checksum":"%b"}\n' % (data, xxhash.xxh3_64_hexdigest(data).encode())
 
 
 def checksums(data: Buffer) -> tuple[str, str | None]:
-    """Return the checksum that an index needs, and the one that it has; None if it does not end with one."""
+    """Return the computed checksum of an index, and the stored one (None if it does not end with one)."""
     place = max(len(memoryview(data)) - END_SIZE, 0)
     end = _END.fullmatch(data, place)
     return xxhash.xxh3_64_hexdigest(memoryview(data)[:place]), None if end is None else end[1].decode()
 
 
 def begins_sealed(start: bytes) -> bool:
-    """Return whether an index that begins with `start` ends with a checksum, unless it is damaged."""
+    """Return whether an undamaged index that begins with `start` must end with a checksum."""
     return start.startswith(_START)
 
 
 def is_sealed(data: Buffer) -> bool:
-    """Return whether an index is whole and has the right checksum."""
+    """Return whether an index is complete and has the right checksum."""
     computed, stored = checksums(data)
     return computed == stored

@@ -1,7 +1,7 @@
-"""Samples that were found and checked, but not yet copied: where the rows are, and where in them the values are.
+"""Samples that were located and checked, but not yet copied: their rows, and the values in rows and heaps.
 
-A batch has samples of dozens of shards. So a `SampleLayout` finds the values of the rows of all of them at once; it is
-one object for all shards of a dataset. `RowLayout` is that of our own format.
+A batch has samples of dozens of shards. So a `SampleLayout` locates the values in the rows of all of them at once. One
+object serves all shards of a dataset. `RowLayout` is the layout of our own format.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mdsx.format.records import read_records
 from mdsx.format.rows import NULL, Extents, heap_extents
 from mdsx.format.schema import Schema
 
-_EXTENTS = 8  # where in a row of ours `start` and `lengths` are
+_EXTENTS = 8  # offset of `start` and `lengths` in a row of our own format
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Samples of one shard that were found and checked, but not yet copied.
+    """Samples of one shard that were located and checked, but not yet copied.
 
-    `samples` (int64 [n]) are their numbers in the shard; the row of sample i is `rows[take[i]]`. What a row is, and how
-    it leads to values in itself or in `heap`, `layout` knows.
+    `samples` (int64 [n]): their numbers in the shard. The row of sample i is `rows[take[i]]`. `layout` defines what a
+    row is, and how to find values in it or in `heap`.
     """
 
     layout: SampleLayout
@@ -40,7 +40,7 @@ class Selection:
 
     @classmethod
     def of(cls, schema: Schema, file: str, samples: NDArray[np.int64], encoded: Encoded) -> Selection:
-        """Return a selection of `samples` from their encoded values; for formats that convert what they read."""
+        """Return a selection of `samples` from their encoded values, for formats that convert what they read."""
         rows = np.zeros(encoded.samples, schema.row_dtype)
         for number, items in zip(schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items
@@ -55,10 +55,10 @@ class Selection:
 
     @property
     def addresses(self) -> NDArray[np.int64]:
-        """Return the addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
+        """Return the addresses of the rows in memory, int64 [n], which are valid as long as this object lives."""
         if len(self.take) and int(self.take.view(np.uint64).max()) >= len(
             self.rows
-        ):  # as uint64, a negative one is large
+        ):  # as uint64, a negative number is large
             raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
         return self.take * self.rows.itemsize + self.rows.ctypes.data
 
@@ -68,16 +68,16 @@ class Selection:
         return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
 
     def copied(self) -> Selection:
-        """Return a copy of the samples, which does not need the shard that they were selected from."""
+        """Return a copy of the samples that does not need their shard."""
         return self.layout.copied(self)
 
 
 @dataclass(eq=False)
 class Rows:
-    """Rows of samples, of one shard or of many, in any order: those of `selections`, which have the same layout.
+    """Rows of `selections` with the same layout, of one shard or of many, in any order.
 
-    `source` (int64 [n]) is the number of each row's selection, `samples` (int64 [n]) the number of its sample in its
-    shard, `addresses` (int64 [n]) where it is in memory.
+    `source` (int64 [n]): the number of each row's selection; `samples` (int64 [n]): the number of its sample in its
+    shard; `addresses` (int64 [n]): its address in memory.
     """
 
     selections: Sequence[Selection]
@@ -93,7 +93,7 @@ class Rows:
 
     @cached_property
     def heap_addresses(self) -> NDArray[np.int64]:
-        """int64 [n]: where each row's heap is in memory."""
+        """int64 [n]: the address of each row's heap."""
         found = [np.frombuffer(heap, np.uint8).ctypes.data for heap in self.heaps]
         return np.array(found, np.int64)[self.source]
 
@@ -116,9 +116,10 @@ class Rows:
 
 
 class Values(NamedTuple):
-    """The extents of one column's values in the samples' heaps, int64 [n], and which are null; None: none is.
+    """The extents of one column's values in the samples' heaps, int64 [n], and which values are null (None: none).
 
-    `bare`: which values are arrays of one dimension that are stored without it, bool [n] or of all of them.
+    `bare`: which values are one-dimensional arrays that are stored without their dimension, bool [n] or one bool for
+    all.
     """
 
     starts: NDArray[np.int64]
@@ -128,7 +129,7 @@ class Values(NamedTuple):
 
 
 class JoinedValues(NamedTuple):
-    """The stored values of one variable-size column, one after the other; null has no bytes."""
+    """The stored values of one variable-size column, back to back. Null has no bytes."""
 
     data: bytes | memoryview
     edges: NDArray[np.int64]
@@ -137,14 +138,14 @@ class JoinedValues(NamedTuple):
 
 
 class SampleLayout(Protocol):
-    """Where the values of rows are. One object serves all shards of a dataset."""
+    """Locates the values of rows. One object serves all shards of a dataset."""
 
     @property
     def schema(self) -> Schema: ...
 
     def locate(self, rows: Rows, columns: Sequence[int]) -> dict[int, NDArray[np.int64] | Values]:
-        """Return, for each number of a column, the addresses (int64 [n]) of its values if it is fixed-size; else their
-        extents in the heaps, which must lie within them. Raise CorruptError that names a sample."""
+        """Return for each column number the addresses (int64 [n]) of a fixed-size column's values, or the extents of a
+        variable-size column's values within the heaps. Raise CorruptError that names a sample."""
 
     def copied(self, selection: Selection) -> Selection:
         """Return a copy of the samples that does not need their shard. Raise CorruptError."""
@@ -152,7 +153,8 @@ class SampleLayout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Our own format: fixed-size values are in the row, which has `start` and `lengths` of the others in the heap."""
+    """The layout of our own format. A row has the fixed-size values, and `start` and `lengths` of the others in the
+    heap."""
 
     schema: Schema
 

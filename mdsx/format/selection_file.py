@@ -1,8 +1,9 @@
-"""The file of a named selection, `_selections/<name>-<fingerprint>.json`: which samples of a dataset a condition chose.
+"""The file of a named selection, `_selections/<name>-<fingerprint>.json`: the samples of a dataset that satisfy a
+condition.
 
 It is a JSON object, sealed like an index. The bitmap has a bit for each sample, as base64: sample i has bit i % 8 of
-byte i // 8, and the bits after the last sample are 0. The file belongs to the dataset with this fingerprint only, so an
-append adds another one for the dataset with the part.
+byte i // 8, and the bits after the last sample are 0. The file belongs only to the dataset with this fingerprint, so an
+append adds another file for the extended dataset.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class _Whole(_Head):
 
 _Found = TypeVar("_Found", bound=_Head)
 
-# msgspec crashes if two threads prepare a type at once, so here
+# msgspec crashes if two threads prepare a type at once, so prepare the types here
 _HEAD, _WHOLE = msgspec.json.Decoder(_Head), msgspec.json.Decoder(_Whole)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionHead:
-    """What a selection's file says before its bitmap: whose it is, the condition, and how many it chose of how many."""
+    """The fields of a selection's file before its bitmap: the dataset, the condition, and the numbers of samples."""
 
     name: str
     fingerprint: str
@@ -60,7 +61,7 @@ class SelectionHead:
 
     @classmethod
     def parse(cls, data: bytes, *, file: str) -> SelectionHead:
-        """Parse the first bytes of a file, up to the bitmap at least: what they say is not proven.
+        """Parse the first bytes of a file, at least up to the bitmap. The result is not verified.
 
         Raise CorruptError or UnsupportedError.
         """
@@ -70,7 +71,7 @@ class SelectionHead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredSelection:
-    """A selection as its file has it. `bits`: a bit for each sample, the least significant one of a byte first."""
+    """The content of a selection's file. `bits`: a bit for each sample, the least significant bit of a byte first."""
 
     head: SelectionHead
     bits: bytes
@@ -101,10 +102,10 @@ class StoredSelection:
         head, size = _head(found, file), -(-found.samples // 8)
         if len(found.bitmap) != 4 * -(-size // 3) or _DIGITS.fullmatch(found.bitmap) is None:
             expected = f"base64 of {size} bytes"
-            raise CorruptError("the bitmap has another size", file=file, place="bitmap", expected=expected)
+            raise CorruptError("the bitmap has the wrong size", file=file, place="bitmap", expected=expected)
         bits = base64.b64decode(found.bitmap)
         if len(bits) != size or base64.b64encode(bits) != found.bitmap.encode():
-            raise CorruptError("the bitmap is not base64 as it is written", file=file, place="bitmap")
+            raise CorruptError("the bitmap is not canonical base64", file=file, place="bitmap")
         if head.samples % 8 and bits[-1] >> head.samples % 8:
             raise CorruptError("a bit after the last sample is not 0", file=file, place="bitmap")
         if (count := int.from_bytes(bits, "little").bit_count()) != head.selected:
@@ -117,17 +118,17 @@ class StoredSelection:
         theirs, ours = (self.head.name, self.head.fingerprint, self.head.samples), (name, fingerprint, samples)
         for place, found, expected in zip(("name", "fingerprint", "samples"), theirs, ours, strict=True):
             if found != expected:
-                message = "this is another selection, or that of another dataset"
+                message = "this is another selection, or of another dataset"
                 raise CorruptError(message, file=file, place=place, found=found, expected=expected)
 
 
 def _check_start(data: bytes, file: str) -> None:
     start = _START.match(data)
     if start is None or start[1] == b"0":
-        raise CorruptError("this is no selection", file=file, found=repr(data[:40]))
+        raise CorruptError("not a selection", file=file, found=repr(data[:40]))
     if start[1] != b"%d" % _VERSION:
         version, hint = shown_version(start[1]), "upgrade mdsx"
-        message = "a selection of a later version"
+        message = "the selection has a later version"
         raise UnsupportedError(message, file=file, found=version, expected=_VERSION, hint=hint)
 
 

@@ -1,9 +1,9 @@
 """An uncompressed shard: its header, and views of its rows and its heap, without a copy.
 
-Parsing takes constant time, and checks everything before it allocates anything: header, schema, sizes, offsets, padding
-of the sections. A higher major version is *unsupported*; any other error is *corrupt*. A higher minor version
-is read: its additions to the header are covered by the checksum and otherwise skipped. The contents of rows and heap
-are checked on access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`check_shard`).
+Parsing takes constant time, and checks header, schema, sizes, offsets and the padding of sections before it allocates
+memory. A higher major version is *unsupported*; any other error is *corrupt*. A higher minor version can be read: its
+additions to the header are covered by the checksum and otherwise skipped. The contents of rows and heap are checked on
+access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`check_shard`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MAJOR = 1
 MAX_HEADER_SIZE = 4096
 MAX_SIZE = 2**63 - 1
 
-_SMALL = 16 * 1024  # bytes: an average sample up to this size is hashed in about 2 us
+_SMALL = 16 * 1024  # bytes: hashing a sample of up to this mean size takes about 2 us
 
 _FIELDS = struct.Struct("<8sHHIQQIIQQQ")
-_CHECKED = 56  # the checksum covers all bytes before it, and those after it up to the schema's end
+_CHECKED = 56  # offset of the checksum, which covers all bytes before it, and those after it up to the schema's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of an uncompressed shard of `raw_size` bytes, by its index or its header.
+    """The layout of an uncompressed shard of `raw_size` bytes, from its index or its header.
 
-    `row_key` is None if it is unknown: the rest is then only a claim.
+    `row_key`: None if unknown; the other fields are then only a claim.
     """
 
     schema: Schema
@@ -77,7 +77,7 @@ class Layout:
         return self.raw_size - self.heap_offset
 
     def check(self, found: Layout, file: str) -> None:
-        """Raise CorruptError if the shard in `file`, whose schema and row key are right, has another layout."""
+        """Raise CorruptError if the shard in `file`, whose schema and row key match, has another layout."""
         pairs = [(layout.samples, layout.rows_offset, layout.raw_size) for layout in (found, self)]
         if pairs[0] != pairs[1]:
             raise CorruptError(
@@ -90,7 +90,7 @@ class Layout:
 
 
 def raw_size(schema: Schema, samples: int, heap_size: int) -> int:
-    """Return the size of an uncompressed shard of `samples` samples and `heap_size` bytes in its heap."""
+    """Return the size of an uncompressed shard of `samples` samples with a heap of `heap_size` bytes."""
     return up(schema.rows_offset + samples * schema.row_size, 64) + heap_size
 
 
@@ -118,7 +118,7 @@ def parse_header(
     schema: Schema | None = None,
     row_key: int | None = None,
 ) -> Header:
-    """Parse the header in `data`, the shard's first bytes at least up to its rows. `size` is that of the whole file.
+    """Parse the header in `data`, the shard's first bytes, at least up to its rows. `size`: the size of the whole file.
 
     If `schema` and `row_key` are given, from an index, the shard's must equal them. Raise CorruptError or
     UnsupportedError.
@@ -135,7 +135,7 @@ def parse_header(
     magic, major, minor, header_size, samples, own_key, row_size, schema_size, heap_offset, file_size, stored = fields
     expect(magic == MAGIC, "magic", "this is no mdsx shard", magic.hex(" "), MAGIC.hex(" "))
     if major > MAJOR:
-        message = f"the shard is of version {major}.{minor}, this reader knows {MAJOR}"
+        message = f"the shard has version {major}.{minor}, this reader knows {MAJOR}"
         raise UnsupportedError(
             message, file=file, place="major version", found=major, expected=MAJOR, hint="upgrade mdsx"
         )
@@ -185,7 +185,7 @@ class ShardView:
     rows: NDArray[np.void]
     heap: memoryview
     readers: dict[Any, Any] = field(default_factory=dict)
-    """Decoders of single samples keep here what they prepare for this shard."""
+    """The state that decoders of single samples prepare for this shard."""
     checks_samples: ClassVar[bool] = True
 
     @property
@@ -218,7 +218,7 @@ class ShardView:
         return Layout(self.schema, self.row_key, self.rows_offset, self.samples, len(self.buffer))
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
-        """Select `samples` (int64 [n]); with `verify`, check each by its row's checksum. Raise CorruptError."""
+        """Select `samples` (int64 [n]). With `verify`, check each by its row's checksum. Raise CorruptError."""
         if verify:
             self._check(samples)
         return Selection(RowLayout(self.schema), self.file, samples, self.rows, samples, self.heap)

@@ -1,8 +1,8 @@
-"""The stored bytes of our shards: received whole through their checks, or read by range.
+"""The stored bytes of shards of our own format: received whole with their checks, or read by range.
 
 A raw range is a half-open range of the *uncompressed* shard. In an uncompressed object, it is also a range of the
-object. In a compressed one, the seek table at the object's end is read, and then the frames that hold the range. There
-is no I/O here: a reader yields the ranges that it needs, and is sent their bytes (see `protocol.Reading`).
+object. In a compressed one, the seek table at the object's end is read, and then the frames of the range. There is no
+I/O here: a reader yields the ranges that it needs, and is sent their bytes (see `protocol.Reading`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mdsx.format.shard import Layout, parse_header
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_FRAMES_KEPT = 4  # decoded frames to keep for each shard: neighbouring samples are often read one after the other
+_FRAMES_KEPT = 4  # decoded frames to keep for each shard, as neighbouring samples are often read in succession
 
 
 class Hashes(NamedTuple):
-    """XXH3-128 of a shard's stored bytes, and of its raw ones: the same if it is not compressed."""
+    """XXH3-128 of a shard's stored bytes, and of its raw bytes. They are equal if it is not compressed."""
 
     stored: str
     raw: str
 
 
 class RawStream:
-    """Turns the stored bytes of a shard into raw bytes. With `raw_size`, it decompresses and checks its frames."""
+    """Converts the stored bytes of a shard to raw bytes. With `raw_size`, it decompresses and checks its frames."""
 
     def __init__(self, *, size: int, raw_size: int | None, file: str) -> None:
         self._stored, self._raw = xxhash.xxh3_128(), xxhash.xxh3_128()
@@ -61,7 +61,7 @@ class RawStream:
 
 
 class ShardReceiver:
-    """Checks the bytes of a shard, at their end, against the hashes in the index."""
+    """Checks the bytes of a shard, once complete, against the hashes in the index."""
 
     def __init__(self, stream: RawStream, expected: Hashes, file: str) -> None:
         self.feed = stream.feed
@@ -80,7 +80,7 @@ def hash_mismatch(file: str, found: str, expected: str) -> CorruptError:
         place="XXH3-128",
         found=found,
         expected=expected,
-        hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
+        hint="the shard is damaged: run `mdsx verify` to find out where, then see `mdsx repair`",
     )
 
 
@@ -98,7 +98,7 @@ class PlainBytes:
 
 
 class FramedBytes:
-    """Raw ranges of a compressed shard. Threads may share it: what it keeps is replaced, never changed."""
+    """Raw ranges of a compressed shard. Threads may share it: its state is replaced, never changed."""
 
     def __init__(self, *, size: int, raw_size: int, file: str) -> None:
         self._size = size
@@ -134,14 +134,14 @@ class FramedBytes:
 
 
 class ShardRanges:
-    """Reads samples of the shard with this layout, which the index gives. Each is checked by its row's checksum."""
+    """Reads samples of a shard with this layout, from the index. Each is checked by its row's checksum."""
 
     def __init__(self, raw: RawBytes, layout: Layout, file: str) -> None:
         self._raw, self._layout, self._file = raw, layout, file
         self._key = layout.row_key or 0
 
     def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
-        """Select `samples` in two requests: their rows, then the heap bytes that the rows name."""
+        """Select `samples` in two requests: first their rows, then the heap bytes that the rows locate."""
         layout, file = self._layout, self._file
         schema, size, rows_offset = layout.schema, layout.schema.row_size, layout.rows_offset
         at = [(rows_offset + sample * size, rows_offset + (sample + 1) * size) for sample in samples.tolist()]
@@ -157,7 +157,7 @@ class ShardRanges:
         for place, sample in enumerate(samples.tolist()):
             row = memoryview(data)[place * size : (place + 1) * size]
             check_row(row, heaps[place], sample, self._key, file)
-        if schema.variable:  # the heap holds only these samples
+        if schema.variable:  # this heap has only these samples
             rows["start"] = np.cumsum(high - low) - (high - low)
         heap = memoryview(b"".join(heaps))
         return Selection(RowLayout(schema), file, samples, rows, np.arange(len(samples)), heap)
@@ -168,9 +168,9 @@ class ShardRanges:
         return lengths_of_rows(layout.schema, found.rows, layout.heap_size, column, file=self._file)
 
     def rows(self) -> Reading[Selection]:
-        """Select all samples from the rows alone. Only fixed-size values can be read from it.
+        """Select all samples from only the rows. The selection has only fixed-size values.
 
-        A sample's checksum covers its heap bytes too, so it cannot be checked. The row key shows that these are the
+        A sample's checksum also covers its heap bytes, so it cannot be checked. The row key proves that these are the
         rows of the shard, with the right checksums.
         """
         layout, file = self._layout, self._file

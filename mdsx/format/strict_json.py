@@ -1,10 +1,10 @@
-"""Parse JSON strictly: UTF-8, no NaN, Infinity or lone surrogate. Any error is a CorruptError.
+"""Parse JSON strictly: UTF-8, without NaN, Infinity and lone surrogates. Any error is a CorruptError.
 
 If an object repeats a key, the last value counts. A number with a fraction or an exponent becomes infinite if it is too
 large for binary64.
 
-The long arrays of an index (hundreds of megabytes of digits in the largest) have a fast path: `plain_integers` and
-`plain_hexadecimal` read the form that writers produce, with a few NumPy calls. They return None for any other text,
+The long arrays of an index (up to hundreds of megabytes of digits) have a fast path: `plain_integers` and
+`plain_hexadecimal` parse the form that writers produce, with a few NumPy calls. They return None for any other text,
 which the caller passes to a JSON parser.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_DEPTH = 500
-"""The most levels of arrays and objects that are written, so that they can be read even from a deep stack."""
+"""The most levels of arrays and objects to write, so that they can be read even from a deep stack."""
 
 
 def parse_json(data: bytes, *, unique_keys: bool = False, constants: bool = False) -> object:
     """Return the value of a JSON text. Raise CorruptError, with `unique_keys` also for a duplicate key. With
-    `constants`, NaN and infinities are read, as Python writes them."""
+    `constants`, accept NaN and infinities in the form that Python writes."""
     try:
         value = (_UNIQUE if unique_keys else _CONSTANTS if constants else _PLAIN).decode(data.decode("utf-8"))
-        if b"\\u" in data and _SURROGATE.search(data):  # half of a pair, maybe
+        if b"\\u" in data and _SURROGATE.search(data):  # maybe half of a pair
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except RecursionError:
@@ -40,7 +40,7 @@ def parse_json(data: bytes, *, unique_keys: bool = False, constants: bool = Fals
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, an integer of too many digits
         if str(error).startswith("Exceeds the limit"):
             most = f"at most {sys.get_int_max_str_digits()}"
-            raise CorruptError("an integer in the JSON has too many digits to be read", expected=most) from None
+            raise CorruptError("an integer in the JSON has too many digits", expected=most) from None
         raise CorruptError(f"this is not JSON: {error}") from None
 
 
@@ -64,10 +64,10 @@ _PLAIN, _CONSTANTS = json.JSONDecoder(parse_constant=_refuse), json.JSONDecoder(
 _UNIQUE = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
 
 
-_BLOCK = 2**18  # bytes processed at once, which fit into the processor's cache
+_BLOCK = 2**18  # bytes to process at once, which fit into the processor's cache
 _DIGITS = 18  # of the largest numbers, which are below 2^63
 _COMMA, _END, _ZERO, _QUOTE = b',]0"'
-_PADDING = 24  # the least multiple of eight that holds them
+_PADDING = 24  # the least multiple of eight that is not below _DIGITS
 _OWN = np.array([0x0F0F0F0F0F0F0F0F >> 8 * (8 - size) << 8 * (8 - size) for size in range(9)], np.uint64)
 """For each count of digits at the end of eight characters, a mask of their bits."""
 _STEPS = tuple(
@@ -77,7 +77,7 @@ _STEPS = tuple(
 
 
 def plain_integers(text: Buffer) -> NDArray[np.int64] | None:
-    """Return the numbers of a JSON array of integers from 0 to 10^18 - 1, without spaces; None for any other text."""
+    """Parse a JSON array of integers from 0 to 10^18 - 1, without spaces. Return None for any other text."""
     data = np.frombuffer(memoryview(text), np.uint8)
     found, at = [], 1  # after the bracket
     while at < len(data):
@@ -98,7 +98,7 @@ def plain_integers(text: Buffer) -> NDArray[np.int64] | None:
 
 
 def plain_hexadecimal(text: Buffer) -> NDArray[np.uint8] | None:
-    """Return the bytes of a JSON string of lower-case hexadecimal digits, without escapes; None for any other text."""
+    """Parse a JSON string of lower-case hexadecimal digits, without escapes. Return None for any other text."""
     data = np.frombuffer(memoryview(text), np.uint8)
     digits = data[1:-1]
     if data[0] != _QUOTE or len(digits) % 2:
@@ -117,11 +117,11 @@ def plain_hexadecimal(text: Buffer) -> NDArray[np.uint8] | None:
 def _numbers(block: NDArray[np.uint8], ends: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of `sizes` digits that end before `ends`.
 
-    Eight digits are read as the bytes of one integer, the first as its low byte. Neighbours are joined into numbers of
-    two digits, those into numbers of four, and those into one of eight.
+    Eight digits are loaded as the bytes of one integer, the first as its low byte. Neighbours are joined into numbers
+    of two digits, these into numbers of four, and these into one of eight.
     """
     padded = np.concatenate((np.zeros(_PADDING, np.uint8), block))
-    eights = np.ndarray(len(padded) - 7, "<u8", padded, 0, (1,))  # the eight that start at each byte
+    eights = np.ndarray(len(padded) - 7, "<u8", padded, 0, (1,))  # the eight bytes that start at each byte
     found = np.zeros(len(ends), np.uint64)
     for after in range((int(sizes.max()) - 1) // 8 * 8, -1, -8):  # digits of the number that follow these eight
         part = eights[ends + (_PADDING - 8 - after)] & _OWN[np.clip(sizes - after, 0, 8)]

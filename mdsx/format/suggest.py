@@ -1,4 +1,4 @@
-"""Which column type the author of an unknown one may have meant: another library's name, a dtype, or a typo."""
+"""Suggest a column type for an unknown one: another library's name, a dtype, or a typo."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHAPED = re.compile(r"(\w+) *[\[(<:] *((?:\d+|\*|-1|none)(?: *[,x ] *(?:\d+|\*|
 
 
 def suggest(asked: object) -> str | None:
-    """Return the type that the author of an unknown type may have meant: another loader's name, a dtype, or a typo."""
+    """Return the type that was probably meant by an unknown one; None if there is no suggestion."""
     text = (asked.__name__ if isinstance(asked, type) else str(asked))[:200].lower().strip().removesuffix("()")
     found = _MEANT.get(text) or _kind(_MODULE.sub("", text))
     with suppress(FormatError):

@@ -1,12 +1,12 @@
-"""Evaluates conditions on many samples at once, with the three truth values of SQL: true, false and unknown.
+"""Evaluate conditions on many samples at once, with the three truth values of SQL: true, false and unknown.
 
 Rules:
-- A comparison with null is unknown. `not` unknown is unknown; `and` and `or` are unknown where that decides. Only
-  samples for which the whole is true are chosen.
-- Numbers are compared exactly, whatever their types: no bits are lost. What cannot be compared exactly is refused.
+- A comparison with null is unknown. `not` unknown is unknown. `and` and `or` are unknown if the unknown operand
+  decides. Only samples for which the whole condition is true are chosen.
+- Numbers are compared exactly, whatever their types. Operands that cannot be compared exactly are refused.
 - A number with a point or an exponent is first rounded to the type of the float column that it is compared with, as a
-  writer rounds what it stores. So `score = 0.9` finds a float32 that was written as 0.9.
-- NaN equals nothing, itself included; `!=` is then true.
+  writer rounds values. So `score = 0.9` finds a float32 that was written as 0.9.
+- NaN does not equal any number, including itself; `!=` is then true.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Bools = NDArray[np.bool_]
 
 
 class Vector(NamedTuple):
-    """What a reference is for each of n samples: numbers, in NumPy's types, or bools, and which are null (None: none).
+    """The values of a reference for n samples: numbers, in NumPy's types, or bools, and which are null (None: none).
 
     `type`: the type of the numbers; None for lengths, which are below 2^32.
     """
@@ -59,9 +59,9 @@ class Truth(NamedTuple):
 
 
 def evaluate(condition: Condition, vectors: Mapping[Reference, Vector]) -> Truth:
-    """Return for which samples a condition is true. `vectors` has each of its references.
+    """Evaluate a condition. `vectors`: the values of all its references.
 
-    Raise UsageError for operands that cannot be compared: that depends on their types alone.
+    Raise UsageError for operands that cannot be compared, which depends only on their types.
     """
     if isinstance(condition, Joined):
         return reduce(
@@ -79,7 +79,7 @@ def evaluate(condition: Condition, vectors: Mapping[Reference, Vector]) -> Truth
     if isinstance(condition, ColumnNull):
         return Truth(vector.values)
     if vector.values.dtype != np.bool_:
-        message = f"a column of numbers is no condition: compare column {condition.name!r} with a number"
+        message = f"a column of numbers is not a condition: compare column {condition.name!r} with a number"
         raise UsageError(message, found=_type_of(vector))
     return _known(vector.values, vector.nulls)
 
@@ -123,7 +123,7 @@ def _compared(condition: Comparison, vectors: Mapping[Reference, Vector]) -> Tru
     left, compare, right = condition.left, condition.compare, condition.right
     if isinstance(left, bool | int | float):
         left, compare, right = right, _MIRRORED[compare], left
-    one = vectors[left]  # type: ignore[index]  # at least one is a reference
+    one = vectors[left]  # type: ignore[index]  # at least one operand is a reference
     if isinstance(right, bool | int | float):
         return _known(_with_number(one, compare, right, left), one.nulls)
     other = vectors[right]
@@ -146,7 +146,7 @@ def _with_number(vector: Vector, compare: Compare, number: Literal, operand: Ope
 
 
 def _around(values: NDArray[Any], compare: Compare, low: Any, high: Any) -> Bools:
-    """Compare with a number. `low` and `high` are the nearest ones of the values' kind: the same if it is one."""
+    """Compare with a number. `low` and `high`: the nearest numbers of the values' type, equal if the number is one."""
     if compare == "=":
         return _bounded(values, compare, low) if low == high else np.zeros(len(values), np.bool_)
     if compare == "!=":
@@ -168,7 +168,7 @@ def _bounded(values: NDArray[Any], compare: Compare, bound: Any) -> Bools:
 
 
 def _floats_around(vector: Vector, number: Literal) -> tuple[Any, Any]:
-    """Return the largest float of a column's type that is at most `number`, and the smallest that is at least that."""
+    """Return the largest float of a column's type that is at most `number`, and the smallest that is at least it."""
     kind = vector.values.dtype.type
     if isinstance(number, float) and (rounded := _rounded(vector, number)) is not None:
         return rounded, rounded
@@ -185,7 +185,7 @@ def _floats_around(vector: Vector, number: Literal) -> tuple[Any, Any]:
 
 
 def _rounded(vector: Vector, number: float) -> Any:
-    """Return a number as a writer would store it in the column, in NumPy's type; None if it is too large."""
+    """Round a number as a writer would for the column, in NumPy's type. Return None if it is too large."""
     assert isinstance(vector.type, Float), "lengths are integers"
     try:
         items = np.frombuffer(vector.type.pack(number), vector.type.item)
@@ -252,12 +252,12 @@ def _among(vector: Vector, condition: Among) -> Bools:
 
 def _check_bools(compare: Compare, operand: Operand) -> None:
     if compare not in ("=", "!="):
-        raise UsageError(f"bools are compared with = or !=, column {_name(operand)} with another sign", found=compare)
+        raise UsageError(f"column {_name(operand)} has bools, which only = and != can compare", found=compare)
 
 
 def _not_alike(name: str, found: str, other: str) -> UsageError:
     hint = "compare bools with true or false, numbers with numbers"
-    return UsageError("bools and numbers are not alike", place=name, found=f"{found} and {other}", hint=hint)
+    return UsageError("bools and numbers cannot be compared", place=name, found=f"{found} and {other}", hint=hint)
 
 
 def _type_of(vector: Vector) -> str:

@@ -1,13 +1,13 @@
-"""Column types: what the text `uint16[*,3]?` means.
+"""Column types, such as `uint16[*,3]?`.
 
     type = base ["[" dim *("," dim) "]"] ["?"]        dim = "*" / "0" / [1-9][0-9]*
     base = [A-Za-z][A-Za-z0-9_.-]*
 
-A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`. The
-rest are *variable-size*, and so are all bases that a minor version added. `str[*]` is a list of str; the same holds for
-every base that is not a scalar. A base that this version does not know is opaque, with or without dimensions, so that
-later types need no new major version. A base with a dot is a package's (`packaged.py`), if the type has no dimension
-but a star.
+A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`. All
+others are *variable-size*, and so are all bases that a minor version added. `str[*]` is a list of str; the same holds
+for every base that is not a scalar. A base that this version does not know is opaque, with or without dimensions, so
+that later types need no new major version. A base with a dot belongs to a package (`packaged.py`) if the type has no
+dimension, or only a star.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension.
+    """A parsed column type; `str()` returns its text. In `shape`, None is a starred dimension.
 
-    `foreign` decodes the values of a type as another stored format has it: bytes -> value. It is pickled with the
-    type, and raises no error but CorruptError and UnsupportedError. So are the functions of a type that is registered.
+    `foreign`: decodes the values of a type of another stored format, bytes -> value. It is pickled with the type, and
+    raises only CorruptError and UnsupportedError. The functions of a registered type are pickled with it too.
     """
 
     base: str
@@ -57,8 +57,8 @@ class ColumnType:
 
     @property
     def known(self) -> bool:
-        """Return False if the base is of a later version, or of a package that is not here: its values can be found,
-        but not decoded."""
+        """Return False if the base is from a later version, or from a package that is not available: its values can be
+        located, but not decoded."""
         return self.base in BASES or self.foreign is not None or (self.packaged and is_available(self.base))
 
     @property
@@ -68,13 +68,12 @@ class ColumnType:
 
     @property
     def stored(self) -> ColumnType:
-        """Return the type whose values are the stored ones of a package's type: bytes. Others are returned as they
-        are."""
+        """Return the type of the stored values of a package's type: bytes. Other types are returned unchanged."""
         return replace(self, base=BYTES.name) if self.packaged else self
 
     @property
     def kind(self) -> Kind | None:
-        """Return what its values, or their items, are to a user; None if the base is not one of ours."""
+        """Return the kind of its values or items; None if the base is not one of ours."""
         found = BASES.get(self.base)
         return None if found is None else found.kind
 
@@ -85,7 +84,7 @@ class ColumnType:
 
     @property
     def object(self) -> Object:
-        """Return the record of the base. Only for other known bases, and those of packages."""
+        """Return the record of the base. Only for other known bases, and bases of packages."""
         return package_base(self.base) if self.packaged else OBJECTS[self.base]
 
     @property
@@ -115,7 +114,8 @@ class ColumnType:
 
     @property
     def minor(self) -> int:
-        """Return the first minor version of the shard that knows the base, as far as this version knows."""
+        """Return the first minor version of the shard that knows the base; 0 for bases that this version does not
+        know."""
         return BASES[self.base].minor if self.base in BASES else 0
 
     @property
@@ -125,7 +125,7 @@ class ColumnType:
 
     @property
     def field_dtype(self) -> np.dtype[Any]:
-        """Return the storage dtype of a value of a fixed-size column; for an array, that of a subarray."""
+        """Return the storage dtype of a value of a fixed-size column; for an array, a subarray dtype."""
         return self.item_dtype if self.shape is None else np.dtype((self.item_dtype, self.shape))
 
     @property
@@ -141,19 +141,19 @@ def _unpickled(
     foreign: Callable[[memoryview], object] | None,
     _codecs: tuple[Codec, ...],
 ) -> ColumnType:
-    """Return a type. What it needs to decode its values was registered when its codecs were unpickled."""
+    """Return a type. Unpickling its codecs has registered them."""
     return ColumnType(base, shape, nullable, foreign)
 
 
 def parse_type(text: str, *, file: str | None = None, place: str | None = None) -> ColumnType:
-    """Return the type that `text` means. Raise CorruptError, with `file` and `place`, if `text` breaks the grammar."""
+    """Parse a type. Raise CorruptError, with `file` and `place`, if `text` breaks the grammar."""
 
     def corrupt(message: str) -> CorruptError:
         return CorruptError(f"{text[:80]!r} is not a column type: {message}", file=file, place=place)
 
     match = _TYPE.fullmatch(text)
     if match is None:
-        raise corrupt("expected a base, then maybe dimensions in brackets, then maybe a question mark")
+        raise corrupt("expected a base, optional dimensions in brackets, and an optional question mark")
     base, dims, mark = match.groups()
     if dims is None:
         return ColumnType(base, None, mark is not None)
@@ -161,7 +161,7 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
     if len(parts) > MAX_DIMENSIONS:
         raise corrupt(f"it has {len(parts)} dimensions, more than {MAX_DIMENSIONS}")
     if not all(_DIMENSION.fullmatch(part) for part in parts):
-        raise corrupt('a dimension is "*" or a number without leading zeros')
+        raise corrupt('a dimension must be "*" or a number without leading zeros')
     # A number of more than 11 digits is too large, and Python refuses to parse thousands of digits.
     found = ColumnType(base, tuple(None if part == "*" else int(part[:11]) for part in parts), mark is not None)
     if found.is_list and found.shape != (None,):

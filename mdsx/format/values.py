@@ -1,9 +1,8 @@
-"""Values of columns <-> the bytes that are stored for them, in the heap or, for fixed-size columns, in the row.
+"""Values of columns <-> their stored bytes, in the heap or, for fixed-size columns, in the row.
 
-The records of the base types know how one item is stored. This module has what types are made of them: arrays (in C
-order and of exactly the type's shape; a u32 for each starred dimension precedes the items), lists, and null. A scalar
-is read as a NumPy scalar of its dtype (`bool` as Python's), an array as one of its own. Whatever the bytes are, they
-raise no error but CorruptError.
+The records of the base types define how one item is stored. This module adds arrays (in C order and of exactly the
+type's shape; a u32 for each starred dimension precedes the items), lists, and null. A scalar is read as a NumPy scalar
+of its dtype (`bool` as Python's), an array as an array of its dtype. Invalid bytes raise only CorruptError.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
 
 
 def quick_encoder(kind: ColumnType) -> Callable[[object], bytes]:
-    """Return the same, which may also raise TypeError or ValueError in place of Refused."""
+    """Return a faster encoder, which may also raise TypeError or ValueError in place of Refused."""
     quick = None if kind.nullable or kind.shape is not None or kind.scalar else kind.object.quick
     return quick or value_encoder(kind)
 
@@ -135,8 +134,8 @@ def _empty_shape(kind: ColumnType) -> tuple[int, ...]:
 def value_decoder(type: ColumnType, name: str, *, stored: bool = False) -> ValueDecoder:
     """Return a function that decodes one value of a variable-size column. The caller handles nulls, by their length.
 
-    With `stored`, items of a type that NumPy lacks stay their bits. The function raises CorruptError, without naming
-    the sample. Raise UnsupportedError for a type of a later version, or of a package that is not here.
+    With `stored`, items of a type that NumPy lacks stay bits. The function raises CorruptError without naming the
+    sample. Raise UnsupportedError for a type from a later version, or from a package that is not available.
     """
     if type.foreign is not None:
         return type.foreign
@@ -163,15 +162,15 @@ def values_decoder(type: ColumnType, name: str, *, views: bool = False, stored: 
 
 
 def bare_decoder(type: ColumnType, *, stored: bool = False) -> ValueDecoder:
-    """Return a function that decodes arrays of one dimension, which are stored without it: their items alone. `stored`
-    as for `value_decoder`."""
+    """Return a function that decodes one-dimensional arrays that are stored without their dimension. `stored`: as for
+    `value_decoder`."""
     decode = _bare_decoder(type)
     return decode if type.number.native or (stored and type.number is not BOOL) else _numpy_decoder(type, decode)
 
 
 def numpy_values(type: ColumnType, values: Any) -> Any:
-    """Convert a column from storage form (see `ColumnType.item_dtype`) to what NumPy users expect: `bool` to bool_, and
-    types that NumPy lacks to float32. `values` is an array, or a list of arrays, scalars and None."""
+    """Convert a column from storage form (see `ColumnType.item_dtype`) to the types that NumPy users expect: `bool` to
+    bool_, types that NumPy lacks to float32. `values`: an array, or a list of arrays, scalars and None."""
     if not type.scalar or type.number.native:
         return values
     if isinstance(values, list):
@@ -180,7 +179,7 @@ def numpy_values(type: ColumnType, values: Any) -> Any:
 
 
 def check_items(base: Number, items: Any) -> None:
-    """Raise CorruptError for stored items, an array or a scalar, that are no numbers of `base`."""
+    """Raise CorruptError for stored items, an array or a scalar, that are not valid numbers of `base`."""
     if base.highest is not None and np.any(items > base.highest):
         raise CorruptError(f"a {base.name} is neither 0 nor 1", found=int(np.max(items)))
 
@@ -225,7 +224,7 @@ def _starred_decoder(type: ColumnType) -> ValueDecoder:
         varying = iter(stars.unpack_from(data))
         shape = tuple(next(varying) if dim is None else dim for dim in dims)
         if span(dtype.itemsize, shape) >= MAX_SPAN:
-            expected = "below 2^31 bytes, dimensions of 0 left out"
+            expected = "below 2^31 bytes, ignoring dimensions of 0"
             raise CorruptError("an array's dimensions are too large", found=shape, expected=expected)
         size = stars.size + math.prod(shape) * dtype.itemsize
         if len(data) != size:
@@ -245,14 +244,14 @@ def _bare_decoder(type: ColumnType) -> ValueDecoder:
     def decode_bare(data: memoryview) -> object:
         if len(data) % dtype.itemsize:
             expected = f"a multiple of {dtype.itemsize} bytes"
-            raise CorruptError(f"no array of {type.base} has as many bytes", found=len(data), expected=expected)
+            raise CorruptError(f"the size is wrong for an array of {type.base}", found=len(data), expected=expected)
         return np.frombuffer(data, dtype).copy() if len(data) else np.empty(0, dtype)
 
     return decode_bare
 
 
 def _list_decoder(decode: ValueDecoder) -> ValueDecoder:
-    """Return the decoder of lists: a u32 count, that many u32 lengths, then the values."""
+    """Return the decoder of lists: a u32 count, as many u32 lengths, then the values."""
 
     def decode_list(data: memoryview) -> object:
         count = int.from_bytes(data[:4], "little")
@@ -269,7 +268,7 @@ def _list_decoder(decode: ValueDecoder) -> ValueDecoder:
 
 
 def field_decoder(type: ColumnType) -> Callable[[Any], Any] | None:
-    """Return the conversion of a fixed-size value in a row to the value that users get; None if they are the same."""
+    """Return the conversion from a fixed-size value in a row to the value that users get; None if they are the same."""
     convert = type.number.numpy
     if type.shape is None:
         return None if type.number.native else convert

@@ -1,6 +1,6 @@
-"""The index of a simple stored format: its shards are objects that are read whole, its samples values of Python.
+"""The index of a simple stored format: its shards are objects that are read whole, its samples are Python values.
 
-A format needs no more than a subclass with `samples_of`. It is as fast as decoding its values in Python.
+Such a format needs only a subclass with `samples_of`. It is as fast as decoding its values in Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A shard: the key of its object, how many samples and bytes it has, and their XXH3-128 in hexadecimal."""
+    """A shard: the key of its object, its numbers of samples and bytes, and the XXH3-128 of the bytes in
+    hexadecimal."""
 
     name: str
     samples: _Number
@@ -41,8 +42,8 @@ class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, eq=False)
 class WholeIndex(ReadsWhole, ABC):
-    """An index. `fingerprint`: the XXH3-128 of the bytes that it was parsed from. Raise CorruptError for a shard with a
-    wrong name, and UnsupportedError for a column of a type that is not known."""
+    """An index. `fingerprint`: the XXH3-128 of the bytes that it was parsed from. Raise CorruptError for a shard with
+    an invalid name, and UnsupportedError for a column of an unknown type."""
 
     schema: Schema
     shards: Sequence[WholeShard]
@@ -61,12 +62,12 @@ class WholeIndex(ReadsWhole, ABC):
                 raise CorruptError("a shard has a wrong name or size", file=self.file, found=shard.name[:80])
         for column in self.schema.columns:
             if not column.type.known:
-                message = "the type is not known"
+                message = "unknown column type"
                 raise UnsupportedError(message, file=self.file, place=column.name, found=str(column.type)[:80])
 
     @abstractmethod
     def samples_of(self, data: memoryview, *, file: str) -> Sequence[Mapping[str, object]]:
-        """Return the samples of a shard, as a writer takes them. Raise CorruptError or ValueError."""
+        """Return the samples of a shard, in the form that a writer accepts. Raise CorruptError or ValueError."""
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

@@ -238,7 +238,7 @@ def test_integers_fit_or_the_error_names_the_sample(
     ("changes", "message"),
     [
         ({"dtypes": {"token": "int64"}}, r"dtypes, column 'token': there is no such column \(expected tokens, id"),
-        ({"dtypes": {"tokens": "long"}}, "dtypes, column 'tokens': there is no such type of numbers"),
+        ({"dtypes": {"tokens": "long"}}, "dtypes, column 'tokens': unknown type of numbers"),
         ({"dtypes": {"score": "int64"}}, "dtypes, column 'score': .* found float32 to int64"),
         ({"dtypes": {"text": "int64"}}, r"dtypes, column 'text': only numbers .* have a dtype \(found str\?\)"),
         ({"dtypes": ["tokens"]}, "dtypes must be a mapping from columns"),

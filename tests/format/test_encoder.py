@@ -345,7 +345,7 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
             encoder.sample(sample)
         assert str(caught.value).startswith(message)
     for other in ([1, "x"], None, "ab"):
-        with pytest.raises(SampleError, match="is a mapping of column names to values"):
+        with pytest.raises(SampleError, match="must be a mapping of column names to values"):
             encoder.sample(other)  # type: ignore[arg-type]
 
 

@@ -116,7 +116,7 @@ def test_a_larger_header_moves_the_rows() -> None:
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ([], "not a dict"),
+        ([], "must be a dict"),
         ({"a": float("nan")}, "cannot be written"),
         ({"a": b"bytes"}, "cannot be written"),
         ({1: "a"}, "keys that are str"),
@@ -203,13 +203,13 @@ def test_joined_indexes_equal_the_index_of_all_entries() -> None:
 
 def test_a_joined_name_that_no_shard_can_have_is_a_usage_error() -> None:
     index = parse_index(build_index(SCHEMA, None, PLAIN))
-    with pytest.raises(UsageError, match="cannot be the name"):
+    with pytest.raises(UsageError, match="not a valid name"):
         join_indexes(SCHEMA, None, [("_part", index)])
 
 
 @pytest.mark.parametrize("name", ["../shard.00000.mdsx", "shard.mdsx", "", f"shard.{2**63}.mdsx", "é00000"])
 def test_a_shard_of_another_name_is_a_usage_error(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the name"):
+    with pytest.raises(UsageError, match="not a valid name"):
         build_index(SCHEMA, None, [PLAIN[0]._replace(name=name)])
 
 

@@ -115,9 +115,9 @@ def test_fixed_size_columns_need_no_start_or_lengths() -> None:
         ({"a": "str[2]"}, "a list has one dimension"),
         ({"a": "list[str]"}, r"lists like str\[\*\]"),
         ({"a": "uint8[2147483640]"}, "not below 2\\^31"),
-        ({1: "str"}, "name is a str"),
+        ({1: "str"}, "name must be a str"),
         ({"a": int}, "type is a str"),
-        ([("a", "str")], "not a mapping"),
+        ([("a", "str")], "must be a mapping"),
         ({f"{number:0250}": "str" for number in range(5000)}, "more than 1 MiB"),
     ],
 )

@@ -16,7 +16,7 @@ import mdsx
 @pytest.mark.parametrize(
     ("columns", "sample", "message"),
     [
-        ({"x": "int64", "y": "str"}, {"x": 1}, "'y': the sample lacks columns.*give None where it is null"),
+        ({"x": "int64", "y": "str"}, {"x": 1}, "'y': the sample lacks columns.*give None for null"),
         ({"x": "int64"}, {"x": 1, "z": 2}, "'z': the sample has unknown columns"),
         ({"x": "uint16[4]"}, {"x": np.zeros(4, np.float32)}, r"found float32 of shape \[4\]\); round them first"),
         ({"x": "uint16[2]"}, {"x": [1, 70000]}, r"expected 0 to 65535, found 70000 at \[1\]"),

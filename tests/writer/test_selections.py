@@ -203,7 +203,7 @@ def test_verify_finds_each_wrong_selection(root: Path) -> None:
     cases = {
         "damaged": reference.selection("hard", fingerprint, WHERE, good).replace(b"label", b"lebal"),
         "another selection": reference.selection("soft", fingerprint, WHERE, good),
-        "or that of another dataset": reference.selection("hard", "0" * 32, WHERE, good),
+        "or of another dataset": reference.selection("hard", "0" * 32, WHERE, good),
         "place samples|samples: this is another": reference.selection("hard", fingerprint, WHERE, good[:-1]),
         "other samples than its condition": reference.selection("hard", fingerprint, WHERE, [*good[1:], True]),
         "condition cannot be evaluated": reference.selection("hard", fingerprint, "no = 3", good),

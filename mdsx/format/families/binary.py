@@ -1,5 +1,5 @@
-"""Bytes, stored unchanged: any buffer of single bytes, and encoded pictures, sound and video, which must begin as their
-format does."""
+"""Bytes, stored unchanged: any buffer of single bytes; encoded pictures, sound and video, which must begin with their
+format's signature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _encode(value: object) -> bytes:
         view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # checked by trying
     except (TypeError, ValueError):  # a dtype without a buffer format, or released memory
         hint = (
-            "encode it: text.encode(), or the bytes of a file; of a PIL image, what image.save(buffer, format) writes"
+            "encode it: text.encode(), the bytes of a file, or the bytes that image.save(buffer, format) of PIL writes"
         )
         raise Refused("bytes", describe(value), hint=hint) from None
     if view.format not in ("B", "c") or view.ndim != 1:
@@ -50,19 +50,19 @@ def _refused(base: Object, data: bytes) -> Refused:
 
 
 def _boxes(*brands: bytes) -> tuple[Beginning, ...]:
-    """Return how files of ISO's media formats begin: with a box `ftyp`, which may have to be of one of these brands."""
+    """Return how files of ISO media formats begin: with a box `ftyp`, of one of these brands if any are given."""
     return tuple(((4, b"ftyp" + brand),) for brand in brands)
 
 
 def _chunks(form: bytes, *ids: bytes) -> tuple[Beginning, ...]:
-    """Return how files of RIFF's kind begin: an identifier, 4 bytes of size, the form."""
+    """Return how RIFF-like files begin: an identifier, 4 bytes of size, the form."""
     return tuple(((0, each), (8, form)) for each in ids)
 
 
 _ID3 = ((0, b"ID3"),)
-"""The tag that may be before the first frame of an MP3, and that some write before FLAC too."""
+"""The tag that may precede the first frame of an MP3, and that some programs write before FLAC too."""
 _FRAMES = tuple(((0, bytes((0xFF, second))),) for second in (0xFB, 0xFA, 0xF3, 0xF2, 0xE3, 0xE2))
-"""The headers of MPEG's audio frames of layer III: of versions 1, 2 and 2.5, each without and with a checksum."""
+"""The headers of MPEG audio frames of layer III: versions 1, 2 and 2.5, each without and with a checksum."""
 
 BYTES = Object(
     name="bytes", kind="bytes", arrow="binary", python=bytes, form="its bytes",

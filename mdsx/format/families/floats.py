@@ -1,4 +1,4 @@
-"""Floats: IEEE 754's, and those that NumPy lacks, whose values are float32 to its users.
+"""Floats: those of IEEE 754, and those that NumPy lacks, which users get as float32.
 
 | base | digits | exponents | infinity | NaN |
 |---|---|---|---|---|
@@ -61,8 +61,8 @@ def _widen_bfloat16(bits: Any) -> Any:
 
 _CODES = np.arange(127)
 _POSITIVE = np.where(_CODES < 8, _CODES * 2.0**-9, (8 + _CODES % 8) * 2.0 ** (_CODES // 8 - 10))
-"""The finite numbers from 0 on, by their bits."""
-_BETWEEN = (_POSITIVE + np.append(_POSITIVE[1:], 480)) / 2  # 480 would be the next one
+"""The finite numbers from 0 on, indexed by their bits."""
+_BETWEEN = (_POSITIVE + np.append(_POSITIVE[1:], 480)) / 2  # 480 would be the next number
 _BETWEEN_LIST: list[float] = _BETWEEN.tolist()
 _FLOAT8 = np.concatenate((_POSITIVE, [np.nan], -_POSITIVE, [-np.nan])).astype(np.float32)
 _NAN = 127
@@ -81,7 +81,7 @@ def _pack_float8(value: float) -> bytes:
 
 def _narrow_float8(items: NDArray[Any]) -> NDArray[np.uint8]:
     sizes = np.abs(items)
-    codes = np.searchsorted(_BETWEEN, sizes)  # NaN is after all
+    codes = np.searchsorted(_BETWEEN, sizes)  # NaN sorts last
     tied = (codes < _NAN) & (sizes == _BETWEEN[np.minimum(codes, _NAN - 1)])
     codes += tied & (codes % 2 == 1)
     found: NDArray[np.uint8] = (codes | np.where(np.signbit(items), 0x80, 0)).astype(np.uint8)
@@ -106,10 +106,10 @@ FLOAT32 = _ieee("float32", "f", "float", "single fp32 torch.float")
 FLOAT64 = _ieee("float64", "d", "double", "fp64 double str_float real number", python=float)
 BASES = (
     _ieee("float16", "e", "halffloat", "half halffloat fp16"),
-    FLOAT32,  # before the others that Arrow has as its `float`
+    FLOAT32,  # before the other bases that are `float` in Arrow
     BFLOAT16,
     FLOAT64,
     FLOAT8_E4M3FN,
 )
 LACKING = {base.name: base for base in BASES if base.widen is not None}
-"""Those that NumPy lacks, by name. Values come and go as their bits, whose dtype is `item`."""
+"""The floats that NumPy lacks, by name. Their values are passed as bits, whose dtype is `item`."""

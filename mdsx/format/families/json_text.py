@@ -1,7 +1,7 @@
 """`json`: `json.dumps` without spaces or escapes, keys in the order given, floats as Python's repr.
 
-Keys must be str, because any other key would be read back as one. No NaN, infinity or surrogates, and at most 500
-levels of lists and dicts. Tuples become lists.
+Keys must be str, because any other key would be read back as a str. NaN, infinity, surrogates, and more than 500 levels
+of lists and dicts are refused. Tuples become lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _encode(value: object) -> bytes:
         if isinstance(value, dict | list | tuple):
             check_keys(value)
     except (TypeError, ValueError, RecursionError) as error:
-        hint = _NO_NAN if "Out of range float" in str(error) else None  # another error may name a type, such as float32
+        hint = _NO_NAN if "Out of range float" in str(error) else None  # another error may mention a type like float32
         raise Refused("a JSON value", f"{describe(value)}: {error}", hint=hint) from None
     return data
 

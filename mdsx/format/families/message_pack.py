@@ -1,7 +1,7 @@
 """`msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits.
 
-`datetime` with a time zone and `msgpack.Timestamp` are timestamps; there are no other extension types. Types are exact:
-tuples and subclasses are refused, because they would be read back as another type.
+`datetime` with a time zone and `msgpack.Timestamp` are timestamps, the only extension type. Types are exact: tuples and
+subclasses are refused, because they would be read back as another type.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mdsx.format.families.record import Object
 from mdsx.format.inputs import Refused, describe
 
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
-"""Bytes with which an extension type can begin: data without them has none."""
+"""Bytes with which an extension type can begin. Data without them has none."""
 
 _NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""Bytes with which a NaN can begin: of all keys, Python's dict may hold only NaN twice."""
+"""Bytes with which a NaN can begin. NaN is the only key that a Python dict may hold twice."""
 
 
 def _encoder() -> Callable[[object], bytes]:
@@ -53,7 +53,7 @@ def _decode(data: memoryview) -> object:
     try:
         return msgpack.unpackb(data, raw=False, ext_hook=_unknown_extension)
     except ValueError:
-        pass  # keys that are neither str nor bytes, maybe: then Python may not be able to tell them apart
+        pass  # maybe keys that are neither str nor bytes, which Python may treat as equal
     except _ERRORS as error:
         raise _corrupt(error) from None
     try:
@@ -65,7 +65,7 @@ def _decode(data: memoryview) -> object:
 
 
 _ERRORS = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
-"""TypeError: an array or a map is the key of a map. MemoryError: nested arrays each claim as many items as there are
+"""TypeError: an array or a map is a key of a map. MemoryError: each nested array claims as many items as the data has
 bytes."""
 
 
@@ -87,7 +87,7 @@ def _any_map(pairs: list[tuple[Any, object]]) -> dict[Any, object]:
 
 
 def _map_key(key: Any) -> tuple[type, object]:
-    """Return what identifies a key of a MessagePack map: its type and value; of a float, the bits of the binary64."""
+    """Return the identity of a MessagePack map's key: its type and value; for a float, the bits of the binary64."""
     return type(key), struct.pack("<d", key) if isinstance(key, float) else key
 
 

@@ -327,7 +327,7 @@ def test_lengths_and_metadata_that_cannot_be_are_refused_at_once(tmp_path: Path)
         built(tmp_path, lengths=["tokens"])
     with pytest.raises(UsageError, match="metadata"):
         built(tmp_path, metadata={"a": object()})
-    with pytest.raises(UsageError, match=r"metadata is not a dict \(found list\)"):
+    with pytest.raises(UsageError, match=r"metadata must be a dict \(found list\)"):
         built(tmp_path, metadata=[("a", 1)])
     with pytest.raises(UsageError, match="the key 'converted'"):
         built(tmp_path, metadata={"converted": 1})
