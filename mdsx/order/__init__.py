@@ -1,11 +1,13 @@
-"""Order version 1: which sample is at which position. Pure: no I/O, no clock, no random stream, no global state.
+"""Order version 1: the sample at each position. Pure: no I/O, no clock, no random stream, no global state.
 
-format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
-`needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
-over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
-samples of a window are handed out together, and which groups of a step a rank has, `dealing` how a node's ranks divide
-rows by cost, `bucketing` makes batches of one shape; `groups` computes a whole epoch of all of them (vectors:
-groups-v1.json, groups-concat-v1.json, buckets-v1.json).
+format-spec.md specifies it; tests/vectors/order-v1.json has test vectors.
+
+- `order`: the sample at each position of an epoch; `needs`: when each shard is needed.
+- `mixture`: weighted datasets read together; `course`: the samples of all epochs of a run, and each rank's positions.
+- `subset`: chosen samples.
+- `grouping`: the samples of a window that form a group, and each rank's groups of a step; `dealing`: dividing a node's
+  rows by cost; `bucketing`: batches of one shape; `groups`: a whole epoch of any of these (vectors: groups-v1.json,
+  groups-concat-v1.json, buckets-v1.json).
 """
 
 from __future__ import annotations

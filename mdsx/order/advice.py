@@ -1,4 +1,4 @@
-"""Advice about lanes and caches: which fit a job, what they cost, and what a node needs room for. It does no I/O."""
+"""Advice about lanes and caches: which ones fit a job, and what they cost. No I/O."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mdsx.order.course import MAX_BATCH, MAX_WORLD_SIZE, Course, lane_spread
 from mdsx.order.limits import MAX_LANES, integer
 
 LOOK_AHEAD = 2**30
-"""Bytes of shards that a process brings ahead of their need, at most."""
+"""The most bytes of shards to prefetch ahead of their need."""
 
-_SHARDS_AHEAD = 64  # more gain nothing
+_SHARDS_AHEAD = 64  # more do not help
 _MOST_LANES = 8192
 
 
 def better_lanes(global_batch_size: int, *, lanes: int, world_size: int) -> int:
-    """Return the number of lanes nearest to `lanes` that keeps each rank on its own: a divisor of the global batch size
-    that divides, or is divided by, the world size. (1 always is.)
+    """Return the number of lanes nearest to `lanes` with which ranks do not share lanes: a divisor of the global batch
+    size that divides the world size or is a multiple of it. (1 always is.)
     """
     integer(global_batch_size, "global_batch_size", 1, MAX_BATCH)
     integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
@@ -28,19 +28,19 @@ def better_lanes(global_batch_size: int, *, lanes: int, world_size: int) -> int:
 
 
 def keeps_apart(lanes: int, global_batch_size: int, world_size: int) -> bool:
-    """Return whether these lanes keep each rank on its own in every step."""
+    """Return whether, with these lanes, ranks share no lane in any step."""
     return global_batch_size % lanes == 0 and (lanes % world_size == 0 or world_size % lanes == 0)
 
 
 def lanes_for_nodes(global_batch_size: int, *, lanes: int, world_size: int, nodes: int) -> int:
-    """Return a number of lanes near `lanes` that keeps the nodes apart, and if possible the ranks."""
+    """Return a number of lanes near `lanes` with which nodes, and if possible ranks, do not share lanes."""
     near = [better_lanes(global_batch_size, lanes=lanes, world_size=size) for size in (world_size, nodes)]
     return min(near, key=lambda number: lane_spread(global_batch_size, lanes=number, world_size=nodes))
 
 
 def fitting_lanes(global_batch_size: int, *, world_size: int, nodes: int) -> list[int]:
-    """Return the numbers of lanes, ascending, that keep each rank on its own and are multiples of the number of nodes.
-    If there is none, return the one nearest to the number of ranks that keeps them apart."""
+    """Return the numbers of lanes, ascending, with which ranks do not share lanes and which are multiples of the number
+    of nodes. If there are none, return the number nearest to the number of ranks with which they do not share lanes."""
     most = min(global_batch_size, max(_MOST_LANES, nodes))
     found = [n for n in range(nodes, most + 1, nodes) if keeps_apart(n, global_batch_size, world_size)]
     return found or [better_lanes(global_batch_size, lanes=world_size, world_size=world_size)]
@@ -52,10 +52,10 @@ def own_lanes(lanes: int, *, ranks_here: int, world_size: int) -> int:
 
 
 def room_ahead(block: float, largest: float, spare: float | None = None) -> float:
-    """Return how many bytes of shards a process brings ahead of their need: up to LOOK_AHEAD, in `spare` bytes.
+    """Return how many bytes of shards a process prefetches ahead of their need, at most LOOK_AHEAD.
 
-    That is a fourth of `spare`, because it evicts shards that are needed later; or a lane's next block of `block`
-    bytes, if there is room. None for `spare`: as much as is needed.
+    `spare`: the bytes that it may evict for this (None: no limit). It uses a fourth of them, as it evicts shards that
+    are needed later; or, if there is room, as much as a lane's next block of `block` bytes needs.
     """
     if spare is None:
         return min(block, LOOK_AHEAD)
@@ -68,7 +68,8 @@ def block_bytes(total: float, *, samples: int, lanes: int, shuffle_block: int) -
 
 
 def shared_lanes(course: Course, period: int, world_size: int) -> str | None:
-    """Return what ranks cost that share lanes, and the lanes that they would not share; None if all is well."""
+    """Return a warning about the cost of ranks that share lanes, with a number of lanes that avoids it; None if they do
+    not."""
     if world_size == 1 or course.lanes == 1:
         return None
     spread, best = lane_spread(period, lanes=course.lanes, world_size=world_size), max(world_size / course.lanes, 1.0)
@@ -76,7 +77,7 @@ def shared_lanes(course: Course, period: int, world_size: int) -> str | None:
         return None
     lanes = better_lanes(period, lanes=course.lanes, world_size=world_size)
     return (
-        f"the global batch of {period} samples is no multiple of the {course.lanes} lanes, so the "
+        f"the global batch of {period} samples is not a multiple of the {course.lanes} lanes, so the "
         f"ranks share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
         f"lanes={lanes} would keep each rank on its own"
     )
@@ -85,10 +86,11 @@ def shared_lanes(course: Course, period: int, world_size: int) -> str | None:
 def small_cache(
     course: Course, limit: int | None, bytes_of: Callable[[int], int], *, shards: int, ranks_here: int, world_size: int
 ) -> str | None:
-    """Return what it costs that a cache cannot hold the shards that the node's ranks draw on at a time; None if it can.
+    """Return a warning about the cost of a cache that cannot hold the shards in use by the node's ranks; None if it
+    can.
 
-    `limit`: None if all shards are read in place; `bytes_of`: the size of that many shards in the cache; `shards`: how
-    many there are.
+    `limit`: the cache's, None if all shards are read in place; `bytes_of`: the size of a number of shards in the cache;
+    `shards`: the number of all shards.
     """
     if limit is None or not course.samples:
         return None
@@ -101,7 +103,7 @@ def small_cache(
     return (
         f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
         f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
-        f"An epoch costs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
+        f"An epoch needs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
         f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
         f"{course.shuffle_block}"
     )

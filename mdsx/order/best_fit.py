@@ -1,14 +1,14 @@
-"""Pack items into rows of a fixed capacity, best-fit decreasing: exactly, but most items many at a time.
+"""Pack items into rows of a fixed capacity, best-fit decreasing: the exact result, computed for many items at once.
 
-Sweep the values from the capacity down. A row enters a stack when the value reaches its room. An item, when the value
-reaches its weight, takes the row on top: of the rows where it fits, the one with the least room. While each row takes
-one item, items and rows match like brackets, which NumPy finds for all lanes together.
+Sweep the values from the capacity down. A row is pushed on a stack when the value reaches its room. When the value
+reaches the weight of an item, the item takes the row on top: of the rows where it fits, the one with the least room.
+While each row takes one item, items and rows match like brackets, which NumPy finds for all lanes together.
 
 So a *round* places each lane's items of one class, `capacity // weight`. All weights of class k are above
-`low = capacity // (k + 1)`. A row with at most `2 * low + 1` of room takes one item: what it is left with is at most
-`low`. A new row takes k items and is left with at most `low`. Rows with more room are *large*. Mostly a lane has one at
-most, at the bottom of the stack: the one begun last. It takes the items that no other row takes, until it comes back
-with room for items of the same class. There the round ends, and so it does where a second large row is needed.
+`low = capacity // (k + 1)`. A row with at most `2 * low + 1` of room takes one item, and then has at most `low` left. A
+new row takes k items, and then has at most `low` left. Rows with more room are *large*. Usually a lane has at most one
+large row, at the bottom of the stack: the one begun last. It takes the items that no other row takes, until it has room
+for items of the same class again. There the round ends, or where a second large row is needed.
 
 When a round places few items, the rest of each lane is packed item by item.
 """
@@ -29,11 +29,12 @@ _FEW = 512  # items that can be placed one by one in the time of a round
 def pack(
     weights: NDArray[np.int64], edges: NDArray[np.int64], capacity: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row of each item, and the number of rows of each lane, numbered in the order in which they are begun.
+    """Return the row of each item, and the number of rows of each lane. Rows are numbered in the order of their
+    beginning.
 
-    Lane c has items `edges[c]` up to `edges[c + 1]`. Its items are taken by weight, largest first, ties in their order.
-    Each goes into the row with the least room among those where it fits, ties into the row begun first. If it fits in
-    none, it begins a row. Weights are from 1 to `capacity`.
+    Lane c has items `edges[c]` up to `edges[c + 1]`. They are taken by weight, largest first, ties in their order. Each
+    goes into the row with the least room in which it fits, ties into the row begun first. If it fits in none, it begins
+    a row. Weights are from 1 to `capacity`.
     """
     rows, counts = np.empty_like(weights), np.zeros(len(edges) - 1, np.int64)
     first = 0
@@ -56,7 +57,7 @@ class _Packing:
         self.keys = descending[self.order]
         self.weights = weights[self.order]
         self.rows = np.empty_like(weights)
-        self.next = edges[:-1].copy()  # the item that each lane takes next
+        self.next = edges[:-1].copy()  # the next item of each lane
         self.begun = np.zeros(len(edges) - 1, np.int64)
         # Rows that may take another item, in the order in which each lane began them.
         self.row_lanes, self.row_numbers, self.rooms = np.zeros((3, 0), np.int64)
@@ -87,12 +88,12 @@ class _Packing:
         return rows, self.begun
 
     def _round(self, stops: NDArray[np.int64], classes: NDArray[np.int64]) -> int:
-        """Place the items of each lane up to `stops`, all of one class, or the first of them. Return how many."""
+        """Place each lane's items up to `stops`, all of one class, or the first ones of them. Return how many."""
         counts = stops - self.next
         items = np.arange(int(counts.sum())) + np.repeat(self.next - (np.cumsum(counts) - counts), counts)
         low = np.where(counts > 0, self.capacity // (classes + 1), self.capacity)  # all of these items are larger
         above = self.rooms - low[self.row_lanes]
-        large = above > low[self.row_lanes] + 1  # such a row takes more than one
+        large = above > low[self.row_lanes] + 1  # such a row takes more than one item
         rows = self._match(items, np.flatnonzero((above > 0) & ~large))
         if large.any():
             cuts = self._fill_large(items, rows, np.flatnonzero(large), low)
@@ -110,11 +111,11 @@ class _Packing:
         return int(stops.sum()) - placed_before
 
     def _match(self, items: NDArray[np.int64], single: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which of the `single` rows takes each item, or -1: each takes one."""
+        """Return for each item which of the `single` rows takes it, or -1. Each row takes one item."""
         rows = np.full(len(items), -1)
         if not len(single):
             return rows
-        single = single[::-1]  # of rows with the same room, the one begun first comes to lie on top
+        single = single[::-1]  # of rows with the same room, the one begun first is on top
         keys = self._keys(self.row_lanes[single], self.rooms[single])
         order = stable_order(keys, len(self.begun) * (self.capacity + 1))
         places = np.searchsorted(self.keys[items], keys[order]) + np.arange(len(order))
@@ -123,7 +124,7 @@ class _Packing:
         source = np.empty(len(closing), np.int64)
         source[places] = single[order]
         source[closing] = np.arange(len(items))
-        depths = np.cumsum(1 - 2 * closing) + closing + len(items)  # equal for the brackets of a pair
+        depths = np.cumsum(1 - 2 * closing) + closing + len(items)  # equal for both brackets of a pair
         by_depth = stable_order(depths, len(depths) + 1)
         depths, closing, source = depths[by_depth], closing[by_depth], source[by_depth]
         pairs = np.flatnonzero((depths[1:] == depths[:-1]) & closing[1:] & ~closing[:-1])
@@ -135,13 +136,14 @@ class _Packing:
     def _fill_large(
         self, items: NDArray[np.int64], rows: NDArray[np.int64], large: NDArray[np.int64], low: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Let the least of each lane's `large` rows take the items that `rows` has no row for, until one does not fit.
+        """Let the smallest of each lane's `large` rows take the items without a row in `rows`, until one does not fit.
 
-        Return the item of each lane at which the round has to end, because the row comes back, or the next one is used.
+        Return the item of each lane at which the round must end, because the row may take items again, or because the
+        next large row is needed.
         """
         least = np.full(len(self.begun), -1)
         descending = large[np.argsort(self.rooms[large], kind="stable")][::-1]
-        least[self.row_lanes[descending]] = descending  # the last counts: of equal ones, the one begun first
+        least[self.row_lanes[descending]] = descending  # the last assignment counts: of equal rows, the one begun first
         lanes = self.lanes[items]
         rest = np.flatnonzero((rows < 0) & (least[lanes] >= 0))
         lanes, weights = lanes[rest], self.weights[items[rest]]
@@ -157,14 +159,14 @@ class _Packing:
         rows[rest[taken]] = least[lanes[taken]]
         cuts = np.full(len(self.begun), len(self.weights))
         last = last[ended]
-        back = np.searchsorted(self.keys, self._keys(ended, left[last]))  # the first item that fits what is left
+        back = np.searchsorted(self.keys, self._keys(ended, left[last]))  # the first item that fits the remaining room
         cuts[ended] = np.where(left[last] > low[ended], back, len(self.weights))
         several = np.bincount(self.row_lanes[large], minlength=len(least))[ended] > 1
         cuts[ended[several]] = items[rest[last[several]]] + 1
         return cuts
 
     def _begin(self, items: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
-        """Let `items` begin rows, as many in each as the lane's class says."""
+        """Begin rows for `items`, with as many items in each as the lane's class."""
         if not len(items):
             return
         lanes = self.lanes[items]
@@ -172,7 +174,7 @@ class _Packing:
         begun = -(-counts // classes)
         starts = np.cumsum(begun) - begun
         row_lanes = np.repeat(np.arange(len(counts)), begun)
-        numbers = np.arange(len(row_lanes)) - starts[row_lanes]  # among those that begin now
+        numbers = np.arange(len(row_lanes)) - starts[row_lanes]  # among the rows that begin now
         firsts = (np.cumsum(counts) - counts)[row_lanes] + numbers * classes[row_lanes]
         numbers += self.begun[row_lanes]
         self.rows[items] = np.repeat(numbers, np.diff(firsts, append=len(items)))
@@ -182,13 +184,13 @@ class _Packing:
         self.rooms = np.concatenate([self.rooms, self.capacity - np.add.reduceat(self.weights[items], firsts)])
 
     def _forget(self) -> None:
-        """Forget the rows that no item of their lane fits any more."""
+        """Drop the rows in which no remaining item of their lane fits."""
         least = np.where(self.edges[1:] > self.next, self.weights[self.edges[1:] - 1], self.capacity + 1)
         kept = self.rooms >= least[self.row_lanes]
         self.row_lanes, self.row_numbers, self.rooms = self.row_lanes[kept], self.row_numbers[kept], self.rooms[kept]
 
     def _finish(self, lane: int) -> None:
-        """Place the other items of a lane one by one."""
+        """Place the remaining items of a lane one by one."""
         first, last = int(self.next[lane]), int(self.edges[lane + 1])
         weights = self.weights[first:last].tolist()
         begun = int(self.begun[lane])
@@ -197,7 +199,7 @@ class _Packing:
         open_rows: list[int] = np.sort(self.rooms[here] * span + self.row_numbers[here]).tolist()  # room * span + row
         starts, rows = [], []
         least, at, n = weights[-1], 0, len(weights)
-        weights.append(0)  # fits no row again
+        weights.append(0)  # a sentinel
         while at < n:
             starts.append(at)
             weight = weights[at]

@@ -1,7 +1,7 @@
-"""Kind "buckets" of the groups: batches of samples of one shape; format-spec.md specifies it.
+"""Groups of kind "buckets": batches of samples of one shape. format-spec.md specifies them.
 
-Each sample belongs to one bucket. A group has as many samples of one bucket as that bucket's global batch, over all
-lanes, and is a step of all ranks.
+Each sample belongs to one bucket. A group is the global batch of a step: samples of one bucket, from all lanes, as many
+as the bucket's global batch size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mdsx.order.sorting import stable_order
 MAX_BUCKETS = 2**16
 MAX_SIDE = 2**32 - 1
 NO_BUCKET = -1
-"""What a sample has that belongs to no bucket."""
+"""The bucket of a sample that belongs to none."""
 _WINDOW = 2**20  # positions of all lanes
 _DOUBTFUL = 1e-12  # of a ratio: more than binary64 loses in a quotient and a root
 
 Size = tuple[int, int] | int
-"""What a bucket is of: a height and a width, or a number that its samples have."""
+"""A bucket's height and width, or the number that its samples have."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Bucketing:
     """How samples are put into batches of one shape.
 
     Attributes:
-        sizes: What each bucket is of: heights and widths, all of different aspect ratios; or different integers.
-        batch_sizes: The samples of a whole group of each bucket, over all ranks.
-        window: Positions of each lane that are grouped together, 1 to 2^31.
+        sizes: Each bucket's height and width, all of different aspect ratios; or its integer, all different.
+        batch_sizes: The number of samples in a complete group of each bucket, over all ranks.
+        window: How many positions of each lane are grouped together, 1 to 2^31.
 
     Raises:
         UsageError: A field is invalid.
@@ -59,36 +59,36 @@ class Bucketing:
 
     @classmethod
     def of(cls, sizes: Any, batch_sizes: Any, window: int | None, lanes: int) -> Bucketing:
-        """Return the same in an order with `lanes`, whose window may be the default."""
+        """Check the arguments. `window`: None means the default for an order with this many lanes."""
         return cls(sizes, batch_sizes, -(-_WINDOW // lanes) if window is None else window)
 
     @property
     def of_pairs(self) -> bool:
-        """Return whether buckets are of heights and widths."""
+        """Return whether buckets have heights and widths."""
         return isinstance(self.sizes[0], tuple)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return this as a state has it."""
+        """Return the fields for a state."""
         sizes = [list(size) if isinstance(size, tuple) else size for size in self.sizes]
         return {"kind": self.kind, "sizes": sizes, "batch_sizes": list(self.batch_sizes), "positions": self.window}
 
     @property
     def group_samples(self) -> float:
-        """Return how many samples a whole group has, as the mean of all buckets."""
+        """Return the number of samples in a complete group, as the mean over all buckets."""
         return sum(self.batch_sizes) / len(self.batch_sizes)
 
     def places(self, buckets: NDArray[np.int64]) -> int:
-        """Return how many samples whole groups of these buckets have."""
+        """Return the number of samples in complete groups of these buckets."""
         return int(np.array(self.batch_sizes)[buckets].sum())
 
     def short(self, buckets: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which groups have fewer samples than a whole one, from their buckets and edges."""
+        """Return which groups are incomplete, from their buckets and edges."""
         found: NDArray[np.bool_] = np.diff(edges) < np.array(self.batch_sizes)[buckets]
         return found
 
     def buckets_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of each sample's bucket, NO_BUCKET if it has none. `values`: int64 [n, 2], heights and
+        """Return the number of each sample's bucket; NO_BUCKET if there is none. `values`: int64 [n, 2], heights and
         widths of at least 0; for buckets of numbers, int64 [n]."""
         if self.of_pairs:
             return self._ratios.nearest(values[:, 0], values[:, 1])
@@ -108,11 +108,11 @@ class Bucketing:
 
 
 class _Ratios:
-    """The aspect ratios of buckets of `sizes`, and which is the nearest.
+    """The aspect ratios of buckets of `sizes`, to find the nearest one.
 
-    A sample of height h and width w is as far from a bucket as the larger of their ratios is times the smaller one. So
-    between two successive ratios of buckets, it is nearer to the lower one as long as its own is below the root of
-    their product.
+    The distance of a sample from a bucket is the quotient of their aspect ratios, the larger by the smaller one. So
+    between two successive ratios of buckets, the lower one is nearer if the sample's ratio is below the root of their
+    product.
     """
 
     def __init__(self, sizes: Sequence[tuple[int, int]]) -> None:
@@ -123,7 +123,7 @@ class _Ratios:
         self._roots = np.sqrt([float(ratios[low] * ratios[high]) for low, high in pairwise(ascending)])
 
     def nearest(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bucket of each sample, NO_BUCKET for one without height or width."""
+        """Return the bucket of each sample; NO_BUCKET for a sample without height or width."""
         sized = (heights > 0) & (widths > 0)
         found = np.full(len(heights), NO_BUCKET)
         heights, widths = heights[sized], widths[sized]
@@ -139,7 +139,7 @@ class _Ratios:
         return found
 
     def _exactly(self, height: int, width: int) -> int:
-        """Return the bucket of a sample, the first of equally near ones."""
+        """Return the bucket of a sample by exact arithmetic; the first of equally near ones."""
 
         def distance(bucket: int) -> Fraction:
             one, other = height * self._sizes[bucket][1], width * self._sizes[bucket][0]
@@ -152,7 +152,7 @@ def bucket_groups(
     rule: Bucketing, buckets: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int
 ) -> WindowGroups:
     """Return the groups of a window in sequence order, from the bucket and the lane of each of its samples, in
-    ascending order of position. In place of its lane, each group has its bucket; its samples are by place."""
+    ascending order of position. `lanes` of the result are the groups' buckets; their samples are ordered by place."""
     sizes = np.array(rule.batch_sizes)
     by_bucket = stable_order(buckets, len(sizes))
     whole, left = np.divmod(np.bincount(buckets, minlength=len(sizes)), sizes)
@@ -169,11 +169,11 @@ def bucket_groups(
 
 
 def _by_place(edges: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int) -> NDArray[np.int64]:
-    """Return which item is at each place, from the lanes of the items, ascending by position in each group: at a place
-    of its lane's home if there is one left, as the groups of a step (see `step_order`)."""
+    """Return which item is at each place, from the items' lanes, ascending by position in each group. An item is at a
+    place of its lane's home if one is left, like the groups of a step (see `step_order`)."""
     counts = np.diff(edges)
     groups = np.repeat(np.arange(len(counts)), counts)
-    runs = groups * lane_count + lanes  # of the items of one group and one lane
+    runs = groups * lane_count + lanes  # of items of one group and one lane
     by_lane = stable_order(runs, len(counts) * lane_count)
     runs, lanes = runs[by_lane], lanes[by_lane]
     index = np.arange(len(runs))
@@ -189,21 +189,21 @@ def _by_place(edges: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: in
 
 
 def rank_edges(edges: NDArray[np.int64], rank: int, world_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the items of `rank` begin and end in each group with these edges: at its places."""
+    """Return where the items of `rank` begin and end in each group with these edges."""
     begins, sizes = edges[:-1], np.diff(edges)
     return begins + rank * sizes // world_size, begins + (rank + 1) * sizes // world_size
 
 
 def checked_sizes(given: Any) -> tuple[Size, ...]:
-    """Return what buckets are of, as plain integers. Raise UsageError."""
+    """Return the sizes of buckets as plain integers. Raise UsageError."""
     expected = "heights and widths, such as [(512, 512), (576, 448)], or integers"
     sizes: list[Any] = list(given) if _is_listed(given) else []
     if not 0 < len(sizes) <= MAX_BUCKETS:
         here = len(sizes) if sizes else shown(given)
-        raise UsageError("buckets have sizes", found=here, expected=f"{expected}; at most {MAX_BUCKETS:,}")
+        raise UsageError("invalid sizes of buckets", found=here, expected=f"{expected}; at most {MAX_BUCKETS:,}")
     pairs = [_is_listed(size) for size in sizes]
     if any(pairs) != all(pairs) or (all(pairs) and any(len(size) != 2 for size in sizes)):
-        raise UsageError("buckets have sizes of one kind", found=shown(given), expected=expected)
+        raise UsageError("all buckets must have sizes of one kind", found=shown(given), expected=expected)
     found, known = list[Size](), dict[Any, Size]()
     for given_size in sizes:
         size: Size
@@ -225,36 +225,36 @@ def _is_listed(given: object) -> bool:
 
 def _repeated(before: Size, size: Size) -> UsageError:
     if before == size:
-        return UsageError("two buckets have the same size", found=shown(size), hint="leave one of them out")
+        return UsageError("two buckets have the same size", found=shown(size), hint="remove one of them")
     return UsageError(
         "two buckets have the same aspect ratio, so no sample would ever be in the second one",
         found=f"{before} and {size}",
-        hint="leave one of them out; to tell resolutions apart, store the number of each sample's bucket in a column, "
-        "give its name as by=, and the numbers as sizes=",
+        hint="remove one of them; or, for a bucket for each resolution, store the number of each sample's bucket in a "
+        "column, give its name as by=, and the numbers as sizes=",
     )
 
 
 def checked_batch_sizes(given: Any, buckets: int) -> tuple[int, ...]:
-    """Return the global batch size of each bucket, which may be given as one for all. Raise UsageError."""
+    """Return the global batch size of each bucket. One number may be given for all. Raise UsageError."""
     name = "global_batch_size"
     if not _is_listed(given):
         return (integer(given, name, 1, MAX_BATCH),) * buckets
     if len(given) != buckets:
-        raise UsageError(f"{name} is one number for all buckets, or one for each", found=len(given), expected=buckets)
+        raise UsageError(f"{name} must be one number, or one for each bucket", found=len(given), expected=buckets)
     return tuple(integer(size, f"{name} of bucket {bucket}", 1, MAX_BATCH) for bucket, size in enumerate(given))
 
 
 def bucket_values(given: ArrayLike, rule: Bucketing, samples: int) -> NDArray[np.int64]:
-    """Return what was given of each sample: its height and width, or its number. Raise UsageError."""
+    """Return the given height and width, or number, of each sample. Raise UsageError."""
     found, shape = np.asarray(given), (samples, 2) if rule.of_pairs else (samples,)
     if found.shape != shape or (found.dtype.kind not in "iu" and found.size):
         what = "a height and a width" if rule.of_pairs else "a number"
         raise UsageError(
-            f"expected {what} of each sample, as integers",
+            f"expected {what} for each sample, as integers",
             found=f"{list(found.shape)} of {found.dtype}",
             expected=list(shape),
         )
     if found.size and not 0 <= int(found.min()) <= int(found.max()) <= MAX_SIDE:
         wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
-        raise UsageError("this cannot be a size", found=wrong, expected=f"0 to {MAX_SIDE}")
+        raise UsageError("a size is out of range", found=wrong, expected=f"0 to {MAX_SIDE}")
     return found.astype(np.int64)

@@ -1,7 +1,6 @@
-"""How unevenly the rows of steps divide over ranks: the busiest rank's cost over the mean of all ranks.
+"""How unevenly the work of steps is divided among ranks: the busiest rank's cost divided by the mean of all ranks.
 
-All ranks wait for the busiest one. They wait once for each step, or for each micro-batch where each communicates, as
-with FSDP.
+All ranks wait for the busiest one: once in each step, or once in each micro-batch if each communicates, as with FSDP.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from mdsx.order.grouping import step_order
 
 
 class Busiest(NamedTuple):
-    """The busiest rank's cost over the mean of all ranks, as the mean of many steps. 1 is the best."""
+    """The busiest rank's cost divided by the mean of all ranks, as the mean over many steps. 1 is the best."""
 
     step: float
     micro_batch: float | None
-    """The same of each micro-batch, None if steps have none."""
+    """The same for micro-batches; None if steps have none."""
 
 
 class BusiestRank:
-    """Finds both for the steps of `size` rows that groups make, with a `dealing` and without.
+    """Computes both, with a `dealing` and without, for steps of `size` rows.
 
-    `micro_batch`: the rows of a rank in a micro-batch; None: a step has none.
+    `micro_batch`: the number of a rank's rows in a micro-batch; None: steps have no micro-batches.
     """
 
     def __init__(
@@ -35,11 +34,11 @@ class BusiestRank:
         self._dealing, self._lanes, self._size, self._ranks = dealing, lanes, size, world_size
         self._micro = micro_batch
         self._left = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._sums = np.zeros((2, 2))  # dealt or not; of steps, of micro-batches
+        self._sums = np.zeros((2, 2))  # [without or with dealing, steps or micro-batches]
         self._counts = np.zeros(2)
 
     def add(self, lanes: NDArray[np.int64], sizes: NDArray[np.int64], edges: NDArray[np.int64]) -> None:
-        """Note the next groups: their lanes, and the sizes of their items. The last groups that make no step count with
+        """Note the next groups: their lanes, and the sizes of their items. Groups that do not fill a step count with
         those of the next call."""
         costs = self._dealing.balance.costs(sizes, edges)
         lanes, costs = (np.concatenate(pair) for pair in zip(self._left, (lanes, costs), strict=True))
@@ -60,11 +59,11 @@ class BusiestRank:
 
     @property
     def steps(self) -> int:
-        """Return how many steps were noted that cost anything."""
+        """Return the number of noted steps whose cost is not 0."""
         return int(self._counts[0])
 
     def found(self) -> tuple[Busiest, Busiest] | None:
-        """Return what was found, dealt and as rule 5 divides steps. None if there was no step."""
+        """Return the results with dealing, and without (by rule 5). Return None without steps."""
         if not self._counts[0]:
             return None
         means = (self._sums / np.maximum(self._counts, 1)).tolist()
@@ -73,7 +72,7 @@ class BusiestRank:
 
 
 def dealt_costs(costs: NDArray[np.int64], world_size: int, node: int) -> NDArray[np.int64]:
-    """Return the cost at each place after the rows of each node were dealt, from those before: int64 [steps, n]."""
+    """Return the cost at each place after dealing the rows of each node, from the costs before: int64 [steps, n]."""
     dealt = costs.copy()
     for rank in range(0, world_size, node):
         own = Rooms.of(costs.shape[1], rank, world_size, node)
@@ -83,9 +82,9 @@ def dealt_costs(costs: NDArray[np.int64], world_size: int, node: int) -> NDArray
 
 
 def busiest(costs: NDArray[np.int64], world_size: int, micro_batch: int | None = None) -> NDArray[np.float64]:
-    """Return the cost of the busiest rank over the mean, of each step or each micro-batch of `micro_batch` rows.
+    """Return the busiest rank's cost divided by the mean, for each step, or for each micro-batch of `micro_batch` rows.
 
-    `costs`: of the row at each place, int64 [steps, n]. Steps or micro-batches that cost nothing are left out.
+    `costs`: of the row at each place, int64 [steps, n]. Steps and micro-batches without cost are left out.
     """
     steps, n = costs.shape
     bounds = np.arange(world_size + 1) * n // world_size

@@ -1,7 +1,8 @@
 """Choose samples by a list of their numbers, a mask or a range, and keep the choice compact.
 
-Each shard keeps its numbers in the smallest of three forms: runs, a bitmap, or the numbers themselves. So 10^7 of 10^8
-samples take about 12 MB in memory and in a pickle. The choice is named by what it chose, not by how it was given.
+The numbers of each shard are kept in the smallest of three forms: runs, a bitmap, or the numbers themselves. So 10^7 of
+10^8 samples take about 12 MB in memory and in a pickle. The name of the choice follows from the chosen samples, not
+from how they were given.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.order.subset import AllSamples, Subset, select_run
 
-_CHUNK = 2**20  # samples looked at together
-_KEPT = 2**22  # numbers kept in memory after they were unpacked
+_CHUNK = 2**20  # samples to process at once
+_KEPT = 2**22  # unpacked numbers kept in memory
 _NUMBERS, _RUNS, _BITS = range(3)
 
 Chosen = Callable[[int, int], NDArray[np.int64]]
-"""(start, stop) -> the chosen ones of the numbers from `start` up to `stop`, ascending."""
+"""(start, stop) -> the chosen numbers from `start` up to `stop`, ascending."""
 
 
 def chosen_of(samples: object, size: int) -> Chosen:
-    """Return what `samples`, a range, a slice, a mask or a list of numbers, chooses of `size` samples.
+    """Return the choice of `samples`, a range, a slice, a mask or a list of numbers, among `size` samples.
 
-    Raise UsageError if it is none of them, if a number is out of range, or if the numbers do not ascend.
+    Raise UsageError for any other value, for a number out of range, or if the numbers do not ascend.
     """
     if isinstance(samples, slice):
         samples = range(*samples.indices(size))
@@ -42,12 +43,12 @@ def chosen_of(samples: object, size: int) -> Chosen:
         return _in_list(array, size)
     if array.ndim != 1 or array.dtype.kind != "b" or np.ma.is_masked(samples):
         raise UsageError(
-            "samples are selected by two numbers, a range, a list of integers, or a mask of bools",
+            "samples must be selected by two numbers, a range, a list of integers, or a mask of bools",
             found=shown(samples),
             hint="make a mask of the numbers, such as numbers > 0" if array.dtype.kind == "f" else None,
         )
     if len(array) != size:
-        raise UsageError("a mask has a bool for each sample", found=f"{len(array)} bools", expected=f"{size}")
+        raise UsageError("a mask must have a bool for each sample", found=f"{len(array)} bools", expected=f"{size}")
     return lambda start, stop: np.flatnonzero(array[start:stop]) + start
 
 
@@ -74,7 +75,7 @@ def _in_list(array: NDArray[Any], size: int) -> Chosen:
             wrong = np.flatnonzero(part[1:] <= part[:-1])
             if len(wrong):
                 at = start + int(wrong[0])
-                hint = "give np.unique(numbers); ds.take(numbers) reads in any order, and a Mixture repeats samples"
+                hint = "give np.unique(numbers); or use ds.take(numbers) for any order, a Mixture to repeat samples"
                 raise _unordered(f"{array[at]}, {array[at + 1]} at {at}", hint)
         _check_within(int(array[0]), int(array[-1]), size)
     numbers = array.astype(np.int64, copy=False)
@@ -87,14 +88,14 @@ def _in_list(array: NDArray[Any], size: int) -> Chosen:
 
 
 class Marks:
-    """Chooses the samples that are marked, one run after the other. It takes a bit for each sample."""
+    """A choice made from successive marks. It takes a bit for each sample."""
 
     def __init__(self) -> None:
         self._begins = [0]
         self._packed: list[NDArray[np.uint8]] = []
 
     def add(self, marks: NDArray[np.bool_]) -> None:
-        """Note which of the next samples are chosen."""
+        """Mark which of the next samples are chosen."""
         self._packed.append(np.packbits(marks))
         self._begins.append(self._begins[-1] + len(marks))
 
@@ -108,8 +109,8 @@ class Marks:
 
 
 def chosen_by_bits(bits: bytes, size: int) -> Chosen:
-    """Return what a bitmap chooses of `size` samples: sample i has bit i % 8, the least significant being 0, of byte
-    i // 8."""
+    """Return the choice of a bitmap among `size` samples. Sample i has bit i % 8 of byte i // 8; bit 0 is the least
+    significant."""
     packed = np.frombuffer(bits, np.uint8)
 
     def chosen(start: int, stop: int) -> NDArray[np.int64]:
@@ -121,7 +122,7 @@ def chosen_by_bits(bits: bytes, size: int) -> Chosen:
 
 
 def bits_of(subset: Subset, stored: NDArray[np.int64]) -> bytes:
-    """Return the bitmap of a subset, with a bit for each stored sample; the inverse of `chosen_by_bits`."""
+    """Return the bitmap of a subset, with a bit for each stored sample: the inverse of `chosen_by_bits`."""
     bits = np.zeros(-(-int(stored.sum()) // 8), np.uint8)
     begins = np.cumsum(stored) - stored
     for shard in np.flatnonzero(subset.counts).tolist():
@@ -140,14 +141,14 @@ def _check_within(low: int, high: int, size: int) -> None:
 
 
 def _unordered(found: str, hint: str) -> UsageError:
-    message = "a selection keeps the order of the dataset: its numbers ascend, and each occurs once"
+    message = "a selection keeps the dataset's order, so its numbers must ascend, without repetitions"
     return UsageError(message, found=found, hint=hint)
 
 
 def select_chosen(subset: Subset, stored: NDArray[np.int64], chosen: Chosen) -> Subset:
     """Return the samples of `subset` that are chosen by their numbers in it.
 
-    `stored` is the number of samples stored in each shard. This takes about 20 ns for each chosen sample.
+    `stored`: the number of samples stored in each shard. This takes about 20 ns for each chosen sample.
     """
     firsts = np.cumsum(stored) - stored
     hasher, low, high, total = xxhash.xxh3_128(), -1, -1, 0
@@ -182,11 +183,11 @@ def select_between(subset: Subset, stored: NDArray[np.int64], start: int, stop: 
     found = select_run(subset, start, stop)
     if found is subset or not subset.name.startswith("#") or " " in subset.name:
         return found
-    return select_chosen(subset, stored, _in_range(range(start, stop), stop))  # some of a list's samples are a list
+    return select_chosen(subset, stored, _in_range(range(start, stop), stop))  # a part of a list is a list too
 
 
 def _parts(subset: Subset, shard: int, begin: int, size: int, chosen: Chosen) -> Iterator[NDArray[np.int64]]:
-    """Yield the stored numbers of the chosen samples of a shard, which begins at `begin`, ascending, in chunks."""
+    """Yield the stored numbers of the chosen samples of a shard that begins at `begin`, ascending, in chunks."""
     for start in range(0, size, _CHUNK):
         found = chosen(begin + start, begin + min(start + _CHUNK, size)) - begin
         if len(found):
@@ -194,7 +195,7 @@ def _parts(subset: Subset, shard: int, begin: int, size: int, chosen: Chosen) ->
 
 
 def same_samples(one: tuple[Subset, NDArray[np.int64]], other: tuple[Subset, NDArray[np.int64]]) -> bool:
-    """Return whether two subsets, each with the samples stored in its shards, have the same numbers of samples.
+    """Return whether two subsets, each given with the samples stored in its shards, have the same samples, by number.
 
     This takes about 20 ns for each sample, unless both subsets have the same name.
     """
@@ -255,12 +256,12 @@ class _Numbers:
 
 
 def _dtype(size: int) -> np.dtype[Any]:
-    """Return the smallest type for the numbers of a shard of `size` samples."""
+    """Return the smallest dtype for the numbers of a shard of `size` samples."""
     return np.dtype(np.min_scalar_type(max(size - 1, 0)))
 
 
 def _pack(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.uint8], int]:
-    """Return ascending numbers below `size` in their smallest form, and which one it is."""
+    """Return ascending numbers below `size` in their smallest form, and the number of that form."""
     dtype = _dtype(size)
     begins = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(np.diff(numbers) != 1) + 1))
     if 2 * len(begins) * dtype.itemsize <= min(len(numbers) * dtype.itemsize, size // 8):

@@ -1,8 +1,8 @@
-"""Concatenate the samples of each lane of a window and cut them into rows of exactly L values: groups of kind concat.
+"""Groups of kind concat: concatenate the samples of each lane of a window, and cut them into rows of exactly L values.
 
-Put the values of all lanes on one line: first the whole rows of each lane, lane by lane, then what is left of each
-lane. The line has no gaps, so row r has the values from r*L on, and only the last row may be shorter. A *stretch* is
-what a sample has of either part of the line; cut at each multiple of L, it becomes items.
+Put the values of all lanes on one line: first the complete rows of each lane, lane by lane, then the rest of each lane.
+The line has no gaps, so row r has the values from r*L on, and only the last row may be shorter. A *stretch* is the part
+of a sample in either section of the line. Cut at each multiple of L, it becomes items.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAX_VALUES = 2**62  # of a window
 
 
 class Rows(NamedTuple):
-    """The rows of a window. Those of a lane are in the order of their numbers. Row g has items `edges[g]` up to
-    `edges[g + 1]`."""
+    """The rows of a window. The rows of a lane are ordered by number. Row g has items `edges[g]` up to `edges[g +
+    1]`."""
 
     lanes: NDArray[np.int64]  # [G]
     edges: NDArray[np.int64]  # [G + 1]
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 def concatenate(
     lengths: NDArray[np.int64], lanes: NDArray[np.int64], capacity: int, lane_count: int, *, place: str = "a window"
 ) -> Rows:
-    """Return the rows of `capacity` values that the samples of a window make, from the length and the lane of each.
+    """Return the rows of `capacity` values of a window, from the length and the lane of each of its samples.
 
     Raises:
         UsageError: A lane has more than 2^31 rows; `place` is named.
@@ -46,17 +46,17 @@ def concatenate(
     ends = np.cumsum(sizes)
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(lanes, minlength=lane_count))])
     bounds = np.concatenate([np.zeros(1, np.int64), ends])[edges]
-    own = np.diff(bounds) // capacity  # whole rows of each lane
-    if int(own.max(initial=0)) >= MAX_ROWS - lane_count:  # what is left makes at most one row for each lane
+    own = np.diff(bounds) // capacity  # complete rows of each lane
+    if int(own.max(initial=0)) >= MAX_ROWS - lane_count:  # the rest makes at most one row for each lane
         raise _too_large(place, int(own.max()))
 
-    begins = ends - sizes  # on a line of all values, with what is left of each lane after its whole rows
+    begins = ends - sizes  # on a line of all values, with the rest of each lane after its complete rows
     whole = (bounds[:-1] + own * capacity)[lanes]
-    last = np.where(sizes > 0, begins, begins - 1)  # a sample without values is where the value before it is
+    last = np.where(sizes > 0, begins, begins - 1)  # a sample without values is at the value before it
     has_own = (last < whole) & (own[lanes] > 0)
     has_left = ~has_own | (ends > whole)
     of_own, of_left = np.flatnonzero(has_own), np.flatnonzero(has_left)
-    skipped = np.maximum(whole - begins, 0)  # the values of each sample that are in whole rows of its lane
+    skipped = np.maximum(whole - begins, 0)  # the number of each sample's values in complete rows of its lane
     np.minimum(skipped, sizes, out=skipped)
 
     samples = np.concatenate([of_own, of_left])
@@ -66,13 +66,13 @@ def concatenate(
     starts = stops - counts
     rows = int(own.sum())
     least = np.concatenate([(np.cumsum(own) - own)[lanes[of_own]], np.full(len(of_left), rows)])
-    row = np.maximum((starts - (counts == 0)) // capacity, least)  # that the stretch begins in
+    row = np.maximum((starts - (counts == 0)) // capacity, least)  # in which the stretch begins
     pieces = np.maximum(stops - 1, starts) // capacity - starts // capacity + 1
 
     stretch = np.repeat(np.arange(len(samples)), pieces)
     number = np.arange(len(stretch)) - (np.cumsum(pieces) - pieces)[stretch]
     row = row[stretch] + number
-    begin = np.maximum(starts[stretch], row * capacity)  # for samples without values, it does not matter
+    begin = np.maximum(starts[stretch], row * capacity)  # irrelevant for samples without values
     size = np.where(counts[stretch] > 0, np.minimum(stops[stretch], (row + 1) * capacity) - begin, 0)
     first = np.where(number > 0, firsts[stretch] + begin - starts[stretch], firsts[stretch])
     row_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row))])

@@ -1,8 +1,8 @@
-"""The course of a run: the sample at each tick, and which ticks each rank reads.
+"""The course of a run: the sample at each tick, and the ticks of each rank.
 
-A *position* is a place in the order of one epoch. A *tick* is the same, counted over all epochs: `epoch * epoch_samples
-+ position`. By default, an epoch of a run has as many samples as the dataset, so that both begin together. With another
-number, the run continues across the dataset's epochs, and skips nothing.
+A *position* is a place in the order of one epoch. A *tick* is a position counted over all epochs: `epoch *
+epoch_samples + position`. By default, an epoch of a run has as many samples as the dataset, so that both begin
+together. With another number, the run continues across the dataset's epochs, and skips no sample.
 
 The ticks of a global batch are sorted by (lane, offset) and divided equally among the ranks. So a batch has the same
 samples for any world size, and a rank stays on its own lanes if the numbers allow it.
@@ -26,7 +26,7 @@ from mdsx.order.order import Order, by_value
 from mdsx.order.run_draws import check_whole_runs
 
 MAX_WORLD_SIZE = 2**24
-MAX_BATCH = 2**36  # times the world size, it stays within int64
+MAX_BATCH = 2**36  # its product with the world size fits into int64
 _SPREAD_BATCHES = 200
 
 
@@ -38,14 +38,14 @@ Tick = NewType("Tick", int)
 
 
 class Course(Protocol):
-    """The course of a run. Shard numbers count over all datasets."""
+    """The course of a run. Shards are numbered over all datasets."""
 
     epoch_samples: int
-    samples: int  # in all datasets; a shard is needed again after about that many ticks
+    samples: int  # in all datasets; a shard is needed again after about this many ticks
     lanes: int
     shuffle_block: int
     cut: int | None  # windows of groups are cut at ticks that are multiples of it
-    run: int | None  # of a mixture in runs: the number of positions that draw one component
+    run: int | None  # in a mixture in runs: the number of positions that draw one component
     excluded: Excluded | None  # samples that are not read
 
     def lanes_of(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -59,33 +59,33 @@ class Course(Protocol):
     def rank_ticks(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ticks of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
-        which it does; and how many each batch has."""
+        """Return the ticks of the global batches `[starts[i], stops[i])` that `rank` reads, concatenated, in the order
+        of reading; and the number of its ticks in each batch."""
         ...
 
     def next_needs(self, tick: Tick, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return int64 [n]: the first tick, from `tick` on, that draws on each of `shards` (default: all, in order);
-        NEVER if none does.
+        NEVER if there is none.
 
-        It is `tick` itself if a block that is being read has samples of the shard. A dataset's ticks are exact. In a
-        mixture, only `tick` itself is exact; later ones are expected values, by the weights.
+        It is `tick` itself if a block being read has samples of the shard. A dataset's ticks are exact. In a mixture,
+        only `tick` itself is exact; later ones are expected values, by the weights.
         """
         ...
 
     def prepare(self, tick: Tick) -> None:
-        """Compute what `next_needs` keeps, from `tick` on up to the end of the next epoch."""
+        """Compute what `next_needs` caches, from `tick` up to the end of the next epoch."""
         ...
 
     def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
-        """Return bool [shards]: the shards that `rank` reads in global batches of that size from `start` on, and from
+        """Return bool [shards]: the shards that `rank` reads in global batches of this size from `start` on, and from
         the next epoch's start on.
 
-        Short batches at the end of an epoch may need others.
+        Short batches at the end of an epoch may need other shards.
         """
         ...
 
     def active_shards(self, lanes: int) -> int:
-        """Return about how many shards `lanes` of the lanes draw on at a time."""
+        """Return about how many shards this many lanes draw on at a time."""
         ...
 
 
@@ -172,12 +172,12 @@ class DatasetCourse:
         order = self._orders.get(epoch)
         if order is None:
             order = self.order.at_epoch(epoch)
-            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}  # a batch may lie in two epochs
+            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}  # a batch may span two epochs
         return order
 
 
 class MixtureCourse:
-    """A weighted mixture. Shards are numbered one component after the other."""
+    """A weighted mixture. Shards are numbered component by component."""
 
     def __init__(
         self,
@@ -186,7 +186,8 @@ class MixtureCourse:
         epoch_samples: int | None = None,
         excluded: Excluded | None = None,
     ) -> None:
-        """`shards` is int64 [components + 1]: the number of each component's first shard, and the number of shards."""
+        """`shards` (int64 [components + 1]): the number of each component's first shard, and the number of all
+        shards."""
         self.excluded = excluded
         self.order = order
         self.samples, self.run = order.samples, order.run
@@ -243,12 +244,12 @@ def _epoch_samples(asked: int | None, samples: int) -> int:
 def batch_ticks(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ticks of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
-    which it does; and how many each batch has."""
+    """Return the ticks of the global batches `[starts[i], stops[i])` that `rank` reads, concatenated, in the order of
+    reading; and the number of its ticks in each batch."""
     edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
     begin, end = _share(sizes, rank, world_size)
     low = np.maximum(edges[:, :-1], begin)
-    counts = np.maximum(np.minimum(edges[:, 1:], end) - low, 0)  # [batches, C]: this rank's of each lane
+    counts = np.maximum(np.minimum(edges[:, 1:], end) - low, 0)  # [batches, C]: the rank's ticks of each lane
     starts = starts[:, None]
     firsts = starts + (np.arange(lanes) - starts) % lanes + (low - edges[:, :-1]) * lanes
     stretches, total = counts.ravel(), int(counts.sum())
@@ -267,8 +268,8 @@ def rank_lanes(
 def lanes_read(
     starts: tuple[int, ...] | None, global_batch_size: int, *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.bool_]:
-    """Return bool [C]: the lanes that `rank` reads in successive global batches of that size that begin at any of
-    `starts` (None: at any tick). It may overestimate."""
+    """Return bool [C]: the lanes that `rank` reads in successive global batches of this size that begin at any of
+    `starts` (None: at any tick). May overestimate."""
     step = math.gcd(global_batch_size, lanes)
     residues = {0} if step == lanes else set(range(step)) if starts is None else {start % step for start in starts}
     if len(residues) * (lanes // step) > _SPREAD_BATCHES:
@@ -280,15 +281,16 @@ def lanes_read(
 
 
 def lane_spread(global_batch_size: int, *, lanes: int, world_size: int) -> float:
-    """Return the sum of the lanes that each rank touches, divided by `lanes`: 1.0 if no two ranks share a lane.
+    """Return the sum over all ranks of the lanes that each touches, divided by `lanes`: 1.0 if no two ranks share a
+    lane.
 
-    A shard is downloaded about that many times if no two ranks share a cache. The result is at least world_size /
-    lanes if that is above 1. At most 200 batches are counted.
+    A shard is downloaded about this many times if no two ranks share a cache. The result is at least world_size / lanes
+    if that is above 1. At most 200 batches are counted.
     """
     integer(global_batch_size, "global_batch_size", 1, MAX_BATCH)
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
-    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, global_batch_size))  # then the lanes repeat
+    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, global_batch_size))  # after these, the lanes repeat
     starts = np.arange(batches) * global_batch_size
     edges, sizes = _lane_edges(starts, starts + global_batch_size, lanes), np.full(batches, global_batch_size)
     return sum(len(_lanes_between(edges, sizes, rank, world_size)) for rank in range(world_size)) / lanes
@@ -300,7 +302,7 @@ def _below(ticks: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDA
 
 
 def _lane_edges(starts: NDArray[np.int64], stops: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """Return `edges` [batches, C + 1]: a sorted batch has lane c from place `edges[c]` up to `edges[c + 1]`."""
+    """Return `edges` [batches, C + 1]: in a sorted batch, lane c has places `edges[c]` up to `edges[c + 1]`."""
     lane = np.arange(lanes + 1)
     return _below(stops[:, None], lane, lanes) - _below(starts[:, None], lane, lanes)
 
@@ -311,5 +313,5 @@ def _lanes_between(edges: NDArray[np.int64], sizes: NDArray[np.int64], rank: int
 
 
 def _share(sizes: NDArray[np.int64], rank: int, world_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return, [batches, 1] each, the first and the last place (exclusive) of `rank` in a sorted batch."""
+    """Return the first and the last place (exclusive) of `rank` in each sorted batch, [batches, 1] each."""
     return (rank * sizes // world_size)[:, None], ((rank + 1) * sizes // world_size)[:, None]

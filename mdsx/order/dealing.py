@@ -1,7 +1,7 @@
-"""Deal the rows of a step by cost, so that the ranks of a node have equally much work.
+"""Deal the rows of a step by cost, so that the ranks of a node have equal work. format-spec.md specifies it.
 
-Rows of equal length are not equal work: attention costs the square of a document's length. The step itself, and the
-rows that a node reads, do not depend on costs; format-spec.md specifies it.
+Rows of equal length do not mean equal work: attention costs the square of a document's length. The rows of a step, and
+of a node, do not depend on costs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MANY = 128  # rows in a round, of all steps, for which NumPy is faster than Pyt
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What rows cost, and which ranks deal theirs again.
+    """The cost of rows, and the ranks among which they are dealt.
 
     Attributes:
         linear, quadratic: An item of n values costs `linear * n + quadratic * n * n`, and a row the sum of its items.
-        over: The ranks of a "node", or of the whole "job".
+        over: "node" or "job": rows are dealt among the ranks of a node, or among all ranks.
     """
 
     linear: int
@@ -37,10 +37,10 @@ class Balance:
 
     @classmethod
     def of(cls, balance: object, over: object, capacity: int) -> Balance | None:
-        """Return the balance of rows of `capacity` values from two integers, None if there is none.
+        """Return the balance of rows of `capacity` values from two integers; None if `balance` is None.
 
         Raises:
-            UsageError: They are not two integers, a row could cost 2^63, or `over` is unknown.
+            UsageError: `balance` is not two integers, a row could cost 2^63, or `over` is unknown.
         """
         if over not in ("node", "job"):
             raise UsageError("balance_over must be 'node' or 'job'", found=shown(over))
@@ -48,14 +48,14 @@ class Balance:
             return None
         if not isinstance(balance, tuple | list) or len(balance) != 2:
             raise UsageError(
-                "balance is two integers, what a value costs and what its square costs",
+                "balance must be two integers, the costs of a value and of its square",
                 found=shown(balance),
                 hint="for attention beside layers of width d, give balance=(12 * d, 1)",
             )
         names = "balance[0]", "balance[1]"
         linear, quadratic = (integer(n, name, 0, MAX_COST) for n, name in zip(balance, names, strict=True))
         if not linear and not quadratic:
-            raise UsageError("with this balance, nothing costs anything", found="(0, 0)")
+            raise UsageError("with this balance, all rows cost nothing", found="(0, 0)")
         if (most := linear * capacity + quadratic * capacity * capacity) > MAX_COST:
             raise UsageError(
                 f"with this balance, a row of {capacity} values could cost 2^63 or more",
@@ -66,30 +66,30 @@ class Balance:
         return cls(linear, quadratic, over)
 
     def costs(self, sizes: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cost of each row. Row g has items of `sizes[edges[g]]` up to `sizes[edges[g + 1]]` values."""
+        """Return the cost of each row. The items of row g have `sizes[edges[g]]` up to `sizes[edges[g + 1]]` values."""
         if len(edges) < 2:
             return np.zeros(0, np.int64)
         each = sizes * (sizes * self.quadratic + self.linear) if self.quadratic else sizes * self.linear
         return np.add.reduceat(each, edges[:-1])
 
     def node(self, ranks_per_node: int | None, world_size: int) -> int:
-        """Return M, how many successive ranks deal their rows together.
+        """Return M, the number of successive ranks among which rows are dealt.
 
         Raises:
-            UsageError: It is not known, or does not divide the number of ranks.
+            UsageError: It is unknown, or does not divide the number of ranks.
         """
         if self.over == "job":
             return world_size
         if ranks_per_node is None:
             raise UsageError(
-                "how many ranks a node has is not known, or its nodes are not alike: rows cannot be balanced",
+                "rows cannot be balanced: the number of ranks per node is unknown, or differs between nodes",
                 hint="give ranks_per_node=, the same on every rank; or balance_over='job'",
             )
         return checked_node(ranks_per_node, world_size)
 
 
 def checked_node(ranks_per_node: int, world_size: int) -> int:
-    """Return M. Raise UsageError unless it divides the number of ranks."""
+    """Return `ranks_per_node`. Raise UsageError unless it divides the number of ranks."""
     if world_size % integer(ranks_per_node, "ranks_per_node", 1, MAX_COST):
         raise UsageError(
             "ranks_per_node must divide the number of ranks that read different samples",
@@ -100,7 +100,7 @@ def checked_node(ranks_per_node: int, world_size: int) -> int:
 
 
 class Rooms(NamedTuple):
-    """The places that a node has in a step of n groups, and how many of them each of its ranks has."""
+    """The places of a node in a step of n groups, and the number of places of each of its ranks."""
 
     first: int
     stop: int
@@ -108,18 +108,18 @@ class Rooms(NamedTuple):
 
     @classmethod
     def of(cls, n: int, rank: int, world_size: int, node: int) -> Rooms:
-        """Return those of the node of `rank`, which has `node` ranks."""
+        """Return the places of the node of `rank`, which has `node` ranks."""
         low = rank // node * node
         bounds = np.arange(low, low + node + 1) * n // world_size
         return cls(int(bounds[0]), int(bounds[-1]), np.diff(bounds))
 
 
 def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which row is at each place of a node, from the costs of the rows at its places: of many steps, int64
+    """Return which row is at each place of a node, from the costs of the rows at its places, for many steps: int64
     [steps, places] both.
 
-    Take the rows by cost, largest first, ties by place. Each goes to the rank with the least cost so far among those
-    that have room, ties to the lowest rank. Rank r has `rooms[r]` places, its rows in the order in which they came.
+    Rows are taken by cost, largest first, ties by place. Each goes to the rank with the least cost so far that has
+    room, ties to the lowest rank. Rank r has `rooms[r]` places, and its rows are in the order in which they were dealt.
     """
     order = np.argsort(-costs, axis=1, kind="stable")
     most = int(rooms.max(initial=0))
@@ -136,11 +136,11 @@ def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rank that each row goes to, int64 [steps, places], from the costs in descending order; and the steps
-    for which that is wrong.
+    """Return the rank of each row, int64 [steps, places], from the costs in descending order, and the steps for which
+    that is wrong.
 
-    In a round, each rank that has room gets one row, the rank with the least cost first. That is right if no rank has
-    less after its row than another one had before it. Where rows cost nearly the same, it always is.
+    In a round, each rank with room gets one row, the rank with the least cost first. That is right if no rank has a
+    lower cost after its row than another one had before its own, which is always so if rows cost nearly the same.
     """
     taken, sums = np.empty_like(costs), np.zeros((len(costs), len(rooms)), np.int64)
     known, first = np.ones(len(costs), np.bool_), 0
@@ -157,11 +157,11 @@ def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDAr
 
 
 def _one_by_one(costs: list[int], rooms: list[int]) -> list[int]:
-    """Return the rank that each row of a step goes to, from the costs in descending order."""
+    """Return the rank of each row of a step, from the costs in descending order."""
     bits = len(rooms).bit_length()
     mask, left = (1 << bits) - 1, rooms.copy()
     taken = [rank for rank, room in enumerate(rooms) if room]
-    if costs[len(taken) - 1] > 0:  # the first rows go to one rank each
+    if costs[len(taken) - 1] > 0:  # each of the first rows goes to another rank
         heap = [(cost << bits) | rank for cost, rank in zip(costs, taken, strict=False) if rooms[rank] > 1]
         heap.sort()
         left = [room - 1 for room in rooms]
@@ -194,8 +194,8 @@ class Dealing:
         rank: int,
         world_size: int,
     ) -> NDArray[np.int64]:
-        """Return `order`, which of a step's groups is at each of its places (int64 [steps, n], see `step_order`), with
-        the places of the node of `rank` dealt. The steps have successive groups, those of `edges` and `sizes`."""
+        """Return `order`, the group at each place of a step (int64 [steps, n], see `step_order`), with the places of
+        the node of `rank` dealt. The steps consist of successive groups, given by `edges` and `sizes`."""
         steps, n = order.shape
         own = Rooms.of(n, rank, world_size, self.node)
         here = order[:, own.first : own.stop]

@@ -1,8 +1,8 @@
-"""Which component of a mixture each position draws, and how often each was drawn before.
+"""The component of a mixture that each position draws, and how often each component was drawn before.
 
 The draws of a lane are a low-discrepancy sequence, so every batch is close to the weights. The number of draws of a
-component before a position is a floor sum, so any position can be computed by itself. The weights change at the start
-of a phase: the points stay the same, and only the bounds between the components move.
+component before a position is a floor sum, so any position can be computed by itself. A phase changes the weights: the
+points stay the same, and only the bounds between the components move.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mdsx.order.multiples import MODULUS, multiples_below
 from mdsx.order.needs import NEVER
 
 _MOST_BITS = 2048  # of a weight's numerator and denominator: more than a float has
-_ROUND = 256  # positions within which draws are permuted, over all lanes
-_PHASES_APART = 64  # of phases whose counts are kept
+_ROUND = 256  # positions, over all lanes, within which draws are permuted
+_PHASES_APART = 64  # the counts of every 64th phase are kept
 
 Weight = float | Fraction
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
-"""The weights of a mixture, each with the first position where they hold, counted over all epochs."""
+"""The phases of a mixture: (first position, counted over all epochs; weights)."""
 
 Bounds = tuple[int, ...]
 Drawn = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -37,8 +37,8 @@ lane by lane, otherwise by all lanes."""
 
 
 class PhaseBounds:
-    """Which component a point draws. Each phase is (where it starts, bounds); the first starts at 0, and all others
-    after the one before."""
+    """The component that a point draws in each phase. Phases are (start, bounds). The first starts at 0, and each later
+    one after the one before."""
 
     def __init__(self, phases: Sequence[tuple[int, Bounds]]) -> None:
         self.starts = [start for start, _ in phases]
@@ -54,7 +54,7 @@ class PhaseBounds:
         return np.searchsorted(self._limits[phase], points, side="right")
 
     def drawn_at(self, places: NDArray[np.int64], points: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the components that `points` at `places` draw; the two broadcast to the shape of `points`."""
+        """Return the components that `points` at `places` draw. The two broadcast to the shape of `points`."""
         if len(self.starts) == 1:
             return self.drawn(points, 0)
         phases = np.searchsorted(self.starts, places, side="right") - 1
@@ -65,7 +65,7 @@ class PhaseBounds:
         return drawn
 
     def same_start(self, other: PhaseBounds) -> int:
-        """Return for how many of the phases the draws before their start are the same."""
+        """Return the number of leading phases before whose start the draws are the same."""
         same = 0
         mine, theirs = list(zip(self.starts, self.bounds, strict=True)), zip(other.starts, other.bounds, strict=True)
         for same, (here, there) in enumerate(zip(mine, theirs, strict=False), 1):
@@ -74,8 +74,8 @@ class PhaseBounds:
         return same
 
     def next_share(self, component: int, place: int) -> tuple[int, float, Bounds] | None:
-        """Return the first phase, from that at `place` on, that draws a component: where it starts, or `place`; the
-        component's share; and the bounds."""
+        """Return the first phase, from the one at `place` on, that draws a component: its start, but at least `place`;
+        the component's share; and the bounds."""
         first = self.phase(place)
         for start, bounds in zip(self.starts[first:], self.bounds[first:], strict=True):
             share = bounds[component] - (bounds[component - 1] if component else 0)
@@ -85,10 +85,10 @@ class PhaseBounds:
 
 
 class StartCounts:
-    """How often each component was drawn before each phase starts. Phases are counted when they are first asked for.
+    """How often each component was drawn before the start of each phase. Phases are counted on first use.
 
-    `between(phase, start, stop)` counts the draws from `start` up to `stop`, both in `phase`: an array of `shape`.
-    `before`: of phases that may begin with the same ones; what they have counted is not counted again.
+    `between(phase, start, stop)` counts the draws from `start` up to `stop`, both in `phase`, as an array of `shape`.
+    `before`: the counts of other phases; those of common leading phases are reused.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class StartCounts:
             self._known |= {phase: counts for phase, counts in before._known.items() if phase < same}
 
     def of(self, phase: int) -> NDArray[np.int64]:
-        """Return the draws before a phase starts. The array is not to be changed."""
+        """Return the draws before the start of a phase. The array must not be changed."""
         starts, known = self._phases.starts, self._known
         last = max(each for each in known if each <= phase)
         counts = known[last]
@@ -123,7 +123,7 @@ class StartCounts:
 class Draws:
     """The draws of a mixture. Each of its `phases` is (first position, bounds).
 
-    `before`: draws of phases that may begin with the same ones.
+    `before`: draws of other phases; the counts of common leading phases are reused.
     """
 
     def __init__(
@@ -152,7 +152,8 @@ class Draws:
         return self.row * self.lanes
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
-        """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
+        """Return the draws of `positions`. `lane_wise` (bool [components]): the components that are read lane by
+        lane."""
         size = self.round_size
         rounds, places = np.divmod(positions, size)
         unique, at = np.unique(rounds, return_inverse=True)
@@ -168,9 +169,10 @@ class Draws:
         return self._starts.of(phase) + self._between(phase, self._phases.starts[phase], position)
 
     def expected(self, component: int, position: int, away: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where, from `position` on, a component is expected to be drawn after `away` more draws of it.
+        """Return the position, from `position` on, at which a component is expected to be drawn after `away` more draws
+        of it.
 
-        Where `away` is 0, that is `position`, or the start of the phase that draws it next. It is NEVER if none does.
+        For `away` 0, this is `position`, or the start of the next phase that draws it. It is NEVER if no phase does.
         """
         found = self._phases.next_share(component, position)
         if found is None:
@@ -180,7 +182,7 @@ class Draws:
         return np.where(away > 0, np.minimum(begin + ahead, NEVER), begin)
 
     def _rounds(self, numbers: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
-        """Return what the positions of successive rounds draw, [rounds, M*C] each."""
+        """Return the draws of successive rounds, [rounds, M*C] each."""
         rounds = len(numbers)
         positions = numbers[:, None] * self.round_size + np.arange(self.round_size)
         drawn = self._phases.drawn_at(positions, self._points(numbers)).ravel()
@@ -229,7 +231,7 @@ class Draws:
         return counts
 
     def _counted(self, phase: int, number: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the same for the places from `start` up to `stop` of a round, counted one by one."""
+        """Return the same for places `start` up to `stop` of a round, counted one by one."""
         drawn = self._phases.drawn(self._points(np.array([number]))[0, start:stop], phase)
         components = len(self._phases.bounds[phase])
         cells = np.arange(start, stop) % self.lanes * components + drawn
@@ -237,8 +239,8 @@ class Draws:
 
 
 def drawn_in(n: int, step: int, begins: NDArray[np.uint64], bounds: Bounds) -> NDArray[np.int64]:
-    """Return [begins, components]: how often n points draw each, which begin at one of `begins` and are `step` apart on
-    the circle."""
+    """Return [begins, components]: how often each component is drawn by n points that begin at one of `begins` and are
+    `step` apart on the circle."""
     limits = np.array([0, *(bound for bound in bounds if bound < MODULUS)], np.uint64)[:, None] - begins
     found = multiples_below(n, step, limits.ravel()).reshape(limits.shape)
     below = np.full((len(bounds), len(begins)), n)
@@ -247,13 +249,13 @@ def drawn_in(n: int, step: int, begins: NDArray[np.uint64], bounds: Bounds) -> N
 
 
 def successive(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last place (exclusive) of each stretch of successive numbers."""
+    """Yield the first and last index (exclusive) of each stretch of successive numbers."""
     edges = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)] if len(numbers) else [0]
     return pairwise(edges)
 
 
 def equal_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many equal ones come before each of `values`, integers of at least 0."""
+    """Return for each of `values` how many equal ones precede it. The values are integers of at least 0."""
     by_value, sizes = np.argsort(values, kind="stable"), np.bincount(values)
     before = np.empty_like(values)
     before[by_value] = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -269,14 +271,14 @@ def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
         raise UsageError("a mixture needs a component with a weight above 0")
     for i, (weight, size) in enumerate(zip(exact, sizes, strict=True)):
         if weight and not size:
-            raise UsageError(f"components[{i}] has no samples but a weight", found=weights[i], expected="weight 0")
+            raise UsageError(f"components[{i}] has a weight but no samples", found=weights[i], expected="weight 0")
     common = math.lcm(*(weight.denominator for weight in exact))
     parts = list(accumulate(weight.numerator * (common // weight.denominator) for weight in exact))
     return tuple(part * MODULUS // parts[-1] for part in parts)
 
 
 def exact_weight(weight: object, name: str) -> Fraction:
-    """Return a weight (int, Fraction, or a float's exact value) as an exact rational."""
+    """Return a weight (an int, a Fraction or a float) as an exact fraction."""
     if isinstance(weight, bool) or not isinstance(weight, Real):
         raise UsageError(f"{name} must be a number", found=shown(weight))
     if weight < 0 or not (isinstance(weight, Rational) or math.isfinite(weight)):

@@ -1,4 +1,4 @@
-"""Samples that a run leaves out from some tick on: they keep their places in the order, and are no items there."""
+"""Samples that a run leaves out from some tick on. They keep their positions in the order, which have no items then."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 
 class LeftOut(NamedTuple):
-    """What is left out of a component."""
+    """The samples that are left out of a component."""
 
     numbers: NDArray[np.int64]
-    """Of samples in the component."""
+    """Numbers of samples in the component."""
     since: NDArray[np.int64]
-    """For each, the first tick at which it is left out."""
+    """For each sample, the first tick at which it is left out."""
 
 
 class Excluded:
-    """The samples that are left out of a run. Shards are numbered one component after the other."""
+    """The samples that are left out of a run. Shards are numbered component by component."""
 
     def __init__(self, counts: NDArray[np.int64], firsts: NDArray[np.int64], left_out: Mapping[int, LeftOut]) -> None:
-        """`counts`: the samples of each shard; `firsts`: [components + 1], the number of each component's first
-        shard."""
+        """`counts`: the number of samples in each shard; `firsts` [components + 1]: the number of each component's
+        first shard."""
         edges = np.append(0, np.cumsum(counts))
         self._edges = edges[:-1]
         begins = edges[firsts]
@@ -35,7 +35,7 @@ class Excluded:
     def kept(
         self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Return whether each of the samples that these ticks have is read."""
+        """Return which of the samples at these ticks are read."""
         numbers = self._edges[shards] + samples
         at = np.minimum(np.searchsorted(self._numbers, numbers), max(len(self._numbers) - 1, 0))
         if not len(self._numbers):

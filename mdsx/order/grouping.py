@@ -1,8 +1,8 @@
-"""Groups, version 1: which samples are handed out together, as a packed row or as a length-bounded batch of one rank.
+"""Groups, version 1: the samples that form a packed row, or a length-bounded batch of one rank.
 
 The groups of a window of positions follow from the samples' lengths and from (seed, epoch, window), never from ranks,
-workers or batch size; format-spec.md specifies them. A window's *items* are its samples in ascending order of position;
-an oversize sample that is split has an item for each piece.
+workers or batch size. format-spec.md specifies them. A window's *items* are its samples in ascending order of position.
+An oversize sample that is split has an item for each piece.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GROUPS_VERSION = 1
 MAX_CAPACITY = 2**32 - 1
 MAX_WINDOW = 2**31  # positions of a lane
 _LEAST_WINDOW = 2048
-_GROUPS = 128  # a default window has about this many groups of a lane, at least
+_GROUPS = 128  # a default window has at least about this many groups of each lane
 _LEAST_CONCAT = 256
-_LANE_ROWS, _WINDOW_ROWS = 8, 1024  # of kind concat: the same, and of all lanes
+_LANE_ROWS, _WINDOW_ROWS = 8, 1024  # for kind concat: rows of each lane, and of all lanes
 
 Kind = Literal["pack", "max_tokens", "concat"]
 Oversize = Literal["error", "truncate", "split"]
@@ -45,17 +45,17 @@ _MODES: dict[str, tuple[Oversize | None, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """How samples are grouped; format-spec.md specifies it.
+    """How samples are grouped. format-spec.md specifies it.
 
     Attributes:
         kind: "pack" (rows of at most `capacity` values), "concat" (rows of exactly `capacity` values, cut from
             successive samples) or "max_tokens" (batches of at most `capacity` values after padding).
         capacity: L, 1 to 2^32 - 1.
-        window: Positions of each lane that are grouped together, 1 to 2^31.
-        oversize: What a sample longer than `capacity` is: an "error", or handed out as its first `capacity` values
-            ("truncate"), or in pieces ("split", only of kind "pack"). None of kind "concat", which cuts samples of any
-            length; else None means "error".
-        max_samples: The most samples of a group (None: any number; only of kind "max_tokens").
+        window: How many positions of each lane are grouped together, 1 to 2^31.
+        oversize: What to do with a sample longer than `capacity`: "error"; "truncate" to its first `capacity` values;
+            or, only with kind "pack", "split" into pieces. None means "error", except with kind "concat", which cuts
+            samples of any length.
+        max_samples: The most samples in a group (None: no limit), only with kind "max_tokens".
 
     Raises:
         UsageError: A field is invalid.
@@ -78,10 +78,10 @@ class Grouping:
         modes = _MODES[self.kind]
         if self.oversize not in modes:
             expected = " or ".join(map(repr, modes))
-            raise UsageError(f"oversize does not suit {self.kind}", found=shown(self.oversize), expected=expected)
+            raise UsageError(f"invalid oversize for kind {self.kind}", found=shown(self.oversize), expected=expected)
         if self.max_samples is not None:
             if self.kind != "max_tokens":
-                raise UsageError("max_samples bounds groups of kind max_tokens, not packed rows")
+                raise UsageError("max_samples is only for groups of kind max_tokens")
             object.__setattr__(self, "max_samples", integer(self.max_samples, "max_samples", 1, MAX_WINDOW))
 
     @property
@@ -91,7 +91,7 @@ class Grouping:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return this as a state has it."""
+        """Return the fields for a state."""
         return {
             "kind": self.kind,
             "capacity": self.capacity,
@@ -101,27 +101,27 @@ class Grouping:
         }
 
     def first_oversize(self, lengths: NDArray[np.int64]) -> int | None:
-        """Return the first of `lengths` that is an error, or None."""
+        """Return the index of the first of `lengths` that is an error, or None."""
         if self.oversize != "error" or not len(lengths) or int(lengths.max()) <= self.capacity:
             return None
         return int(np.argmax(lengths > self.capacity))
 
 
 class WindowGroups(NamedTuple):
-    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order (of
-    kind "concat", a row may have items of several lanes, lanes ascending)."""
+    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order. With
+    kind "concat", a row may have items of several lanes, in ascending order of lanes."""
 
     lanes: NDArray[np.int64]  # [G]
     edges: NDArray[np.int64]  # [G + 1]
-    items: NDArray[np.int64]  # [m]: which of the window's samples, in ascending order of position
-    firsts: NDArray[np.int64]  # [m]: the piece's first value in its sample: 0 unless it is split
-    sizes: NDArray[np.int64]  # [m]: how many values of the sample the group has
+    items: NDArray[np.int64]  # [m]: the index of the sample among the window's samples, by position
+    firsts: NDArray[np.int64]  # [m]: the item's first value in its sample: 0 unless the sample is split
+    sizes: NDArray[np.int64]  # [m]: the number of the sample's values in the group
 
 
 @dataclass(frozen=True, slots=True)
 class Windows(Sequence[tuple[int, int]]):
-    """The windows of the positions from `start` to `stop`: `windows[k]` is the first and last position (exclusive) of
-    window k. They have `size` positions, except before a multiple of `samples` (None: none) and at the end."""
+    """The windows of positions `start` to `stop`: `windows[k]` is the first and last position (exclusive) of window k.
+    A window has `size` positions; it may have fewer before a multiple of `samples` (unless None), and at the end."""
 
     start: int
     stop: int
@@ -129,7 +129,8 @@ class Windows(Sequence[tuple[int, int]]):
     size: int
 
     def _cut(self) -> tuple[int, int]:
-        """Return the first multiple of `samples` after the start (or the stop), and the windows before it."""
+        """Return the first multiple of `samples` after the start (at most `stop`), and the number of windows before
+        it."""
         samples = self.samples
         cut = self.stop if not samples else min((self.start // samples + 1) * samples, self.stop)
         return cut, -(-(cut - self.start) // self.size)
@@ -162,8 +163,9 @@ class Windows(Sequence[tuple[int, int]]):
 def default_window(
     capacity: int, mean: Fraction | float | None, *, kind: Kind = "pack", lanes: int | None = None
 ) -> int:
-    """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown). It is
-    exact: give a Fraction, so that no rounding decides. Of kind "concat", it depends on the number of lanes."""
+    """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown). The
+    computation is exact: give a Fraction, so that no rounding decides. With kind "concat", it depends on the number of
+    lanes."""
     if not mean:
         return _LEAST_WINDOW
     groups = -(-capacity // Fraction(mean))
@@ -175,9 +177,9 @@ def default_window(
 
 
 def windows(start: int, stop: int, samples: int | None, size: int) -> Windows:
-    """Return the windows of the positions from `start` to `stop`, counted over all epochs, of `size` positions each.
+    """Return the windows of positions `start` to `stop`, counted over all epochs, of `size` positions each.
 
-    They are cut at multiples of `samples` (None, as in mixtures: they are not).
+    They are cut at multiples of `samples`; not if it is None, as in mixtures.
     """
     return Windows(start, stop, samples, size)
 
@@ -194,10 +196,10 @@ def group_window(
     lane_count: int,
 ) -> WindowGroups:
     """Return the groups of a window from the length and the lane of each of its samples, in ascending order of
-    position. A length of 0 counts as 1, but has no values.
+    position. A length of 0 counts as 1, but the item has no values.
 
     Raises:
-        UsageError: A sample is too long and `rule.oversize` is "error". Look for it first, to name it better.
+        UsageError: A sample is too long and `rule.oversize` is "error". Check before, to name it better.
     """
     bad = rule.first_oversize(lengths)
     if bad is not None:
@@ -212,7 +214,7 @@ def group_window(
         rows = concatenate(lengths, lanes, rule.capacity, lane_count, place=place)
     else:
         rows = _fitted(rule, lengths, lanes, lane_count)
-    numbered = stable_order(rows.lanes, lane_count)  # the groups lane by lane, in the order of their numbers
+    numbered = stable_order(rows.lanes, lane_count)  # the groups lane by lane, by number
     counts = np.bincount(rows.lanes, minlength=lane_count)
     group_lanes, begins = np.repeat(np.arange(lane_count), counts), np.cumsum(counts) - counts
     if shuffle:
@@ -225,20 +227,20 @@ def group_window(
         placed = np.lexsort((rows.firsts[first], rows.items[first]))
     placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
     j = np.arange(len(placed)) - begins[group_lanes]
-    sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties stay in order of lanes
+    sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties by lane
     edges, items = items_of(rows.edges, numbered[sequence])
     return WindowGroups(group_lanes[sequence], edges, rows.items[items], rows.firsts[items], rows.sizes[items])
 
 
 def items_of(edges: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the edges of some of the groups with `edges`, in the order given, and the indices of their items."""
+    """Return the edges of some of the groups with `edges`, in the given order, and the indices of their items."""
     counts = np.diff(edges)[groups]
     found = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     return found, np.arange(found[-1]) + np.repeat(edges[groups] - found[:-1], counts)
 
 
 def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int) -> Rows:
-    """Return the groups of kind "pack" or "max_tokens", lane by lane, in the order of their numbers."""
+    """Return the groups of kind "pack" or "max_tokens", lane by lane, by number."""
     items, firsts, sizes = _items(rule, lengths)
     item_lanes = lanes[items]
     by_lane = stable_order(item_lanes, lane_count)
@@ -255,7 +257,7 @@ def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64]
 def _items(
     rule: Grouping, lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sample of each item, and the first value and the number of values that it has of it."""
+    """Return each item's sample, its first value in the sample, and its number of values."""
     items = np.arange(len(lengths))
     if rule.oversize != "split" or not (lengths > rule.capacity).any():
         return items, np.zeros_like(items), np.minimum(lengths, rule.capacity)
@@ -287,7 +289,7 @@ def _numbers(
 
 
 def _batches(ascending: list[int], capacity: int, most: int) -> list[int]:
-    """Return where each batch starts of as many successive weights as keep `count * largest` within `capacity`."""
+    """Return the start of each batch, with as many successive weights as keep `count * largest` within `capacity`."""
     starts, start = [], 0
 
     def size(stop: int) -> int:
@@ -301,10 +303,10 @@ def _batches(ascending: list[int], capacity: int, most: int) -> list[int]:
 
 
 def step_order(lanes: NDArray[np.int64], lane_count: int) -> NDArray[np.int64]:
-    """Return which of a step's n groups is at each of its n places, from the groups' lanes in sequence order: for many
-    steps, int64 [steps, n] both.
+    """Return which of a step's n groups is at each of its n places, from the groups' lanes in sequence order, for many
+    steps: int64 [steps, n] both.
 
-    Rank r of R has places `[r*n//R, (r+1)*n//R)`. A group is at a place of its lane's home if there is one left.
+    Rank r of R has places `[r*n//R, (r+1)*n//R)`. A group is at a place of its lane's home if one is left.
     """
     n = lanes.shape[1]
     by_lane = np.argsort(lanes, axis=1, kind="stable")

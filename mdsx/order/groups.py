@@ -35,16 +35,16 @@ MAX_LENGTH = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupSequence:
-    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position. A row of
-    kind "concat" may have items of several lanes: lane by lane, and in each ascending by position. The items of kind
-    "buckets" are in the order in which ranks divide them.
+    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position. With
+    kind "concat", a row may have items of several lanes, sorted by lane and then by position. With kind "buckets",
+    items are in the order in which they are divided among ranks.
 
     Attributes:
-        lanes: int64 [G], the lane of each group; of kind "buckets", its bucket.
+        lanes: int64 [G], the lane of each group; with kind "buckets", its bucket.
         edges: int64 [G + 1].
         positions: int64 [items], the position of each item's sample, counted over all epochs.
-        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is cut.
-        sizes: int64 [items], how many values the group has of it; 1 of kind "buckets".
+        firsts: int64 [items], the item's first value in its sample: 0 unless the sample is cut.
+        sizes: int64 [items], the number of the sample's values in the group; 1 with kind "buckets".
     """
 
     lanes: NDArray[np.int64]
@@ -63,7 +63,7 @@ class GroupSequence:
         return GroupSequence(self.lanes[groups], edges, self.positions[items], self.firsts[items], self.sizes[items])
 
     def __add__(self, other: GroupSequence) -> GroupSequence:
-        """Return these groups, followed by the other ones."""
+        """Return these groups followed by the others."""
         return GroupSequence(
             np.concatenate([self.lanes, other.lanes]),
             np.concatenate([self.edges, self.edges[-1] + other.edges[1:]]),
@@ -84,8 +84,8 @@ def group_positions(
     window: int,
     shuffle: bool,
 ) -> GroupSequence:
-    """Return the groups of a window of `course`: of all its positions, ascending, and the lengths of their samples; of
-    kind "buckets", their buckets."""
+    """Return the groups of a window of `course`, from all its positions, ascending, and the lengths of their samples;
+    with kind "buckets", their buckets."""
     lanes = course.lanes_of(positions)
     if isinstance(rule, Bucketing):
         found = bucket_groups(rule, lengths, lanes, course.lanes)
@@ -105,40 +105,42 @@ def group_positions(
 
 class Groups(Sequence[GroupSequence]):
     """The groups of one epoch, window by window: packed or concatenated rows, length-bounded batches, or batches of one
-    shape. It does no I/O; format-spec.md specifies it.
+    shape. It does no I/O. format-spec.md specifies it.
 
         groups = mdsx.Groups(mdsx.Order(counts, seed=7, epoch=3), lengths, capacity=4096)
         first_window = groups[0]
         for step in groups.steps(64):
             rows = groups.share(step, rank=0, world_size=8)
 
-    `groups[k]` computes the groups of window k, and iterating computes one window after the other. `groups.windows[k]`
-    is the window's first and last position (exclusive). Nothing depends on ranks but `share`. A `balance` only changes
-    which rank of a node has which of the node's rows, and in which order.
+    `groups[k]` computes the groups of window k. Iterating computes one window at a time. `groups.windows[k]` is the
+    window's first and last position (exclusive). Only `share` depends on ranks. A `balance` only changes which rank of
+    a node has which of the node's rows, and in which order.
 
     Args:
-        order: The order of a dataset, or of a mixture.
-        lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. Those of a
-            mixture's datasets follow one another. Of kind "buckets", the height and the width of each sample, [N, 2],
-            or the number of its bucket, [N].
-        capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included. It
-            is not for kind "buckets".
+        order: The order of a dataset or of a mixture.
+        lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. For a mixture,
+            the arrays of its datasets are concatenated. With kind "buckets", the height and width of each sample,
+            [N, 2], or the number of its bucket, [N].
+        capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included. Not
+            for kind "buckets".
         kind: "pack" for rows of whole samples, "concat" for rows of exactly `capacity` values, cut from successive
             samples, "max_tokens" for length-bounded batches, "buckets" for batches of one shape.
-        window: How many positions of each lane are grouped together. The default follows from the mean length, of kind
-            "concat" also from the number of lanes, of kind "buckets" only from that; the state of a run has its number.
-        oversize: What to do with a sample that is longer than `capacity`: "error" (the default), "truncate" or, of kind
-            "pack", "split". It is not for kind "concat".
+        window: How many positions of each lane are grouped together. The default follows from the mean length; with
+            kind "concat", also from the number of lanes; with kind "buckets", only from the number of lanes. A run's
+            state has its window.
+        oversize: What to do with a sample longer than `capacity`: "error" (the default), "truncate" or, with kind
+            "pack", "split". Not for kind "concat".
         max_samples: The most samples in a batch of kind "max_tokens".
         balance: Deal the rows of each node to its ranks by cost: `(linear, quadratic)`, two integers. An item of n
-            values costs `linear * n + quadratic * n * n`, a row the sum. For attention beside layers of width d, it is
-            `(12 * d, 1)`. It is for kinds "pack" and "concat".
-        ranks_per_node: How many successive ranks are a node, if there is a `balance`; it divides the world size.
-        balance_over: "node", or "job": rows are dealt to all ranks, whatever their nodes.
-        sizes: Of kind "buckets", the height and the width of each bucket, or its number, as in `mdsx.Buckets`.
-        global_batch_size: Of kind "buckets", the samples of a batch over all ranks: one number, or one for each bucket.
-        epoch: The run's epoch. The default is the order's, or 0 of a mixture.
-        epoch_samples: The positions in each of the run's epochs. The default is all samples.
+            values costs `linear * n + quadratic * n * n`, a row the sum. For attention beside layers of width d, use
+            `(12 * d, 1)`. For kinds "pack" and "concat".
+        ranks_per_node: With a `balance`, the number of successive ranks on a node, a divisor of the world size.
+        balance_over: "node", or "job" to deal rows to all ranks, whatever their nodes.
+        sizes: With kind "buckets", the height and width of each bucket, or its number, as in `mdsx.Buckets`.
+        global_batch_size: With kind "buckets", the number of samples in a batch over all ranks: one number, or one for
+            each bucket.
+        epoch: The run's epoch. The default is the order's epoch; for a mixture, 0.
+        epoch_samples: The number of positions in each of the run's epochs. The default is all samples.
 
     Raises:
         UsageError: An argument is invalid, or (when a window is computed) a sample is too long.
@@ -164,7 +166,7 @@ class Groups(Sequence[GroupSequence]):
     ) -> None:
         if not isinstance(order, Order | MixtureOrder):
             raise UsageError(
-                "groups are those of an order", found=shown(order), expected="an mdsx.Order", hint="see docs/batches.md"
+                "groups need an order", found=shown(order), expected="an mdsx.Order", hint="see docs/batches.md"
             )
         counts = np.concatenate(order.counts) if isinstance(order, MixtureOrder) else order.counts
         self._firsts = np.cumsum(counts) - counts
@@ -188,10 +190,10 @@ class Groups(Sequence[GroupSequence]):
             self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
             self.balance = Balance.of(balance, balance_over, capacity)
         if self.balance is not None and kind == "max_tokens":
-            raise UsageError("balance deals rows, of kind 'pack' or 'concat'", found="kind 'max_tokens'")
+            raise UsageError("balance is only for kind 'pack' or 'concat'", found="kind 'max_tokens'")
         if self.balance is not None and balance_over == "node" and ranks_per_node is None:
             raise UsageError(
-                "rows are dealt to the ranks of a node, and how many it has is not known",
+                "rows are dealt to the ranks of a node, but their number is unknown",
                 hint="give ranks_per_node=, or balance_over='job'",
             )
         self._ranks_per_node = ranks_per_node
@@ -231,7 +233,7 @@ class Groups(Sequence[GroupSequence]):
         if isinstance(self.grouping, Bucketing):
             if (lengths == NO_BUCKET).any():
                 place = f"lengths[{samples[int(np.argmax(lengths == NO_BUCKET))]}]"
-                raise UsageError("a sample belongs to no bucket", place=place)
+                raise UsageError("a sample has no bucket", place=place)
         elif (bad := self.grouping.first_oversize(lengths)) is not None:
             raise UsageError(
                 "a sample is longer than a group",
@@ -251,8 +253,8 @@ class Groups(Sequence[GroupSequence]):
         )
 
     def steps(self, size: int = 1, *, window: int = 0, taken: int = 0) -> Iterator[GroupSequence]:
-        """Yield the groups of each step, `size` over all ranks, from a place of the epoch on: after `taken` groups of
-        `window`. The last step may have fewer. Of kind "buckets", a step is one group."""
+        """Yield the groups of each step, `size` over all ranks, after the first `taken` groups of `window`. The last
+        step may have fewer. With kind "buckets", a step is one group."""
         most = 1 if isinstance(self.grouping, Bucketing) else MAX_SAMPLES
         size = integer(size, "size", 1, most)
         left: GroupSequence | None = None
@@ -269,8 +271,8 @@ class Groups(Sequence[GroupSequence]):
             yield left
 
     def share(self, step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
-        """Return the groups of a step that `rank` has, in its order; of kind "buckets", the step's group with only its
-        samples. Raise UsageError for a number of ranks that `ranks_per_node` does not divide, if there is a balance."""
+        """Return the groups of `rank` in a step, in its order; with kind "buckets", the step's group with only the
+        rank's samples. With a balance, raise UsageError for a number of ranks that `ranks_per_node` does not divide."""
         world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
         rank = integer(rank, "rank", 0, world_size - 1)
         if isinstance(self.grouping, Bucketing):
@@ -285,12 +287,12 @@ class Groups(Sequence[GroupSequence]):
 
 def _given(capacity: int | None) -> int:
     if capacity is None:
-        raise UsageError("capacity is not given", hint="give the most values of a row, or kind='buckets'")
+        raise UsageError("capacity is missing", hint="give the most values of a row, or kind='buckets'")
     return capacity
 
 
 def _part(step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
-    """Return the group of a step with only the samples that a rank has."""
+    """Return the group of a step with only a rank's samples."""
     (first,), (stop,) = rank_edges(step.edges, rank, world_size)
     mine = slice(int(first), int(stop))
     edges = np.array([0, stop - first])
@@ -298,10 +300,10 @@ def _part(step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
 
 
 def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:
-    """Return the lengths as an array, not copied."""
+    """Return the lengths as an array, without a copy."""
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise UsageError("lengths are an array of an integer for each sample", found=f"{array.ndim}-D {array.dtype}")
+        raise UsageError("lengths must be a 1-D array of integers", found=f"{array.ndim}-D {array.dtype}")
     if len(array) != samples:
         raise UsageError("expected one length per sample", found=len(array), expected=samples)
     if samples and not 0 <= int(array.min()) <= int(array.max()) <= MAX_LENGTH:

@@ -1,7 +1,7 @@
 """The randomness of order version 1: a 64-bit hash, keys made with it, and permutations by sorting hashes.
 
-All arithmetic is exact modulo 2^64, so that every language gives the same results; there is no random stream. The
-finalizer is SplitMix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+All arithmetic is exact modulo 2^64, so that every language gets the same results. There is no random stream. The
+finalizer is that of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sample_seeds(seed: int, epochs: NDArray[np.int64], positions: NDArray[np.int
 
 
 def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the sort keys of permutations with `keys` at `places`; the two broadcast. Distinct for distinct places."""
+    """Return the sort keys of permutations with `keys` at `places`, which broadcast. Distinct for distinct places."""
     return mixed((places.astype(np.uint64) + np.uint64(1)) * np.uint64(G) + keys)
 
 

@@ -1,4 +1,4 @@
-"""Limits, and checks of integer arguments. They raise a UsageError that names the argument."""
+"""Limits, and checks of integer arguments, which raise a UsageError that names the argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError, shown
 
-MAX_SAMPLES = 2**62  # also of positions and shuffle blocks: the sum of two stays within int64
+MAX_SAMPLES = 2**62  # also for positions and shuffle blocks: the sum of two fits into int64
 MAX_LANES = 2**20  # memory and time grow with the lanes
 MAX_PHASES = 4096  # of a mixture, for the same reason
 MAX_UINT64 = 2**64 - 1

@@ -1,6 +1,6 @@
 """The order of a mixture of weighted datasets: the component and the sample at each position.
 
-`draws` says which component a position draws. Each component is read in an order of its own, epoch after epoch.
+`draws` determines the component that a position draws. Each component is read in its own order, epoch after epoch.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, by_value, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
 
-_LANE_WISE = 1024  # samples for each lane; larger components are read lane by lane
+_LANE_WISE = 1024  # components with more samples per lane are read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
 
 
 class MixtureOrder:
     """The order of a mixture of datasets, whose shards have `components[i]` samples, by `weights`.
 
-    A weight is an int, a Fraction or a float, and its exact value counts. All components have the same `shuffle_block`
-    (None: the default for all their shards together). Positions count over all epochs. `phases` are later weights, each
-    with its first position; the components continue where they are. `run` is the number of successive positions
-    that draw the same component. A component that was removed is the number of its samples: the phases that drew it
-    count, but its samples cannot be located. A MixtureOrder never changes, can be pickled, and may be used by several
-    threads.
+    A weight is an int, a Fraction or a float; its exact value counts. All components have the same `shuffle_block`
+    (None: the default for all their shards together). Positions count over all epochs. `phases`: later weights, each
+    with its first position; the components continue where they are. `run`: the number of successive positions that draw
+    the same component. A removed component is given as its number of samples: phases that drew it still count, but its
+    samples cannot be located. A MixtureOrder never changes, can be pickled, and may be used by several threads.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class MixtureOrder:
 
     @property
     def last_change(self) -> int:
-        """Return the first position from which on no later phase begins."""
+        """Return the first position at which the last phase applies."""
         start = self.phases[-1][0]
         return start if self.run is None else -(-start // self.run) * self.run
 
@@ -83,7 +82,7 @@ class MixtureOrder:
         return sum(self.sizes)
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureOrder:
-        """Return the mixture with other phases, the first from position 0 on. It shares the components' orders."""
+        """Return the mixture with other phases; the first must start at 0. It shares the components' orders."""
         other = object.__new__(MixtureOrder)
         other.__dict__.update(self.__dict__)
         other._use(phases)
@@ -115,14 +114,13 @@ class MixtureOrder:
         return components, shards, samples
 
     def drawn(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return how often the positions from `start` up to `stop` draw each component: int64 [components]."""
+        """Return how often positions `start` up to `stop` draw each component: int64 [components]."""
         found: NDArray[np.int64] = (self._draws.before(stop) - self._draws.before(start)).sum(axis=0)
         return found
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first position, from `position` on, that draws on each of these shards of a component, as expected
-        from the weights and the phases. It is NEVER for a component that no phase draws any more, except for shards
-        that `position` itself draws on."""
+        """Return the first position, from `position` on, that draws on each of these shards of a component: `position`
+        itself, or an expected value by the weights and phases; NEVER if no later phase draws the component."""
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
         return self._draws.expected(component, position, away)
 
@@ -137,7 +135,7 @@ class MixtureOrder:
 
 
 class _Gone:
-    """A component that is not read any more."""
+    """A removed component."""
 
     counts = np.zeros(0, np.int64)
     lane_wise = False
@@ -148,7 +146,7 @@ class _Gone:
     def locate(
         self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        raise UsageError("this position draws a component of the mixture that was removed")
+        raise UsageError("this position draws a removed component of the mixture")
 
     def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(shards), NEVER)
@@ -177,7 +175,7 @@ class _Stream:
     def locate(
         self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the shards and samples drawn after `counts` others (of the lane, if read lane by lane)."""
+        """Return the shards and samples drawn after `counts` others (in the lane, if read lane by lane)."""
         if self.lane_wise:
             many = self._first.lanes
             epochs, offsets = np.divmod(counts, self.size // many + (lanes < self.size % many))
@@ -190,8 +188,8 @@ class _Stream:
         return shards, samples
 
     def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many of the component's positions each of `shards` is away, after each lane of the mixture drew
-        `counts` ([C]) samples of it; NEVER for more than two epochs."""
+        """Return the distance of each of `shards` in positions of the component, after each lane of the mixture has
+        drawn `counts` ([C]) samples of it; NEVER beyond two epochs."""
         away = np.full(len(shards), NEVER)
         if not self.size:
             return away
@@ -228,7 +226,7 @@ class _Stream:
 
 
 def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
-    """Return `phases` with one that starts at `position`, up to the next one of them."""
+    """Add a phase that starts at `position` to `phases`. It lasts up to the next one of them."""
     before = [phase for phase in phases if phase[0] < position]
     return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
 
@@ -236,7 +234,7 @@ def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Pha
 def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:
     starts = [integer(start, "the start of a phase", 0, MAX_SAMPLES) for start, _ in phases]
     if starts[0] != 0 or any(later <= start for start, later in pairwise(starts)):
-        raise UsageError("each phase starts after the one before it, the first at 0", found=starts)
+        raise UsageError("the first phase must start at 0, and each later one after the one before", found=starts)
     if len(starts) > MAX_PHASES:
         raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)

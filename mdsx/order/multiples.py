@@ -1,8 +1,8 @@
-"""How many of the first multiples of a step, on a circle of 2^64 points, are below each of many limits: exactly.
+"""Count exactly how many of the first multiples of a step, on a circle of 2^64 points, are below each of many limits.
 
-It is the floor sum of format-spec.md, section 12.2, for many limits at once. Euclid's algorithm on (2^64, step) is the
-same for all of them. What differs, the remainders and what they carry, are small numbers beside those of the limit 0,
-so that no product needs more than 64 bits.
+This is the floor sum of format-spec.md, section 12.2, for many limits at once. Euclid's algorithm on (2^64, step) is
+the same for all limits. Only the remainders and their carries differ, by small numbers from those of the limit 0, so no
+product needs more than 64 bits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 def multiples_below(count: int, step: int, limits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return, for each of `limits`, how many of the first `count` multiples of `step`, mod 2^64, are below it.
+    """Return for each of `limits` how many of the first `count` multiples of `step`, mod 2^64, are below it.
 
-    The multiples must differ: `count` is at most 2^64 divided by the common divisor of it and `step`. It is fastest if
-    the limits ascend.
+    The multiples must differ: `count` is at most 2^64 / gcd(2^64, step). It is fastest if the limits ascend.
     """
     if not count:
         return np.zeros(len(limits), np.int64)
@@ -33,7 +32,7 @@ def multiples_below(count: int, step: int, limits: NDArray[np.uint64]) -> NDArra
 
 
 def _below(count: int, step: int, limits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    if step > MODULUS // 2:  # its mirror image, which is at most half of the circle: then no sum exceeds 2^64
+    if step > MODULUS // 2:  # use the mirrored step, which is at most half of the circle, so that no sum exceeds 2^64
         found = _at_top(count, MODULUS - step, limits - _ONE) + 1  # 0 is its own image
     else:
         found = count - _at_top(count, step, _ZERO - limits)
@@ -42,8 +41,8 @@ def _below(count: int, step: int, limits: NDArray[np.uint64]) -> NDArray[np.int6
 
 
 def _at_top(count: int, step: int, sizes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return how many of the multiples are among the last of the circle, for each of `sizes`: how many those are."""
-    rest = np.append(sizes, _ZERO)  # the last one is what all others are compared with
+    """Return for each of `sizes` how many of the multiples are among this many last points of the circle."""
+    rest = np.append(sizes, _ZERO)  # all others are compared with the last one
     extra, total, quotient, work = np.zeros((4, len(rest)), np.uint64)
     modulus = MODULUS
     while True:

@@ -1,6 +1,6 @@
-"""When each shard is needed next, as a vector over shards: the basis of prefetch, eviction and closing.
+"""When each shard is needed next, as a vector over shards: the basis of prefetching, evicting and closing shards.
 
-An epoch draws on a shard in each block that has a piece of it, from the block's first position to its last. A shard may
+An epoch draws on a shard in each block with a piece of it, from the block's first position to its last. A shard may
 have several pieces, in one lane or in two.
 """
 
@@ -18,7 +18,7 @@ NEVER = 2**62
 
 
 class ShardUses:
-    """The ranges of positions where `order` draws on each shard. It takes about 24 bytes for each piece."""
+    """The ranges of positions that draw on each shard. Takes about 24 bytes for each piece."""
 
     def __init__(self, order: Order) -> None:
         self._keep(*order.pieces_drawn(), len(order.counts), order.lanes)
@@ -27,7 +27,7 @@ class ShardUses:
     def of(
         cls, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], count: int, lanes: int
     ) -> ShardUses:
-        """Return the uses of `count` shards by these pieces only (see Order.pieces_drawn)."""
+        """Return the uses of `count` shards by only these pieces (see Order.pieces_drawn)."""
         uses = cls.__new__(cls)
         uses._keep(shards, starts, stops, count, lanes)
         return uses
@@ -41,10 +41,10 @@ class ShardUses:
         self._lanes = lanes
 
     def away(self, position: int | NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many positions each of `shards` is away: 0 if the epoch draws on it at `position`, NEVER if it no
-        longer does.
+        """Return the distance of each of `shards` in positions: 0 if the epoch draws on it at `position`, NEVER if it
+        no longer does.
 
-        `position` is the epoch's next position, or int64 [C], that of each lane. It may lie before the epoch's start.
+        `position`: the epoch's next position, or that of each lane (int64 [C]). It may be before the epoch's start.
         """
         pieces, firsts, found = self._pieces_of(shards)
         starts, stops = self._starts[pieces], self._stops[pieces]
@@ -65,7 +65,7 @@ class ShardUses:
     def _pieces_of(
         self, shards: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the pieces of `shards`, joined; where those of each shard begin; and which shards have any."""
+        """Return the pieces of `shards`, concatenated; where those of each shard begin; and which shards have any."""
         begins, sizes = self._firsts[shards], self._firsts[shards + 1] - self._firsts[shards]
         firsts = np.cumsum(sizes) - sizes
         if len(shards) == len(self._firsts) - 1:  # all of them
@@ -77,7 +77,7 @@ def active_shards(order: Order, position: int, lanes: Iterable[int] | None = Non
     """Return how many shards the current blocks of `lanes` (default: all) draw on when the next position is
     `position`.
 
-    A cache that holds fewer than these, for all lanes that its node's ranks read, downloads shards repeatedly.
+    A cache that holds fewer shards than this, for all lanes that its node's ranks read, downloads shards repeatedly.
     """
     integer(position, "position", 0, len(order))
     drawn: set[int] = set()

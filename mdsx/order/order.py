@@ -1,6 +1,6 @@
-"""Order version 1: which sample is at which position of an epoch.
+"""Order version 1: the sample at each position of an epoch.
 
-The order is a pure function of (counts, seed, epoch, lanes, shuffle_block, shuffle); format-spec.md specifies it. Any
+The order is a pure function of (counts, seed, epoch, lanes, shuffle_block, shuffle). format-spec.md specifies it. Any
 position can be computed by itself, with memory for the shards and for two blocks of each lane.
 """
 
@@ -22,25 +22,25 @@ from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 ORDER_VERSION = 1
 _DEFAULT_BLOCK = 262144
 _SHARDS_PER_BLOCK = 64
-_TILE = 65536  # samples over all lanes to compute together, at least, if blocks are small
+_TILE = 65536  # samples, over all lanes, to compute at least at once if blocks are small
 
 
 def default_shuffle_block(samples: int, shards: int) -> int:
-    """Return about 64 shards of samples, at most 262,144, at least 1. `shards` counts empty ones too."""
+    """Return the number of samples in about 64 shards, from 1 to 262,144. `shards` includes empty ones."""
     return max(1, min(_DEFAULT_BLOCK, _SHARDS_PER_BLOCK * -(-samples // max(1, shards))))
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How well a shuffled order mixes; format-spec.md specifies it.
+    """How far a shuffled order mixes. format-spec.md specifies it.
 
         data = StreamingDataset(url, seed=7, shuffle=mdsx.Shuffle(shuffle_block=2**20))
 
     Args:
-        lanes: How many interleaved sub-streams the order has. Ranks read separate shards if their number divides the
-            number of lanes, or is a multiple of it.
-        shuffle_block: Samples are shuffled within blocks of this many. Larger blocks mix better, and keep more shards
-            in use at a time. The default is about 64 shards of samples, at most 262,144.
+        lanes: The number of interleaved sub-streams in the order. Ranks read separate shards if their number divides
+            the number of lanes, or is a multiple of it.
+        shuffle_block: Samples are shuffled within blocks of this many samples. Larger blocks mix better, but keep more
+            shards in use at a time. The default is the samples of about 64 shards, at most 262,144.
     """
 
     lanes: int = 8
@@ -49,7 +49,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A run of whole blocks of one lane (or the end of the lane): where the sample of each offset is."""
+    """A run of whole blocks of one lane (or the end of the lane), with the location of the sample at each offset."""
 
     identity: tuple[int, int]  # lane, number of the tile in it
     shards: NDArray[np.int64]
@@ -57,7 +57,7 @@ class _Tile:
 
 
 class Order:
-    """The order of one epoch: which sample is at which position. It does no I/O; format-spec.md specifies it.
+    """The order of one epoch: the sample at each position. It does no I/O. format-spec.md specifies it.
 
         order = mdsx.Order([1000, 1000, 500], seed=7, epoch=3)
         shards, samples = order.locate([0, 1, 2])
@@ -68,7 +68,7 @@ class Order:
         counts: The number of samples in each shard.
         seed: An unsigned 64-bit integer.
         epoch: An unsigned 64-bit integer.
-        shuffle: Whether to shuffle. Without it, there is one lane, in the order of the index.
+        shuffle: Whether to shuffle. If not, there is one lane, in the order of the index.
         lanes: As in `mdsx.Shuffle`.
         shuffle_block: As in `mdsx.Shuffle`.
 
@@ -88,11 +88,11 @@ class Order:
     _block: int  # b, the size of every block of a lane but its first and last
     _row: int  # blocks in a tile
     _tile_size: int
-    _first_tiles: NDArray[np.int64]  # [C]: the size of each lane's first block, which is a tile of its own
+    _first_tiles: NDArray[np.int64]  # [C]: the size of each lane's first block, which is a separate tile
     _lane_starts: NDArray[np.int64]
     _pieces: Pieces
     _line: Line
-    _tiles: list[_Tile | None]  # two places a lane: bounded, and without a lock that a fork could leave locked
+    _tiles: list[_Tile | None]  # two for each lane: bounded, and without a lock that a fork could leave locked
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Order:
         counts.flags.writeable = False
         ends = np.cumsum(counts)
         samples = int(ends[-1]) if len(ends) else 0
-        if len(ends) and (samples >= MAX_SAMPLES or int(ends.min()) < 0):  # an overflow passes through negative sums
+        if len(ends) and (samples >= MAX_SAMPLES or int(ends.min()) < 0):  # an overflow leads to negative sums
             raise UsageError("too many samples in all", expected=f"less than {MAX_SAMPLES}")
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
@@ -146,17 +146,17 @@ class Order:
         self.__dict__.update(_tiles=[None] * (2 * self.lanes))
 
     def at_epoch(self, epoch: int) -> Order:
-        """Return the same order at another epoch, or a fresh copy at its own."""
+        """Return the order of another epoch, or a fresh copy for the same epoch."""
         other = object.__new__(Order)
         other.__dict__.update(self.__dict__)
         other._begin(integer(epoch, "epoch", 0, MAX_UINT64))
         return other
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an Order does not change ({name}); make another one, or use at_epoch()")
+        raise AttributeError(f"an Order is immutable ({name}); make another one, or use at_epoch()")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"an Order does not change ({name})")
+        raise AttributeError(f"an Order is immutable ({name})")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.counts, self.seed, self.epoch, self.shuffle, self.lanes, self.shuffle_block)
@@ -172,7 +172,8 @@ class Order:
         return self._samples
 
     def pieces_drawn(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return each piece's shard, and the first and last position (exclusive) of the blocks that draw on it."""
+        """Return each piece's shard, and the first and last position (exclusive) of the blocks that draw on the
+        piece."""
         lanes = np.repeat(np.arange(self.lanes), np.diff(self._pieces.lanes))
         offsets = np.empty_like(self._line.starts)
         offsets[self._line.pieces] = self._line.starts
@@ -199,7 +200,7 @@ class Order:
         positions = integers(positions, "positions", self._samples)
         shards, samples = np.empty_like(positions), np.empty_like(positions)
         offsets, lanes = np.divmod(positions, self.lanes)
-        # Count as if each lane began with a whole tile, at whose end is its first block.
+        # Count as if each lane began with a whole tile that ends with the lane's first block.
         lacking = self._tile_size - self._first_tiles
         numbers, within = np.divmod(offsets + lacking[lanes], self._tile_size)
         for identity, chosen in by_value(numbers * self.lanes + lanes):
@@ -219,7 +220,7 @@ class Order:
         return np.unique(self._pieces.shards[self._line.pieces[self._over(lane, begin, end)]])
 
     def blocks_of(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first position of each position's block, and how many samples the block has."""
+        """Return the first position of each position's block, and the number of samples in the block."""
         offsets, lanes = np.divmod(positions, self.lanes)
         first = self._first_tiles[lanes]
         begins = np.where(offsets < first, 0, offsets - (offsets - first) % self._block)
@@ -229,7 +230,7 @@ class Order:
     def unshuffled(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the shard, and the sample in it, that would be at each position if no block was permuted.
 
-        It costs little for any positions: no block's permutation is computed.
+        This is cheap for any positions, as no permutation is computed.
         """
         offsets, lanes = np.divmod(positions, self.lanes)
         places = self._lane_starts[lanes] + offsets
@@ -244,7 +245,7 @@ class Order:
         return int(self._first_tiles[lane]) + (number - 1) * self._block if number else 0
 
     def _over(self, lane: int, begin: int, end: int) -> slice:
-        """Return the pieces of the line over places `begin` up to `end` (exclusive, not equal) of `lane`."""
+        """Return the pieces of the line at places `begin` up to `end` (exclusive, above `begin`) of `lane`."""
         start = self._lane_starts[lane]
         before = np.searchsorted(self._line.starts, start + begin, side="right")
         after = np.searchsorted(self._line.starts, start + end, side="left")
@@ -274,7 +275,7 @@ class Order:
         return _Tile((lane, number), shards, samples)
 
     def _shuffled(self, lane: int, number: int, size: int) -> NDArray[np.int64]:
-        """Return the next `size` places in the order of reading, from the first of block `number` on."""
+        """Return the next `size` places in the order of reading, starting with block `number`."""
         parent = key(self.seed, 2, self.epoch, lane)
         whole, rest = divmod(size, self._block) if number else (0, size)
         places = np.empty(size, np.int64)

@@ -1,6 +1,6 @@
-"""Steps 1 and 2 of the order: cut the shards into lanes and pieces (for a seed), and line up the pieces (for an epoch).
+"""Steps 1 and 2 of the order: cut the shards into lanes and pieces (by seed), and line up the pieces (by epoch).
 
-The lanes lie one after the other on a line of N places. Memory is O(shards + lanes) for any N.
+The lanes are back to back on a line of N places. Memory is O(shards + lanes) for any N.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from mdsx.order.hashing import key, keys, permutation, ranks
 
-_CHUNKS = 16  # a lane with a single piece is cut into about this many
+_CHUNKS = 16  # a lane with a single piece is cut into about this many pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces of all lanes, lane by lane. A piece is samples `firsts[i] .. firsts[i] + sizes[i] - 1` of a shard."""
+    """The pieces of all lanes, lane by lane. Piece i is samples `firsts[i] .. firsts[i] + sizes[i] - 1` of a shard."""
 
     shards: NDArray[np.int64]
     firsts: NDArray[np.int64]
@@ -28,10 +28,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The pieces of an epoch in the order in which they lie on the line."""
+    """The pieces of an epoch in their order on the line."""
 
     pieces: NDArray[np.int64]
-    starts: NDArray[np.int64]  # the place of each one's first sample
+    starts: NDArray[np.int64]  # the place of each piece's first sample
 
 
 def lane_starts(samples: int, lanes: int) -> NDArray[np.int64]:
@@ -41,14 +41,14 @@ def lane_starts(samples: int, lanes: int) -> NDArray[np.int64]:
 
 
 def cut(counts: NDArray[np.int64], *, seed: int, lanes: int, block: int, shuffle: bool) -> Pieces:
-    """Return the pieces of every epoch with `seed`; `block` is the size of a lane's shuffle block."""
+    """Return the pieces of every epoch with `seed`. `block`: the size of a lane's shuffle block."""
     shards = permutation(key(seed, 0), len(counts)) if shuffle else np.arange(len(counts))
     shards = shards[counts[shards] > 0]
     ends = np.cumsum(counts[shards])
     starts = ends - counts[shards]
     bounds = lane_starts(int(ends[-1]) if len(ends) else 0, lanes)
 
-    # A lane that starts inside a shard cuts it once more.
+    # A lane that starts inside a shard cuts it.
     inner = bounds[:-1][bounds[:-1] < bounds[-1]]  # lanes without samples start at the end
     at = np.searchsorted(starts, inner)
     within = starts[np.minimum(at, len(starts) - 1)] != inner if len(starts) else np.zeros(0, bool)
@@ -63,7 +63,7 @@ def cut(counts: NDArray[np.int64], *, seed: int, lanes: int, block: int, shuffle
 def _chunk(pieces: Pieces, lengths: NDArray[np.int64], block: int) -> Pieces:
     """Cut long pieces into chunks of nearly equal size, so that a few large shards mix too."""
     longest = np.maximum(block, -(-lengths // _CHUNKS))
-    chunks = -(-pieces.sizes // np.repeat(longest, np.diff(pieces.lanes)))  # 1 for a piece that is not long
+    chunks = -(-pieces.sizes // np.repeat(longest, np.diff(pieces.lanes)))  # 1 for a short piece
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(chunks)])
     if edges[-1] == len(chunks):
         return pieces

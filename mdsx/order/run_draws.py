@@ -1,7 +1,7 @@
 """The draws of a mixture in runs: R successive positions draw the same component.
 
-The points of the runs are those that positions have without runs, but not permuted. So how often a component was drawn
-before any run is a floor sum here too, and so is where it is drawn next.
+Runs have the points that positions have without runs, but not permuted. So floor sums determine how often a component
+was drawn before any run, and where it is drawn next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdsx.order.needs import NEVER
 
 
 class RunDraws:
-    """The draws of a mixture in runs of `run` positions, a multiple of `lanes`; as `Draws` otherwise.
+    """The draws of a mixture in runs of `run` positions, a multiple of `lanes`. Otherwise like `Draws`.
 
     A phase begins with the first run that starts in it.
     """
@@ -36,7 +36,8 @@ class RunDraws:
         self._starts: StartCounts = StartCounts(self._phases, self._between, (len(phases[0][1]),), counted)
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
-        """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
+        """Return the draws of `positions`. `lane_wise` (bool [components]): the components that are read lane by
+        lane."""
         numbers, places = np.divmod(positions, self._run)
         unique, at = np.unique(numbers, return_inverse=True)
         drawn, before = self._drawn(unique), np.empty_like(unique)
@@ -59,9 +60,10 @@ class RunDraws:
         return counts
 
     def expected(self, component: int, position: int, away: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where, from `position` on, a component is expected to be drawn after `away` more draws of it.
+        """Return the position, from `position` on, at which a component is expected to be drawn after `away` more draws
+        of it.
 
-        In this run and in the next one of the component, that is exact. It is NEVER if no phase draws it any more.
+        It is exact in this run and in the next run of the component. It is NEVER if no later phase draws it.
         """
         number, within = divmod(position, self._run)
         left = self._run - within if self._drawn(np.array([number]))[0] == component else 0
@@ -106,33 +108,35 @@ class RunDraws:
         return counts
 
     def _between(self, phase: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return [components]: how many of the runs from `start` up to `stop` draw each, all of a phase."""
+        """Return [components]: how many of the runs from `start` up to `stop`, all of one phase, draw each
+        component."""
         begin = np.array([(start * G + self._offset) % MODULUS], np.uint64)
         counts: NDArray[np.int64] = drawn_in(stop - start, G, begin, self._phases.bounds[phase])[0]
         return counts
 
 
 def first_within(step: int, modulus: int, low: int, high: int) -> int:
-    """Return the least k >= 0 with `k * step % modulus` from `low` to `high`, or from either end on if low > high.
+    """Return the least k >= 0 with `k * step % modulus` from `low` to `high`; if low > high, with it at least `low` or
+    at most `high`.
 
-    There must be one: `step` and `modulus` have no common divisor. It takes O(log modulus) steps, as Euclid's
-    algorithm does.
+    There is one, as `step` and `modulus` must have no common divisor. It takes O(log modulus) steps, like Euclid's
+    algorithm.
     """
     if low > high or low == 0:  # the range contains 0
         return 0
     steps = -(-low // step)
     if steps * step <= high:
         return steps
-    # No multiple of `step` is in the range, so find how often to go round first: a smaller problem of the same kind.
+    # No multiple of `step` is in the range. First find how often to go round: a smaller problem of the same kind.
     rounds = first_within(modulus % step, step, -high % step, -low % step)
     return -(-(low + modulus * rounds) // step)
 
 
 def check_whole_runs(epoch_samples: int, run: int) -> None:
-    """Raise UsageError unless an epoch of `epoch_samples` is one or more whole runs."""
+    """Raise UsageError unless an epoch of `epoch_samples` consists of whole runs, at least one."""
     if epoch_samples % run or not epoch_samples:
         raise UsageError(
-            "an epoch of a mixture in runs has whole runs",
+            "an epoch of a mixture in runs must have whole runs",
             found=f"{epoch_samples} samples",
             expected=f"a multiple of run={run}",
             hint=f"give epoch_samples={max(-(-epoch_samples // run), 1) * run}, or another run",

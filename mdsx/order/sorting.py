@@ -1,4 +1,4 @@
-"""Stable sorting of integers, several times as fast as NumPy's own."""
+"""Stable sorting of integers, several times as fast as NumPy's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def stable_order(keys: NDArray[np.int64], stop: int) -> NDArray[np.int64]:
-    """Return the indices that sort `keys`, integers from 0 to `stop` exclusive; equal keys stay in their order."""
+    """Return the indices that sort `keys`, integers from 0 to `stop` exclusive. Equal keys keep their order."""
     bits = len(keys).bit_length()
     if stop << bits > 2**63:
         return np.argsort(keys, kind="stable")

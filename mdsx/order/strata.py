@@ -1,4 +1,4 @@
-"""Stratified shares: each has its part of every stratum, as exactly as whole samples allow."""
+"""Stratified shares: each gets its part of every stratum, as exactly as whole samples allow."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def stratified_shares(
     edges: Sequence[Fraction],
     seed: int,
 ) -> NDArray[np.int64]:
-    """Return which of the shares that end at `edges` has each sample; `len(edges) - 1` if none has.
+    """Return the number of each sample's share, of the shares that end at `edges`; `len(edges) - 1` if it is in none.
 
-    `strata`: 64 bits for each sample, equal in a stratum. `nulls`: the samples without a value, a stratum of their own.
-    `numbers`: those of the samples in their dataset. The result depends on nothing else: format-spec.md, 12.1, has the
-    rule.
+    `strata`: 64 bits for each sample, equal within a stratum. `nulls`: the samples without a value, a separate stratum.
+    `numbers`: the samples' numbers in their dataset. The result depends only on these arguments: format-spec.md, 12.1,
+    specifies it.
     """
     order = np.lexsort((numbers, hashed(numbers, seed), strata, ~nulls))
     strata, nulls = strata[order], nulls[order]
-    first = np.ones(len(order), np.bool_)  # of its stratum
+    first = np.ones(len(order), np.bool_)  # whether a sample is the first of its stratum
     first[1:] = (strata[1:] != strata[:-1]) | (nulls[1:] != nulls[:-1])
     sizes = np.diff(np.append(np.flatnonzero(first), len(order)))
     proportions = [high - low for low, high in pairwise(edges)]
-    proportions.append(1 - edges[-1])  # of the samples that no share has
+    proportions.append(1 - edges[-1])  # of the samples in no share
     counts = np.array(list(_counts(sizes.tolist(), proportions)), np.int64)
     found = np.empty(len(order), np.int64)
     found[order] = np.repeat(np.tile(np.arange(len(proportions)), len(counts)), counts.reshape(-1))
@@ -44,7 +44,7 @@ def _counts(sizes: Sequence[int], proportions: Sequence[Fraction]) -> Iterator[l
     """Yield how many samples of each stratum the shares get."""
     whole = lcm(*(proportion.denominator for proportion in proportions))
     parts = [int(proportion * whole) for proportion in proportions]
-    owed = [0] * len(parts)  # how much each share lacks of the strata before, in parts of `whole`
+    owed = [0] * len(parts)  # how much each share lacks from earlier strata, in parts of `whole`
     known = dict[int, tuple[list[int], list[int], list[int]]]()  # by size: whole samples, rests, shares with a rest
     for size in sizes:
         if size not in known:

@@ -1,7 +1,7 @@
 """Choose some samples of a dataset, by number or by fraction, as a pure function: nothing is stored.
 
 A fraction is chosen by a hash of each sample's number. So it stays the same when samples are appended, or when the
-dataset is written with other shards. A subset keeps the shards' numbers, and has fewer samples in each.
+dataset is rewritten with other shards. A subset keeps the numbers of shards, but has fewer samples in each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mdsx.order.limits import MAX_SAMPLES, MAX_UINT64, integer, integers
 
 _MODULUS = 2**64
 _KEPT = 256  # shards whose chosen samples' numbers are kept in memory
-_CHUNK = 2**20  # samples hashed together
+_CHUNK = 2**20  # samples to hash at once
 _NEAR = Fraction(1, 2**40)
 
 
@@ -64,7 +64,7 @@ class _Slice:
 
 
 class _Fraction:
-    """The samples of another subset whose hash lies between two fractions of 2^64."""
+    """The samples of another subset whose hash is between two fractions of 2^64."""
 
     def __init__(self, subset: Subset, firsts: NDArray[np.int64], low: int, high: int, seed: int) -> None:
         self._subset = subset
@@ -103,7 +103,7 @@ class _Fraction:
 
 
 def _joined(name: str, start: int, stop: int) -> str:
-    """Return the name of samples `start` to `stop` of the subset with that name: one for each choice by numbers."""
+    """Return the name of samples `start` to `stop` of the subset `name`."""
     if start == stop:
         return "0:0"
     before, _, last = name.rpartition(" ")
@@ -113,7 +113,7 @@ def _joined(name: str, start: int, stop: int) -> str:
 
 
 def select_run(subset: Subset, start: int, stop: int) -> Subset:
-    """Return samples `start` to `stop` of `subset`: itself if these are all of them."""
+    """Return samples `start` to `stop` of `subset`; `subset` itself if these are all."""
     size = int(subset.counts.sum())
     stop = integer(stop, "stop", 0, size)
     start = integer(start, "start", 0, stop)
@@ -123,42 +123,42 @@ def select_run(subset: Subset, start: int, stop: int) -> Subset:
 def select_fraction(subset: Subset, stored: NDArray[np.int64], start: Weight, stop: Weight, seed: int) -> Subset:
     """Return the samples of `subset` whose hash, as a fraction of 1, is at least `start` and below `stop`.
 
-    Adjacent intervals share no sample and skip none. `stored` is the number of samples stored in each shard. This takes
+    Adjacent intervals share no sample and skip none. `stored`: the number of samples stored in each shard. This takes
     about 10 ns for each sample.
     """
     low, high = exact_weight(start, "start"), exact_weight(stop, "stop")
     if not low <= high <= 1:
-        raise UsageError("fractions lie between 0 and 1, start before stop", found=f"{start} to {stop}")
+        raise UsageError("fractions must be between 0 and 1, start before stop", found=f"{start} to {stop}")
     seed = integer(seed, "seed", 0, MAX_UINT64)
     firsts = np.cumsum(stored) - stored
     return _Fraction(subset, firsts, _point(low), _point(high), seed)
 
 
 def share_edges(shares: Sequence[Weight]) -> list[Fraction]:
-    """Return where the shares end: the first begins at 0, and each other one where the one before it ends.
+    """Return where the shares end. The first begins at 0, and each later one where the one before ends.
 
-    Shares are numbers of at least 0. A sum within 2^-40 of 1 is 1, since 0.9 + 0.1 is more than 1 in binary. Raise
-    UsageError if it is larger.
+    Shares are numbers of at least 0. A sum within 2^-40 of 1 counts as 1, since 0.9 + 0.1 is more than 1 in binary.
+    Raise UsageError if it is larger.
     """
     edges, end = [Fraction(0)], Fraction(0)
     for number, share in enumerate(shares):
         end += exact_weight(share, f"share {number}")
         edges.append(Fraction(1) if abs(end - 1) < _NEAR else end)
     if edges[-1] > 1:
-        hint = "give shares of 1: split(0.9, 0.1)"
+        hint = "give shares that add up to at most 1, such as split(0.9, 0.1)"
         raise UsageError("the shares add up to more than 1", found=f"{float(end):g}", expected="at most 1", hint=hint)
     return edges
 
 
 def shares_of(hashes: NDArray[np.uint64], edges: Sequence[Fraction], seed: int) -> NDArray[np.int64]:
-    """Return which of the shares that end at `edges` has each value; `len(edges) - 1` if none has. `hashes` are 64 bits
-    that stand for the values."""
+    """Return the number of each value's share, of the shares that end at `edges`; `len(edges) - 1` if it is in none.
+    `hashes`: the values' 64-bit hashes."""
     points = np.array([point for point in map(_point, edges) if point < _MODULUS], np.uint64)
     return np.searchsorted(points, hashed(hashes, seed), side="right") - 1
 
 
 def hashed(places: NDArray[Any], seed: int) -> NDArray[np.uint64]:
-    """Return the hashes that decide about samples, from their numbers or from what stands for them."""
+    """Return the hashes that choose samples, from their numbers or from hashes of their values."""
     return ranks(np.array([key(seed, 6)], np.uint64), places)
 
 

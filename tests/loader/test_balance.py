@@ -102,7 +102,7 @@ def test_the_launcher_says_how_many_ranks_a_node_has(url: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        (None, r"how many ranks a node has is not known.*; give ranks_per_node=.*balance_over='job'"),
+        (None, r"the number of ranks per node is unknown.*; give ranks_per_node=.*balance_over='job'"),
         (3, r"ranks_per_node must divide the number of ranks.*expected a divisor of 4, found 3"),
     ],
 )

@@ -320,14 +320,14 @@ def test_length_bounded_batches_have_little_padding(lanes: int) -> None:
     ("rule", "says"),
     [
         ({"kind": "rows"}, "unknown kind"),
-        ({"kind": "max_tokens", "oversize": "split"}, "oversize does not suit"),
+        ({"kind": "max_tokens", "oversize": "split"}, "invalid oversize"),
         ({"capacity": 0}, "capacity is out of range"),
         ({"window": 0}, "window is out of range"),
         ({"max_samples": 3}, "max_samples"),
         ({"capacity": 9}, r"lengths\[1\]: a sample is longer .*expected at most 9, found 10"),
         ({"lengths": [1, 2]}, "expected one length per sample"),
         ({"lengths": [1, -2, 3]}, "out of range"),
-        ({"lengths": [1.5, 2, 3]}, "lengths are an array"),
+        ({"lengths": [1.5, 2, 3]}, "lengths must be a 1-D array"),
     ],
 )
 def test_wrong_arguments_are_refused(rule: dict[str, Any], says: str) -> None:

@@ -221,8 +221,8 @@ def test_a_mixture_has_the_given_attributes() -> None:
 @pytest.mark.parametrize(
     ("counts", "weights", "message"),
     [
-        ([[5], [0]], [1, 1], r"components\[1\] has no samples but a weight"),
-        ([[5], []], [1, 0.5], r"components\[1\] has no samples but a weight"),
+        ([[5], [0]], [1, 1], r"components\[1\] has a weight but no samples"),
+        ([[5], []], [1, 0.5], r"components\[1\] has a weight but no samples"),
         ([[5], [5]], [1], "a weight for each component"),
         ([], [], "a component with a weight above 0"),
         ([[5]], [0], "a component with a weight above 0"),
