@@ -365,7 +365,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"sizes": [(8, 8), (9, 7), (8, 8)]}, "two buckets have the same size.*leave one of them out"),
+        ({"sizes": [(8, 8), (9, 7), (8, 8)]}, "two buckets have the same size.*remove one of them"),
         ({"sizes": [(8, 8), (16, 16)]}, "same aspect ratio"),
         ({"global_batch_size": 0}, "global_batch_size is out of range"),
         ({"global_batch_size": [1, 2]}, "one for each.*expected 3, found 2"),
@@ -374,7 +374,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
         ({"by": 7}, "by does not say the size"),
         ({"by": ("height", "width", "id")}, "by does not say the size"),
         ({"by": np.zeros(200)}, "by does not say the size"),
-        ({"by": np.zeros(200, int)}, "a height and a width of each sample"),
+        ({"by": np.zeros(200, int)}, "a height and a width for each sample"),
         ({"by": ("height", "width"), "sizes": [1, 2]}, "two columns say a height and a width"),
         ({"by": ("height", "depth")}, "'depth': there is no such column"),
         ({"by": "height"}, "only a column of encoded images has.*both columns"),
