@@ -54,8 +54,9 @@ def own_lanes(lanes: int, *, ranks_here: int, world_size: int) -> int:
 def room_ahead(block: float, largest: float, spare: float | None = None) -> float:
     """Return how many bytes of shards a process prefetches ahead of their need, at most LOOK_AHEAD.
 
-    `spare`: the bytes that it may evict for this (None: no limit). It uses a fourth of them, as it evicts shards that
-    are needed later; or, if there is room, as much as a lane's next block of `block` bytes needs.
+    `block`: the bytes of a lane's next block; `spare`: the bytes available for this. It uses a fourth of `spare`, as it
+    evicts shards that are needed later, or as much as the next block needs, if there is room. Without `spare`, it uses
+    as much as the next block needs.
     """
     if spare is None:
         return min(block, LOOK_AHEAD)

@@ -59,7 +59,7 @@ class Bucketing:
 
     @classmethod
     def of(cls, sizes: Any, batch_sizes: Any, window: int | None, lanes: int) -> Bucketing:
-        """Check the arguments. `window`: None means the default for an order with this many lanes."""
+        """Return the bucketing for a user's arguments. `window`: None means the default for this number of lanes."""
         return cls(sizes, batch_sizes, -(-_WINDOW // lanes) if window is None else window)
 
     @property

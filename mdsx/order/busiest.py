@@ -34,7 +34,7 @@ class BusiestRank:
         self._dealing, self._lanes, self._size, self._ranks = dealing, lanes, size, world_size
         self._micro = micro_batch
         self._left = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._sums = np.zeros((2, 2))  # [without or with dealing, steps or micro-batches]
+        self._sums = np.zeros((2, 2))  # [with or without dealing, steps or micro-batches]
         self._counts = np.zeros(2)
 
     def add(self, lanes: NDArray[np.int64], sizes: NDArray[np.int64], edges: NDArray[np.int64]) -> None:

@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     """The location of a parcel's pickle and buffers in a slot."""
 
     slot: int  # -1: no slot, as the parcel has no buffers
-    pickled: bytes | None  # None: it is in the slot, before the first edge
+    pickled: bytes | None  # None: it is in the slot, at the first of the edges
     edges: list[tuple[int, int]]
 
 
