@@ -82,7 +82,7 @@ def test_a_full_disk_that_is_written(tmp_path: Path) -> None:
 def test_a_cache_on_a_full_disk(places: Path, tmp_path: Path) -> None:
     cache = mdsx.Cache(tmp_path / "cache", limit="1MB")
     found = fork_server.call(limited, read, 1000, str(places / "packed"), cache, {})
-    assert found.startswith(f"6 batches\n{tmp_path}/cache: the cache takes no more shards: the disk or a quota is full")
+    assert found.startswith(f"6 batches\n{tmp_path}/cache: the cache takes no more shards: the disk is full")
     assert "free some space (`df -h` lists the disks, `mdsx cache` the cache's content), or give another dir" in found
 
 

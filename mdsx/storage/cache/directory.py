@@ -125,7 +125,7 @@ def bypass(directory: Path, error: OSError, *, costs: bool = True, limited: bool
     if isinstance(error, FileNotFoundError) and not impossible:  # it was removed, and is made again
         return
     if error.errno in _FULL:
-        why = "the disk or a quota is full"
+        why = "the disk is full, or a quota is reached"
     elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
         why = f"it is read-only ({error.strerror}), and does not hold all shards"
     elif (impossible or error.errno in _REFUSED) and not limited and not os.path.lexists(directory):
