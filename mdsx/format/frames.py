@@ -252,7 +252,7 @@ def check_frame_header(data: memoryview, expected_size: int, file: str | None, p
     """Check a frame's header, which must have `expected_size` as content size, and a checksum. Return its size."""
     if data[:4] != _ZSTD_MAGIC:
         raise CorruptError(
-            "not a zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")
+            "no zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")
         )
     try:
         header = zstandard.get_frame_parameters(data)

@@ -91,7 +91,7 @@ class _Parser:
         self._check_requires(root.requires)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         if root.compression not in (None, "zstd"):
-            message = f"this version does not know the compression {root.compression[:80]!r}"
+            message = f"compression {root.compression[:80]!r} is not known to this version"
             raise UnsupportedError(message, file=self._file, place="compression", hint="upgrade mdsx")
         self._check_layout(root, schema)
         shards = root.shards
@@ -161,11 +161,11 @@ class _Parser:
         if start is None:
             found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
             hint = "this is a web page: check the URL" if data.lstrip()[:1] == b"<" else None
-            raise self._error("not an mdsx index", "its first bytes", found=found, expected=expected, hint=hint)
+            raise self._error("this is no mdsx index", "its first bytes", found=found, expected=expected, hint=hint)
         if start[1] == b"0":
             raise self._error("there is no such version", "version", found=0, expected=1)
         if start[1] != VERSION:
-            message = f"the index has version {shown_version(start[1])}, this reader knows {VERSION.decode()}"
+            message = f"the index is of version {shown_version(start[1])}, this reader knows {VERSION.decode()}"
             raise UnsupportedError(message, file=self._file, place="version", hint="upgrade mdsx")
         computed, stored = checksums(data)
         if stored is None:
@@ -173,7 +173,7 @@ class _Parser:
                 repr(data[-END_SIZE:]),
                 ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
             )
-            raise self._error("the index is truncated or damaged", "its last bytes", found=found, expected=expected)
+            raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
         if computed != stored:
             hint = "copy it from a complete copy of the dataset; an index cannot be edited by hand"
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored, hint=hint)
@@ -181,7 +181,7 @@ class _Parser:
     def _check_requires(self, features: list[str]) -> None:
         """Raise UnsupportedError if the index requires any feature: this version knows none."""
         if features:
-            message = f"the index requires {shown(features[0])}, which this version does not know"
+            message = f"the index requires {shown(features[0])}, which is not known to this version"
             raise UnsupportedError(message, file=self._file, place="requires", hint="upgrade mdsx")
 
     def _decode(self, data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T], place: str = "") -> _T:

@@ -135,7 +135,7 @@ def parse_header(
     magic, major, minor, header_size, samples, own_key, row_size, schema_size, heap_offset, file_size, stored = fields
     expect(magic == MAGIC, "magic", "this is no mdsx shard", magic.hex(" "), MAGIC.hex(" "))
     if major > MAJOR:
-        message = f"the shard has version {major}.{minor}, this reader knows {MAJOR}"
+        message = f"the shard is of version {major}.{minor}, this reader knows {MAJOR}"
         raise UnsupportedError(
             message, file=file, place="major version", found=major, expected=MAJOR, hint="upgrade mdsx"
         )

@@ -337,7 +337,7 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
     cases: list[tuple[dict[str, object], str]] = [
         ({"a": 1}, "'b': the sample lacks columns"),  # nullable ones too: give None for null
         ({"a": 1, "b": "x", "c": 2}, "'c': the sample has unknown columns"),
-        ({"a": 1, "c": 2}, "'b': the sample lacks columns (found 'a', 'c'); there is no column 'c': check the name"),
+        ({"a": 1, "c": 2}, "'b': the sample lacks columns (found 'a', 'c'); 'c' is not a column: check the name"),
         ({}, "'a', 'b': the sample lacks columns"),
     ]
     for sample, message in cases:

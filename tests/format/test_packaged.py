@@ -190,7 +190,7 @@ def test_other_dimensions_than_a_star_are_opaque(tmp_path: Path) -> None:
 def test_without_the_package_its_column_cannot_be_read_but_the_others(ghosts: Path) -> None:
     data = mdsx.Dataset(ghosts)
     assert dict(data.columns) == GHOST
-    says = r"column 'one' has type 'ghost.Thing', of the package 'ghost', which .*install 'ghost'.*mdsx.register"
+    says = r"column 'one' has type 'ghost.Thing' of the package 'ghost', which .*install 'ghost'.*mdsx.register"
     loader = mdsx.Loader(ghosts, batch_size=1)
     for read in (lambda: data[0], lambda: data[0:2], lambda: data.take([1]), lambda: next(iter(loader))):
         with pytest.raises(mdsx.UnsupportedError, match=says):

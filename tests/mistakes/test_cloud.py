@@ -171,7 +171,7 @@ def test_a_proxy_that_is_down_or_refuses(remote: str) -> None:
     assert way_out in found
     with answering(200, {"Content-Type": "text/html"}, b"<html>Accept our terms</html>") as proxy:
         found = opened(f"{remote}/data", HTTP_PROXY=proxy, NO_PROXY="")
-    assert "not an mdsx index" in found
+    assert "this is no mdsx index" in found
     assert "this is a web page: check the URL" in found
 
 

@@ -59,7 +59,7 @@ def test_a_trailing_slash_changes_nothing(url: str) -> None:
 
 def test_a_page_in_place_of_an_index(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("<html>Sign in</html>")
-    with pytest.raises(mdsx.CorruptError, match=r"not an mdsx index .*this is a web page: check the URL"):
+    with pytest.raises(mdsx.CorruptError, match=r"this is no mdsx index .*this is a web page: check the URL"):
         mdsx.Dataset(tmp_path)
 
 
@@ -98,7 +98,7 @@ def test_a_newer_index_than_this_version_reads(url: str, tmp_path: Path) -> None
     copy = shutil.copytree(url, tmp_path / "copy")
     index = copy / "index.json"
     index.write_text(index.read_text().replace('"version":1', '"version":2', 1))
-    with pytest.raises(mdsx.UnsupportedError, match="the index has version 2, this reader knows 1; upgrade mdsx"):
+    with pytest.raises(mdsx.UnsupportedError, match="the index is of version 2, this reader knows 1; upgrade mdsx"):
         mdsx.Dataset(copy)
 
 
