@@ -242,7 +242,7 @@ def test_integers_fit_or_the_error_names_the_sample(
         ({"dtypes": {"score": "int64"}}, "dtypes, column 'score': .* found float32 to int64"),
         ({"dtypes": {"text": "int64"}}, r"dtypes, column 'text': only numbers .* have a dtype \(found str\?\)"),
         ({"dtypes": ["tokens"]}, "dtypes must be a mapping from columns"),
-        ({"fill": {"text": 0}}, r"fill, column 'text': only numbers,.* \(found str\?\); replace None by a transform"),
+        ({"fill": {"text": 0}}, r"fill, column 'text': only numbers,.* \(found str\?\); replace None in a transform"),
         ({"fill": {"tokens": 0}}, "fill, column 'tokens': only numbers"),
         ({"fill": {"score": "nan"}}, "fill, column 'score': the fill value is invalid"),
         ({"fill": {"box": math.nan}}, "fill of column 'box', type 'int16': the fill does not fit"),

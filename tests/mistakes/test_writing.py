@@ -28,7 +28,7 @@ import mdsx
             {"x": Image.new("RGB", (2, 2))},
             r"expected bytes, found Image\); .*image\.save\(buffer, format\)",
         ),
-        ({"x": "bytes"}, [1], "a sample is a mapping of column names to values"),
+        ({"x": "bytes"}, [1], "a sample must be a mapping of column names to values"),
     ],
 )
 def test_a_sample_that_does_not_fit(tmp_path: Path, columns: dict[str, str], sample: Any, message: str) -> None:

@@ -157,8 +157,8 @@ def test_no_row_has_two_pieces_of_a_sample() -> None:
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ({"oversize": "truncate"}, "oversize does not suit concat"),
-        ({"oversize": "error"}, "oversize does not suit concat"),
+        ({"oversize": "truncate"}, "invalid oversize for kind concat"),
+        ({"oversize": "error"}, "invalid oversize for kind concat"),
         ({"max_samples": 3}, "max_samples"),
     ],
 )

@@ -259,7 +259,7 @@ def test_errors_of_the_function_name_the_sample(data: mdsx.Dataset) -> None:
     assert "at samples 0 to" in caught.value.__notes__[0]
     with pytest.raises(mdsx.UsageError, match="a bool for each sample"):
         data.filter(lambda number: number, ["id"], batched=True)
-    with pytest.raises(mdsx.UsageError, match=r"returns a bool .found None.*lack a return"):
+    with pytest.raises(mdsx.UsageError, match=r"return a bool .found None.*lack a return"):
         data.filter(lambda number: None, ["id"])
     with pytest.raises(mdsx.UsageError, match="no such column"):
         data.filter(lambda number: True, ["no such"])

@@ -216,7 +216,7 @@ def test_what_cannot_be_decoded_is_refused(raw: str, arguments: dict[str, Any], 
 
 def test_a_column_is_decoded_once(url: str) -> None:
     dataset = mdsx.Dataset(url, decode=DECODE)
-    with pytest.raises(mdsx.UsageError, match="decode, column 'image': a column is decoded"):
+    with pytest.raises(mdsx.UsageError, match="decode, column 'image': a column with another change"):
         mdsx.Loader(dataset, 2, decode=DECODE)
     for column, found in (("label", "int64"), ("image", "jpeg")):
         decoder = mdsx.Image() if column == "label" else mdsx.Audio()

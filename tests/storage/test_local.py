@@ -104,7 +104,7 @@ def test_a_full_disk_raises_and_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_directory_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(mdsx.UsageError, match="a file has the name of a folder; write to another place"):
+    with pytest.raises(mdsx.UsageError, match="a file has the name of a folder; write to another path"):
         open_storage(tmp_path / "file").put("key", b"1")
 
 

@@ -78,7 +78,7 @@ def test_nothing_is_removed_if_one_name_is_not_ours(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     for key in (*OURS, "notes.txt"):
         storage.put(key, b"1")
-    with pytest.raises(mdsx.UsageError, match=r"notes.txt: mdsx does not remove what it did not write"):
+    with pytest.raises(mdsx.UsageError, match=r"notes.txt: mdsx does not remove files that it did not write"):
         remove(storage, *OURS, "notes.txt")
     assert len(list(storage.list())) == len(OURS) + 1
     remove_ours(storage, list(storage.list()), but=["index.json"])

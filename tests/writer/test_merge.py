@@ -82,7 +82,7 @@ def test_no_parts_raise_missing_error(tmp_path: Path) -> None:
 
 
 def test_more_parts_than_expected_are_named(root: Path) -> None:
-    with pytest.raises(UsageError, match=r"part-00002: there are more parts.*expected 2 parts"):
+    with pytest.raises(UsageError, match=r"part-00002: too many parts.*expected 2 parts"):
         merge(root, parts=2)
 
 
@@ -136,7 +136,7 @@ def test_metadata_comes_from_the_parts_or_the_call(root: Path, tmp_path: Path) -
 def test_a_folder_like_a_part_is_named(root: Path) -> None:
     (root / "part-7").mkdir()
     (root / "part-7" / "index.json").write_bytes(b"")
-    with pytest.raises(UsageError, match="part-7: this looks like a part"):
+    with pytest.raises(UsageError, match="part-7: the name is similar to a part's"):
         merge(root)
 
 

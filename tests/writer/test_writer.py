@@ -263,7 +263,7 @@ def test_memory_is_bounded_by_the_shards_in_flight(tmp_path: Path, monkeypatch: 
     ("options", "message"),
     [
         ({"columns": {}}, "there is no column"),
-        ({"columns": {"a": "int63"}}, "there is no column type 'int63'"),
+        ({"columns": {"a": "int63"}}, "unknown column type 'int63'"),
         ({"shard_size": 0}, "shard_size must be at least 1 byte"),
         ({"shard_size": "many"}, "shard_size is not a size"),
         ({"compression": "gzip"}, "unknown compression"),
@@ -282,7 +282,7 @@ def test_invalid_options_raise_before_any_write(tmp_path: Path, options: dict[st
 
 def test_an_occupied_place_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "finished", [sample(1)])
-    with pytest.raises(UsageError, match=r"there is a dataset already; write to another place, .*resume=True"):
+    with pytest.raises(UsageError, match=r"there is a dataset already; write to another URL, .*resume=True"):
         Writer(tmp_path / "finished", COLUMNS)
 
     with pytest.raises(ZeroDivisionError), Writer(tmp_path / "unfinished", COLUMNS):

@@ -194,7 +194,10 @@ def test_tls_that_does_not_fit(examined: Examine, s3: S3Server) -> None:
         for endpoint, problem in (
             (s3.endpoint.replace("http://", "https://"), "does not speak TLS -> write http://"),
             (f"http://127.0.0.1:{port}", "the server speaks TLS -> write https://"),
-            (f"https://127.0.0.1:{port}", "not trusted: self-signed certificate -> if the server has a certificate of"),
+            (
+                f"https://127.0.0.1:{port}",
+                "not trusted: self-signed certificate -> if your own certificate authority signed",
+            ),
         ):
             found = examined("gs://bucket/x", endpoint=endpoint, anonymous="true")
             assert problems(found) == {"endpoint"}
