@@ -186,7 +186,7 @@ def later_part(root: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], None], type[mdsx.MdsxError], str]] = [
-    (unfinished, mdsx.MissingError, "part-00000: the part is unfinished.*finish it"),
+    (unfinished, mdsx.MissingError, "part-00000: the part is unfinished.*finish writing it"),
     (writer_in_part, mdsx.UsageError, "part-00000: a writer has not finished here.*resume=True"),
     (writer_in_root, mdsx.UsageError, "direct: a writer has not finished here.*resume=True"),
     (missing_shard, mdsx.MissingError, "part-00000/shard.00000.mdsx: a shard of the part is missing.*write part-00000"),

@@ -196,7 +196,7 @@ def test_tls_that_does_not_fit(examined: Examine, s3: S3Server) -> None:
             (f"http://127.0.0.1:{port}", "the server speaks TLS -> write https://"),
             (
                 f"https://127.0.0.1:{port}",
-                "not trusted: self-signed certificate -> if your own certificate authority signed",
+                "not trusted: self-signed certificate -> if the server has a certificate of",
             ),
         ):
             found = examined("gs://bucket/x", endpoint=endpoint, anonymous="true")
