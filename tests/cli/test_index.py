@@ -146,7 +146,7 @@ def test_index_megatron_says_what_it_found(run: Run, tokens: Path) -> None:
     assert "XXH3-64 of documents" in run("info", tokens).out
     assert run("verify", tokens).status == 0
     assert json.loads(run("cat", tokens, "--count", 1, "--json").out)["tokens"] == documents(100)[0].tolist()
-    assert "all 2 files that were looked for are there" in run("doctor", tokens).out
+    assert "all 2 files checked exist" in run("doctor", tokens).out
 
 
 def test_index_datatrove_prints_json(run: Run, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_missing_and_cut_shards_are_counted(tmp_path: Path) -> None:
     *_, last = check_dataset(storage, index, 0.0)
     assert last.state == "problem"
     assert last.found.startswith(
-        f"2 of {len(index.counts)} shards are missing or have another size; the first is shard"
+        f"2 of {len(index.counts)} shards are missing or have a wrong size; the first is shard"
     )
 
 
