@@ -66,7 +66,7 @@ def test_it_shows_the_busiest_rank(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "there is nothing to simulate; give a dataset's URL, or --samples N"),
+        ((), "no dataset to simulate; give a dataset's URL, or --samples N"),
         (("--samples", "many"), "--samples must be a whole number"),
         (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
         (("--samples", "10", "--pack", "10"), "need a dataset"),
