@@ -151,7 +151,7 @@ def _batching(
     if pack is not None and max_tokens is not None:
         raise UsageError("give --pack or --max-tokens, not both")
     if balance is not None and pack is None:
-        raise UsageError("--balance needs --pack", hint="give --pack")
+        raise UsageError("--balance needs --pack")
     if pack is not None:
         given: Any = {"kind": kind, "balance_over": balance_over}
         return Pack(pack, length=length, balance=_costs(balance), **given)

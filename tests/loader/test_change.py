@@ -226,20 +226,20 @@ class TestExclusion:
         for wrong in ({}, {"exclude": {"web": [3, 5]}}, {"exclude": {"web": [5]}}, {"exclude": {"web": [5, 3, 4]}}):
             with pytest.raises(mdsx.StateError, match=r"exclude, component 'web'.*2 numbers.*same numbers in the same"):
                 loader_of(mixed(urls, shares, **wrong)).load_state_dict(state)
-        with pytest.raises(mdsx.StateError, match=r"leaves out samples that the run does not.*mdsx\.change"):
+        with pytest.raises(mdsx.StateError, match=r"excludes samples that the run does not.*mdsx\.change"):
             loader_of(mixed(urls, shares, exclude={"code": [1], "web": [5, 3]})).load_state_dict(state)
         more = mdsx.change(state, exclude={"web": [5, 3, 4]})
         assert [each[1:3] for each in more["exclude"]] == [[30, 3]]
         loader_of(mixed(urls, shares, exclude={"web": [5, 3, 4]})).load_state_dict(more)
-        with pytest.raises(mdsx.UsageError, match=r"begins with other numbers.*append"):
+        with pytest.raises(mdsx.UsageError, match=r"does not begin with the numbers.*append"):
             mdsx.change(state, exclude={"web": [3, 5, 4]})
 
     @pytest.mark.parametrize(
         ("exclude", "message"),
         [
             ({"news": [1]}, "no such component.*web, code"),
-            ({"web": [120]}, "no such sample.*0 to 119"),
-            ({"web": [-1]}, "no such sample"),
+            ({"web": [120]}, "does not exist.*0 to 119"),
+            ({"web": [-1]}, "does not exist"),
             ({"web": [1, 1]}, "excluded twice"),
             ({"web": [0.5]}, "numbers of samples"),
             ([1], "a mapping from components"),

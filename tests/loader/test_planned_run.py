@@ -119,7 +119,7 @@ def test_a_plan_from_a_file_is_the_plan(mixture: mdsx.Mixture, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("{}", "a plan has phases"),
         ('{"phases": {"0": {"batch": 3}}}', "unknown field.*'batch'"),
         ('{"phases": {"0": {"batching": {"kind": "best"}}}}', "a batching has a kind"),

@@ -53,7 +53,7 @@ def loader(url: Any, batch_size: Any = 8, **options: Any) -> StreamingDataLoader
         (lambda url: StreamingDataset(url, rank=1), "rank and world_size are given together"),
         (lambda url: StreamingDataset(url, rank=4, world_size=4), "rank must be below world_size"),
         (lambda url: loader(url, on_error="ignore"), "on_error must be 'raise' or 'skip'"),
-        (lambda url: mdsx.Mixture({"a": (url, 0.5), "b": url}), "give each one a proportion"),
+        (lambda url: mdsx.Mixture({"a": (url, 0.5), "b": url}), "give each component a proportion"),
         (lambda url: mdsx.Dataset(url).select([3, 1]), r"its numbers ascend.*give np\.unique\(numbers\)"),
         (lambda url: mdsx.Dataset(url).filter(lambda sample: None), "does it lack a return"),
     ],

@@ -148,7 +148,7 @@ def test_selections_and_several_datasets_are_read_in_order(tmp_path: Path) -> No
         done = mdsx.tokenize(given, tmp_path / f"out-{number}", "bytes", keep=["id"])  # type: ignore[arg-type]
         assert tokens(done.url) == rows(expected)
         assert [sample["id"] for sample in mdsx.Dataset(done.url)] == [3, 4, 50, *range(7)]
-    with pytest.raises(UsageError, match="each sample is read once, so there are no proportions"):
+    with pytest.raises(UsageError, match="expected a mixture that reads each sample once"):
         mdsx.tokenize(mdsx.Mixture([(one, 1), (two, 2)]), tmp_path / "no", "bytes")
 
 
