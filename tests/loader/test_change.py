@@ -164,7 +164,7 @@ class TestInTheMiddleOfAWindow:
         with pytest.raises(mdsx.UsageError, match=r"'code' is still needed.*\d+ of its samples.*proportion 0"):
             mdsx.change(state, mixed(urls, {"web": 1}))
         kept = mixed(urls, {"web": 1, "code": 0, "math": 1})
-        with pytest.warns(UserWarning, match=r"'code' is removed and still read for (\d+) more groups") as caught:
+        with pytest.warns(UserWarning, match=r"'code' is still read for (\d+) more groups") as caught:
             changed = mdsx.change(state, kept)
         groups = int(str(caught[0].message).split(" more groups")[0].split()[-1])
         assert changed["phases"][-1][0] == 40  # the window's end
@@ -175,7 +175,7 @@ class TestInTheMiddleOfAWindow:
             next(batches)
         assert one.state_dict()["groups"]["taken"]
         without = mixed(urls, {"web": 1, "math": 1})
-        with pytest.raises(mdsx.StateError, match=r"still needs the component 'code'.*proportion 0"):
+        with pytest.raises(mdsx.StateError, match=r"still reads the component 'code'.*proportion 0"):
             loader_of(without, PACK).load_state_dict(one.state_dict())
         next(batches)
         state = one.state_dict()
@@ -260,22 +260,22 @@ class TestExclusion:
 class TestRefusals:
     def test_a_mixture_without_proportions_cannot_change(self, urls: dict[str, str]) -> None:
         plain = mdsx.Mixture({"web": urls["web"], "code": urls["code"]})
-        with pytest.raises(mdsx.UsageError, match=r"only a mixture with proportions can change.*end of the epoch"):
+        with pytest.raises(mdsx.UsageError, match=r"only a mixture with proportions can change.*finish the epoch"):
             mdsx.change(after(plain, 1), mixed(urls, {"web": 1}))
         with pytest.raises(mdsx.UsageError, match=r"only a mixture with proportions can change"):
             mdsx.change(after(mixed(urls, {"web": 1}), 1), plain)
 
     def test_lengths_of_epochs_and_runs_do_not_change(self, urls: dict[str, str]) -> None:
         state = after(mixed(urls, {"web": 1}), 1)
-        with pytest.raises(mdsx.UsageError, match=r"epoch_samples is that of the run.*give"):
+        with pytest.raises(mdsx.UsageError, match=r"epoch_samples cannot change within a run.*give"):
             mdsx.change(state, mixed(urls, {"web": 1}, epoch_samples=300))
-        with pytest.raises(mdsx.UsageError, match="run is that of the run"):
+        with pytest.raises(mdsx.UsageError, match="run cannot change within a run"):
             mdsx.change(state, mixed(urls, {"web": 1}, run=10))
 
     @pytest.mark.parametrize(
         ("shares", "message"),
         [
-            ({"math": 1}, r"still needs|lacks|components|proportions now"),
+            ({"math": 1}, r"still reads|lacks|components|proportions now"),
             ({"web": 1, "math": 2}, r"other proportions now.*mdsx\.change"),
             ({"web": 1, "math": 1, "books": 1}, r"no component 'books'.*mdsx\.change"),
             ({"web": 1, "code": 1}, r"proportions now"),
