@@ -95,6 +95,6 @@ def test_wrong_arguments_are_explained(run: Run, dataset: Path, tmp_path: Path) 
     assert "nothing" in run("view", dataset, "--no-open", "--columns", "nothing").err
     assert "no such tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
     (tmp_path / "t.json").write_text("{}")
-    assert "no tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
+    assert "not a tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
     assert run("view", tmp_path / "missing", "--no-open").status == 1
     assert "one dataset" in run("view", dataset, dataset, "--no-open", "--snapshot", "0" * 32).err
