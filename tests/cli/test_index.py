@@ -110,7 +110,7 @@ def test_index_tar_makes_the_index_of_another_one(run: Run, tmp_path: Path) -> N
     assert ran.status == 0
     assert "has no checksums" in ran.out
     ran = run("index", "tar", tmp_path)
-    assert f"warning: {wids} is an index of tars: --from" in ran.err
+    assert f"warning: {wids} is an index of tars: with --from" in ran.err
     assert "has no checksums" not in ran.out
 
 

@@ -172,7 +172,7 @@ def test_datasets_need_the_columns(tmp_path: Path) -> None:
     for options, problem in (
         ({"text_column": "x"}, "there is no such column.*expected id, text, n, found 'x'"),
         ({"text_column": "n"}, "the column has no texts"),
-        ({"keep": ["id"], "columns": {"id": "int8"}}, "the columns of a dataset have their types"),
+        ({"keep": ["id"], "columns": {"id": "int8"}}, "a dataset's columns have types already"),
     ):
         with pytest.raises(UsageError, match=problem):
             run(tmp_path, folder, **options)
@@ -186,7 +186,7 @@ def test_sources_of_several_kinds_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "a.jsonl", "b.txt")
     with pytest.raises(UsageError, match="no source is named"):
         run(tmp_path)
-    with pytest.raises(UsageError, match=r"a source is a path, a URL, an mdsx\.Dataset or an mdsx\.Mixture"):
+    with pytest.raises(UsageError, match=r"a source must be a path, a URL, an mdsx\.Dataset or an mdsx\.Mixture"):
         run(tmp_path, 7)
 
 
