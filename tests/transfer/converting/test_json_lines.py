@@ -223,7 +223,7 @@ def test_blocks_and_rows_give_the_values_of_the_lines(tmp_path: Path) -> None:
         (b'{"a": 1, "i": "!"}', "column 'i': does not fit bytes? (expected base64 text, found str '!')"),
         (b'{"a": 1, "n": [0, "x"]}', "column 'n': does not fit float64[*]? (found list, at [1])"),
         (b'{"s": "x"}', "column 'a': the key is missing; --column 'a=int64?' makes absent ones null"),
-        (b'{"a": 1, "b c": []}', "key 'b c': no column has this key (found list); --column 'b c=json?' takes it"),
+        (b'{"a": 1, "b c": []}', "key 'b c': no column has this key (found list); --column 'b c=json?' accepts it"),
         (b'{"a": 1, "a": 1}', "the line is not valid JSON: duplicate key 'a'; --on-error skip"),
         (b'{"a": 1, "j": [{"k": 1, "k": 2}]}', "duplicate key 'k'"),
         (b'{"a": 1, "j": {"k\\\\": 1, "k\\\\": 2}, "s": "\\":"}', "duplicate key"),
