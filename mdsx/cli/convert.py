@@ -56,7 +56,7 @@ def _convert(
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TYPE", help="A column's type; others are inferred. With '?', values may be null."),
+        typer.Option(metavar="NAME=TYPE", help="A column's type; others are inferred. With '?', it may be absent."),
     ] = None,
     rename: Annotated[
         list[str] | None,

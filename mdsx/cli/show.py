@@ -154,7 +154,7 @@ def cat(
     dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema, absent=not as_json))
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
-        raise UsageError(f"sample {start:,} does not exist: the dataset has {samples}, from 0", file=dataset.url)
+        raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)
     stop = min(start + count, len(dataset))
     for first in range(start, stop, _BATCH):
         for number, sample in enumerate(dataset[first : min(first + _BATCH, stop)], first):

@@ -124,7 +124,7 @@ class Ahead:
         return executor.run(steps.tasks(cursor), meter.waiting)
 
     def arrived(self, batch: Any) -> Any:
-        """Return a batch that is handed out."""
+        """Return a batch for the consumer, as the carrier delivers it."""
         return batch if self._carrier is None else self._carrier.arrived(batch)
 
     def _threads(self, reading: Reading, steps: Steps, meter: Meter) -> Threads:

@@ -317,7 +317,7 @@ class BatchLoader:
             before.close()
 
     def _enter(self, cursor: Cursor) -> Reading:
-        """Return what is read from a cursor on."""
+        """Return the Reading from a cursor on."""
         reading = self._reading.at(cursor)
         if reading is not self._entered:
             if self._entered is not None:

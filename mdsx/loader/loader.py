@@ -84,9 +84,9 @@ class Loader(BatchLoader):
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL.
 
         seed: The seed of the order, an unsigned 64-bit integer.
-        shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
-        epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
-            the dataset, and leave out only what `drop_last` drops.
+        shuffle: True, an `mdsx.Shuffle`, or False for the order in which samples were written.
+        epoch_samples: The number of samples in an epoch, by default the dataset's. Shorter and longer epochs continue
+            through the dataset, and leave out only what `drop_last` drops.
         rank: This process's rank. The default is torch.distributed's once it is initialised, or else the launcher's
             (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
         world_size: The number of processes. The default is as for `rank`, or else 1. Give both or neither.

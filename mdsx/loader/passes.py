@@ -75,7 +75,7 @@ class Pass:
         return self._handed_out(self._made, reading)
 
     def _enter(self, cursor: Cursor) -> Reading:
-        """Return what is read from `cursor` on, and agree on how it is cut: a state or a plan may have changed it."""
+        """Return what is read from `cursor` on, and update `steps`: a state or a plan may have changed both."""
         loader = self._loader
         reading = loader._enter(cursor)
         self.steps = reading.steps(loader._meter.counters, self.part)

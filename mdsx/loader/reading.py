@@ -117,7 +117,7 @@ class Reading:
         phase: RunPhase,
         batcher: Batcher | None = None,
     ) -> Reading:
-        """Return what is read in a phase of a run with `spec`."""
+        """Return the Reading for a phase of a run with `spec`."""
         spec, info = phase.spec(spec), None
         if spec.random_transform is not None or spec.info_column is not None or view.decodes:
             seeds = spec.random_transform is not None

@@ -35,7 +35,7 @@ class Consumed:
     """What a run has consumed, over all ranks. See `StreamingDataLoader.consumed`."""
 
     samples: dict[str, int]
-    """The samples of each component. A split sample counts at its first piece."""
+    """The samples of each component. A sample counts where it begins."""
     tokens: dict[str, int] | None
     """The values of each component, such as tokens. None in batches without lengths."""
     steps: int

@@ -25,8 +25,8 @@ class GroupBatcher:
     """Groups the samples of `view` by `rule`, from their lengths.
 
     `window_given`: whether the user gave the rule's window; otherwise a state may bring another one. `epoch_steps`: the
-    number of steps in an epoch, each of which then continues where the previous one ended. `balance`: how a node's rows
-    are dealt to its ranks. `drop_short`: whether incomplete batches of buckets are dropped. `origin`: where the grid of
+    number of steps in an epoch, which then begins where the previous epoch ended. `balance`: how a node's rows are
+    dealt to its ranks. `drop_short`: whether incomplete batches of buckets are dropped. `origin`: where the grid of
     windows begins; `stages`: those of the run's plan.
     """
 

@@ -34,9 +34,9 @@ _NOTHING = RankGroups.alone(0)
 class GroupSteps:
     """Cuts epochs of groups into steps of `cut.size` groups over all ranks.
 
-    `epoch_steps`: the number of steps in an epoch, each of which then continues where the previous one ended.
-    `drop_short`: whether incomplete batches of buckets are dropped. Only the planning process has the planner: a copy
-    in another process cannot cut steps.
+    `epoch_steps`: the number of steps in an epoch, which then begins where the previous epoch ended. `drop_short`:
+    whether incomplete batches of buckets are dropped. Only the planning process has the planner: a copy in another
+    process cannot cut steps.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ ticks that it reads; the machine advances none. Times are seconds on the caller'
   least recently used first, so that this process holds at most `share` bytes besides the shards being read.
 - Waiting: a reader waits for shards that will arrive soon. It reads samples of slow shards by range, but only for a
   small part of an epoch's bytes: these are downloaded twice, and slow down the shards.
-- Eviction: the vector, in seconds, tells the cache which shards are needed last.
+- Eviction: from the vector, in seconds, the cache finds the shards that are needed last, and evicts these.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Stages:
     weights: tuple[tuple[Weight, ...] | None, ...]
     """The proportions of each phase; None if they do not change."""
     begun: dict[int, Tick] = field(default_factory=dict, compare=False)
-    """Where phases begin, by their thresholds, as far as the run was planned. This is reproducible: planning again
-    gives the same."""
+    """Where phases begin, by their thresholds, up to where the run was planned. Planning the run again gives the
+    same."""
 
     def at(self, progress: int) -> int:
         """Return the number of the stage."""

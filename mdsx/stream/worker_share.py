@@ -51,7 +51,7 @@ class WorkerShare:
         """Raise StateError if this is not the share of worker `id` of `count`: its state fits no other."""
         if (self.id, self.count) != (id, count):
             raise StateError(
-                "the state is that of one of several workers" if self.count > 1 else "the state is that of one worker",
+                "the state belongs to one of several workers" if self.count > 1 else "the state belongs to one worker",
                 place="worker",
                 found=f"{self.id} of {self.count}",
                 expected=f"{id} of {count}",

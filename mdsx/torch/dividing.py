@@ -100,7 +100,7 @@ def filled_up(by: Divider, left: int) -> UsageError:
 
 
 def single_samples(rank: int, world_size: int) -> UsageError:
-    """Return the error for single samples in a job of several ranks, where nothing tells who divides them."""
+    """Return the error for single samples in a job of several ranks, where it is unknown who divides them."""
     return UsageError(
         "single samples are read in a job of several ranks, but nothing shows who divides them among the ranks",
         found=f"rank {rank} of {world_size}",

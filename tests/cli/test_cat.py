@@ -31,7 +31,7 @@ def test_start_and_count_choose_the_samples(run: Run, dataset: Path) -> None:
 def test_a_start_beyond_the_end_is_an_error(run: Run, dataset: Path, tmp_path: Path) -> None:
     status, out, err = run("cat", dataset, "--start", 300)
     assert (status, out) == (1, "")
-    assert "sample 300 does not exist: the dataset has 300 samples, from 0" in err
+    assert "there is no sample 300: the dataset has 300 samples, numbered from 0" in err
     with mdsx.Writer(tmp_path / "empty", {"a": "int64"}):
         pass
     assert run("cat", tmp_path / "empty") == (0, "", "")

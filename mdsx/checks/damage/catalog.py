@@ -43,7 +43,7 @@ class Place(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (only if undamaged) describe the index.
-    `metadata`: the index's, or that of the parts if they agree, or none. `lengths`: the columns by which the index, or
+    `metadata`: the index's, or the parts' if they agree, or none. `lengths`: the columns by which the index, or
     the last snapshot, has sums of lengths. `schemas`: those in indexes."""
 
     state: Literal["undamaged", "damaged", "missing"]

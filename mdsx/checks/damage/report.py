@@ -117,7 +117,7 @@ class Repair:
 
     @property
     def damages(self) -> tuple[MdsxError, ...]:
-        """Return the errors: that of the index, then the first problems of each shard, in order."""
+        """Return the errors: the index's error, then the first problems of each shard, in order."""
         missing = MissingError("not found", file=f"{self.url}/{filenames.INDEX}") if self.index == "missing" else None
         index = [error for error in (self.index_error or missing,) if error is not None]
         return (*index, *(problem for shard in self.damaged for problem in shard.problems))

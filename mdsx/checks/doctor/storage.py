@@ -179,7 +179,7 @@ def check_throughput(storage: Storage, shards: Sequence[tuple[str, int]], need: 
             "first (`mdsx cache warm URL`), or store smaller samples"
         )
         return problem("throughput", found, advice, **figures)
-    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 0.9 * _SECONDS):  # too little data to tell
+    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 0.9 * _SECONDS):  # so little data shows nothing
         return ok("throughput", found, **figures)
     advice = "use a faster link or a machine near the bucket, or fill the cache first: `mdsx cache warm URL`"
     return warning("throughput", f"{found}, less than {format_size(int(_SLOW))}/s", advice, **figures)

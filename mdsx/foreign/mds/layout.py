@@ -86,8 +86,8 @@ class MdsLayout:
         sizes: NDArray[np.uint32],
         heap: bytes,
     ) -> Selection:
-        """Return a selection of `samples`. `heap` has contiguous samples of these `sizes`; number `take[i]` of them is
-        sample i."""
+        """Return a selection of `samples`: the i-th is number `take[i]` in `heap`, which has contiguous samples of
+        these `sizes`."""
         offsets = np.zeros(len(sizes) + 1, OFFSET)
         np.cumsum(sizes, out=offsets[1:], dtype=OFFSET)
         return Selection(self, file, samples, offsets[:-1], take, memoryview(heap))

@@ -96,7 +96,7 @@ class LineFiles:
     # --- places
 
     def place_of(self, place: LinePlace) -> str:
-        """Return "line 12", with the byte offset if lines before the unit had to be counted."""
+        """Return "line 12", with its byte offset unless the unit begins at the start of the file."""
         unit, offset, before = place
         if not unit.start:
             return f"line {before + 1}"

@@ -130,7 +130,7 @@ def _load(storage: Storage) -> ExportRecord:
 
 
 def decode_record(data: bytes, file: str) -> ExportRecord:
-    """Return a stored record. Raise CorruptError, or UsageError for that of another version."""
+    """Parse a stored record. Raise CorruptError, or UsageError for a record of another version."""
     try:
         found = msgspec.json.decode(data, type=ExportRecord)
     except msgspec.MsgspecError as error:

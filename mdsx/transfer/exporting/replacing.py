@@ -3,8 +3,8 @@
 - Nothing is written unless the existing record is valid, and names all other files in the folder.
 - New files have unused numbers. When all are complete, the record is replaced, but only if it has not changed since the
   beginning. Then the old files are removed.
-- Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. After a kill, it tells the
-  next export with `overwrite=True` which files are its own.
+- Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. After a kill, the next
+  export with `overwrite=True` learns from it which other files it may remove.
 """
 
 from __future__ import annotations
