@@ -214,7 +214,7 @@ def warm(
     """Fetch a dataset's shards into the cache before a run needs them, several at a time, and check each.
 
     Run it again to continue after an interruption. To make room, it evicts only shards that were unused for a day.
-    Exit status: 0 all of them are cached; 1 an error, or there was no room for some.
+    Exit status: 0 all shards are cached; 1 an error, or some did not fit.
     """
     from mdsx.shards import Shards, warm
     from mdsx.storage.cache import Cache

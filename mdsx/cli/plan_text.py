@@ -38,7 +38,7 @@ def print_report(report: Report) -> None:
     _section(
         "a node's cache",
         [
-            ("shards in use at a time", format_size(whole.cache_needed) if whole.cache_needed else "not known"),
+            ("shards in use at a time", format_size(whole.cache_needed) if whole.cache_needed else "unknown"),
             ("largest size", format_size(max((each.peak_cache for each in report.epochs), default=0))),
             ("limit", format_size(settings["cache"])),
         ],

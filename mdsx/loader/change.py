@@ -41,12 +41,11 @@ def change(
     run on. Until then, a removed component is still read: keep it in the mixture, with the proportion 0. A warning says
     for how long.
 
-
     Epoch lengths, lanes, shuffle block and `run` stay those of the state. Every rank makes its loader with the new
     mixture, and loads the new state. Components are numbered as in the state: old ones first, including removed ones.
 
-    A dataset to which parts were appended is two components: its snapshot, `mdsx.Dataset(url, snapshot=...)`, and the
-    part, `url/part-NNNNN`.
+    To read parts that were appended to a dataset, give two components: its snapshot,
+    `mdsx.Dataset(url, snapshot=...)`, and the part, `url/part-NNNNN`.
 
     In a run with a plan, the plan has the proportions: give a mixture without them. The present ones stay, and new
     components have the share 0 until a later phase of the plan, or `loader.change`, gives them one.

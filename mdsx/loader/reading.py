@@ -463,7 +463,7 @@ class Reading:
         )
 
     def check_empty(self, tick: Tick) -> None:
-        """Raise UsageError if the batch that `collate_fn` makes of the sample at `tick` cannot be cut to 0 samples."""
+        """Raise UsageError if the batch that `collate_fn` makes from the sample at `tick` cannot be cut to 0."""
         assert self.spec.collate_fn is not None
         ticks = np.array([tick])
         shards, samples = self.course.locate(ticks)
