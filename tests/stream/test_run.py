@@ -275,7 +275,7 @@ def test_an_epoch_without_a_batch_is_refused() -> None:
 
 
 def test_an_epoch_beyond_all_positions_is_refused() -> None:
-    with pytest.raises(UsageError, match="too far"):
+    with pytest.raises(UsageError, match="too large"):
         EPOCH.check(2**60)
 
 
