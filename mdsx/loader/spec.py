@@ -160,8 +160,8 @@ def course_of(
     weights: Sequence[Weight] | None = None,
     adopted: Shuffle | None = None,
 ) -> Course:
-    """Return the course of a run that reads `view` of `dataset`. `weights` replace those of a mixture; `adopted` has the
-    lanes and the block if `shuffle` has none. Raise UsageError for invalid arguments."""
+    """Return the course of a run that reads `view` of `dataset`. `weights` replace those of a mixture; `adopted` has
+    the lanes and the block if `shuffle` has none. Raise UsageError for invalid arguments."""
     chosen, adopted = shuffle if isinstance(shuffle, Shuffle) else Shuffle(), adopted or Shuffle()
     lanes = adopted.lanes if chosen.lanes is None else chosen.lanes
     shuffle_block = adopted.shuffle_block if chosen.shuffle_block is None else chosen.shuffle_block
