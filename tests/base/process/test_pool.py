@@ -84,7 +84,7 @@ def test_a_death_is_noticed_whatever_the_state_of_the_pipe(die: Callable[[Any], 
     worker = context.Process(target=die, args=(theirs,))
     worker.start()
     theirs.close()
-    with pytest.raises(MdsxError, match="a worker died with exit code 3; its error"), _noticing_death(worker):  # noqa: PT012
+    with pytest.raises(MdsxError, match="a worker died with exit code 3; see its error"), _noticing_death(worker):  # noqa: PT012
         ours.send("a part")
         ours.recv()
     ours.close()
