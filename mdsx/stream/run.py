@@ -41,7 +41,7 @@ class Run:
     """The cursor of the next step to return, and the iteration that returned the previous one.
 
     References to iterations are weak: when the user drops one, its pass has been left. `epoch_steps`: the steps of each
-    epoch, if their number is fixed; an epoch then begins where the previous one ended.
+    epoch, if their number is fixed; an epoch then begins where the previous one stopped.
     """
 
     def __init__(self, *, shuffled: bool = True, epoch_steps: int | None = None) -> None:
