@@ -1,0 +1,104 @@
+"""The pages of the site, from Markdown of the repository: docs/*.md, and some files beside it.
+
+Their links to each other become links between pages, and links to other files lead to the hosted repository.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tools.package import project
+from tools.processes import ROOT
+from tools.site import reference
+
+SITE = ROOT / "build" / "site"
+PAGES, HTML = SITE / "pages", SITE / "html"
+CONFIG = Path(__file__).with_name("zensical.toml")
+STYLE = Path(__file__).with_name("style.css")
+_NAMED = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+    "docs/README.md": "overview.md",
+    "format-spec.md": "format.md",
+}
+"""Files with another name on the site."""
+_CODE_OR_LINK = re.compile(
+    r"^(?P<indent> *)```.*?^(?P=indent)```$|`[^`\n]+`|(?<=\]\()(?!\w+:|#)(?P<path>[^)#]+)(?P<anchor>#[^)]*)?(?=\))",
+    re.MULTILINE | re.DOTALL,
+)
+_ITEM = re.compile(r"- |\d+\. ")
+
+
+def sources() -> dict[str, str]:
+    """Return the Markdown files of the site -> the names of their pages."""
+    return {f"docs/{path.name}": path.name for path in sorted((ROOT / "docs").glob("*.md"))} | _NAMED
+
+
+def stage() -> None:
+    """Write the pages, pictures and settings into build/site. What is the same already is not touched."""
+    pages = sources()
+    made = {name: page((ROOT / file).read_text(encoding="utf-8"), file, pages) for file, name in pages.items()}
+    made |= reference.pages(made.pop(reference.PAGE))
+    (PAGES / "reference").mkdir(parents=True, exist_ok=True)
+    for old in {*PAGES.rglob("*.md")} - {PAGES / name for name in made}:
+        old.unlink()
+    for name, text in made.items():
+        _write(PAGES / name, text)
+    shutil.copytree(ROOT / "docs" / "pictures", PAGES / "pictures", dirs_exist_ok=True)
+    _write(PAGES / STYLE.name, STYLE.read_text(encoding="utf-8"))
+    _write(SITE / CONFIG.name, settings(CONFIG.read_text(encoding="utf-8")))
+
+
+def page(text: str, file: str, pages: Mapping[str, str]) -> str:
+    """Return the page of a Markdown file, whose links then lead to other pages, or to the repository."""
+    repository = project()["urls"]["Repository"]
+
+    def target(found: re.Match[str]) -> str:
+        if found["path"] is None:
+            return found[0]  # code
+        path, anchor = posixpath.normpath(posixpath.join(posixpath.dirname(file), found["path"])), found["anchor"] or ""
+        if path in pages:
+            return pages[path] + anchor
+        if path.startswith("docs/pictures/"):
+            return path.removeprefix("docs/")
+        return f"{repository}/blob/main/{path}{anchor}" if (ROOT / path).exists() else found[0]
+
+    return "\n".join(_lists_indented(_CODE_OR_LINK.sub(target, text)))
+
+
+def _lists_indented(text: str) -> Iterator[str]:
+    """Yield the lines of a page: what belongs to an item of a list is indented by four spaces, as Zensical needs it."""
+    deeper, in_code = 0, False
+    for line in text.split("\n"):
+        if line.startswith("```"):
+            in_code = not in_code
+        item = None if in_code else _ITEM.match(line)
+        if item or line[:1].strip():  # another item, or the end of the list
+            deeper = 4 - len(item[0]) if item else 0
+        yield " " * deeper + line if line.startswith("  ") else line
+
+
+def settings(text: str) -> str:
+    """Return Zensical's settings with the repository's address, which only pyproject.toml states."""
+    return text.replace("[project]\n", f'[project]\nrepo_url = "{project()["urls"]["Repository"]}"\n', 1)
+
+
+def navigation() -> Iterator[tuple[str, list[str]]]:
+    """Yield each part of the navigation, and its pages."""
+    parts: list[dict[str, list[Any]]] = tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]
+    for part in parts:
+        for title, entries in part.items():
+            yield title, [name for each in entries for name in (each.values() if isinstance(each, dict) else [each])]
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
