@@ -226,9 +226,9 @@ def megatron(
 def parquet() -> dict[str, Any]:
     """Convert Parquet files, and all *.parquet files below folders, in the order of their names, to one dataset.
 
-    Row groups of any size are read in batches. All files must have the same columns; docs/arrow.md has their types. The
-    metadata keeps the Arrow schema, so that `mdsx export parquet` gives back values and types. Parquet files can also
-    be read where they are: see `mdsx index parquet`.
+    Row groups of any size are read in batches. All files must have the same columns; docs/writing.md has their types.
+    The metadata keeps the Arrow schema, so that `mdsx export parquet` gives back values and types. Parquet files can
+    also be read where they are: see `mdsx index parquet`.
     """
     return {}
 

@@ -360,7 +360,7 @@ class Dataset:
     def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool = False) -> Any:
         """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others.
 
-        With `as_arrow`, return a `pyarrow.Table`; see docs/arrow.md for its types. No Python object is made for a
+        With `as_arrow`, return a `pyarrow.Table`; see docs/writing.md for its types. No Python object is made for a
         value, and fixed-size columns are not copied again. JSON stays text, MessagePack bytes.
         """
         numbers = self._checked(places)
@@ -374,8 +374,8 @@ class Dataset:
             for frame in map(pyarrow.RecordBatch.to_pandas, ds.to_batches()): ...
 
         Storage is read ahead, and memory is bounded, whatever the size of the dataset. A reader can be read once. Types
-        are those of docs/arrow.md, as in `take(..., as_arrow=True)`. Every sample is checked. An error is raised by the
-        batch that it prevents; what reads Arrow's C interface, such as DuckDB, raises its own error with the text.
+        are those of docs/writing.md, as in `take(..., as_arrow=True)`. Every sample is checked. An error is raised by
+        the batch that it prevents; what reads Arrow's C interface, such as DuckDB, raises its own error with the text.
 
         Args:
             batch_size: The most samples of a batch. It may get fewer.
@@ -401,7 +401,7 @@ class Dataset:
 
         The query's columns are the only ones that are decoded. What `filter` can express of its predicate is evaluated
         on the rows of the shards first: samples that cannot match are not read. Polars evaluates the whole predicate on
-        the others, so the result is that of a frame with all samples. Types are those of docs/arrow.md. Every sample
+        the others, so the result is that of a frame with all samples. Types are those of docs/writing.md. Every sample
         that is read is checked; Polars raises its own error with the text. The streaming engine of Polars
         (`collect(engine="streaming")`) reads batch by batch.
 

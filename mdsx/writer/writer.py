@@ -179,8 +179,8 @@ class Writer:
         """Write many samples: column name -> array or tensor [n, ...], Arrow array, or a sequence of n values.
 
         Instead of a mapping, `columns` may be an Arrow table or record batch, or any other data with one of Arrow's C
-        interfaces, such as a DataFrame of Polars or pandas, or a relation of DuckDB. See docs/arrow.md. The shards are
-        the same as those of a `write` for each sample.
+        interfaces, such as a DataFrame of Polars or pandas, or a relation of DuckDB. See docs/writing.md. The shards
+        are the same as those of a `write` for each sample.
 
         Raises:
             SampleError: A value does not fit its column. Nothing of the batch is written; more samples may follow.

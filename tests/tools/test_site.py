@@ -107,6 +107,10 @@ def test_what_belongs_to_an_item_is_indented_by_four_spaces() -> None:
     assert page(text, "docs/operations.md", sources()) == indented
 
 
+def test_the_file_of_a_code_block_is_its_title() -> None:
+    assert page("```python a.py\nb\n```\n", "README.md", sources()) == '```python title="a.py"\nb\n```\n'
+
+
 def test_the_settings_name_the_repository_of_the_project() -> None:
     assert settings("[project]\nsite_name = 1\n") == f'[project]\nrepo_url = "{REPOSITORY}"\nsite_name = 1\n'
 

@@ -71,15 +71,17 @@ def page(text: str, file: str, pages: Mapping[str, str]) -> str:
             return path.removeprefix("docs/")
         return f"{repository}/blob/main/{path}{anchor}" if (ROOT / path).exists() else found[0]
 
-    return "\n".join(_lists_indented(_CODE_OR_LINK.sub(target, text)))
+    return "\n".join(_for_zensical(_CODE_OR_LINK.sub(target, text)))
 
 
-def _lists_indented(text: str) -> Iterator[str]:
-    """Yield the lines of a page: what belongs to an item of a list is indented by four spaces, as Zensical needs it."""
+def _for_zensical(text: str) -> Iterator[str]:
+    """Yield the lines of a page as Zensical needs them: what belongs to an item of a list is indented by four spaces,
+    and the file of a code block is its title."""
     deeper, in_code = 0, False
     for line in text.split("\n"):
         if line.startswith("```"):
             in_code = not in_code
+            line = re.sub(r"^(```\w+) (\S+)$", r'\1 title="\2"', line)
         item = None if in_code else _ITEM.match(line)
         if item or line[:1].strip():  # another item, or the end of the list
             deeper = 4 - len(item[0]) if item else 0

@@ -54,7 +54,7 @@ def arrow_columns(data: Any) -> dict[str, str]:
             out.write_batch(table)
 
     `data` is a table or record batch of pyarrow, a DataFrame of Polars or pandas, or any other object with columns and
-    one of Arrow's C interfaces. If it is a stream that can be read only once, this reads it. docs/arrow.md has the
+    one of Arrow's C interfaces. If it is a stream that can be read only once, this reads it. docs/writing.md has the
     table of types.
 
     Raises:

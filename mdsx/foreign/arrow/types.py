@@ -1,6 +1,6 @@
 """The table of types: which column type holds the values of an Arrow type, and which Arrow type a column becomes.
 
-docs/arrow.md shows the table. Writing, Parquet, converters and engines share it.
+docs/writing.md shows the table. Writing, Parquet, converters and engines share it.
 
 A type is *plain* after the outermost wrappers are removed (`plain_type`): a dictionary becomes its values, an extension
 type its storage, and so on. Only plain types are looked up in the table. `plain.py` does the same with arrays.

@@ -1,7 +1,8 @@
 """Parquet files, through Arrow: no Python object is made for a value, except for JSON that becomes a struct again.
 
 The types are those that the columns had before they became ours, if they are known: a converter kept their schema in
-the dataset's metadata, or the dataset is Parquet itself, read in place. Other columns have the types of docs/arrow.md.
+the dataset's metadata, or the dataset is Parquet itself, read in place. Other columns have the types of
+docs/writing.md.
 """
 
 from __future__ import annotations

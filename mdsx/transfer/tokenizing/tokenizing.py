@@ -98,7 +98,7 @@ def tokenize(
         mdsx.tokenize("corpus-*.jsonl.zst", "s3://bucket/corpus", "tokenizer.json", end_of_text="<|endoftext|>")
 
     A row is a document, to be packed when it is read (`mdsx.Pack`), or `rows` tokens of successive documents. After a
-    kill, the same call continues. The bytes of the dataset are the same for any number of processes. docs/tokenizing.md
+    kill, the same call continues. The bytes of the dataset are the same for any number of processes. docs/converting.md
     has more.
 
     Args:
