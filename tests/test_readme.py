@@ -36,13 +36,26 @@ PAGES = (
     "docs/writing.md",
     "docs/converting.md",
     "docs/training.md",
+    "docs/shuffling.md",
     "docs/batches.md",
     "docs/images.md",
     "docs/data.md",
     "docs/operations.md",
 )
-"""In the order in which a reader needs them: later pages read what earlier ones write. See also tests/examples and
-tests/guides."""
+"""In the order in which a reader needs them: later pages read what earlier ones write."""
+ELSEWHERE = {
+    "docs/engines.md": "engines/ray/test_example.py",
+    "docs/extending.md": "testing/test_example.py",
+    "docs/from-hf-datasets.md": "guides/test_from_hf_datasets.py",
+    "docs/from-litdata.md": "guides/test_from_litdata.py",
+    "docs/from-mosaicml.md": "guides/test_from_mosaicml.py",
+    "docs/from-webdataset.md": "guides/test_from_webdataset.py",
+    "docs/loaders.md": "torch/test_frameworks.py",
+    "docs/pretraining.md": "guides/test_pretraining.py",
+    "docs/stored-formats.md": "shards/formats/test_page.py",
+}
+"""Pages whose code other tests run."""
+COMPILED = ("docs/clouds.md",)  # it names servers that tests lack
 
 
 class Block(NamedTuple):
@@ -179,8 +192,15 @@ def test_the_readmes_snippets_work(tmp_path: Path) -> None:
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
 
 
+def test_the_code_of_each_page_is_run() -> None:
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text("utf-8")}
+    assert pages == {*PAGES, *ELSEWHERE, *COMPILED} - {"README.md"}
+    for page, test in ELSEWHERE.items():
+        assert Path(page).stem in (ROOT / "tests" / test).read_text(encoding="utf-8")
+
+
 def test_snippets_of_python_compile() -> None:
-    for page in PAGES:
+    for page in (*PAGES, *COMPILED):
         for block in blocks(page):
             if block.language == "python":
                 compile("\n" * block.line + block.code, page, "exec")

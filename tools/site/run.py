@@ -24,6 +24,7 @@ cli()
 """
 """Zensical, with the warnings of what reads docstrings."""
 _WARNING = re.compile(r"\bwarning\b", re.IGNORECASE)
+_FILE = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -56,6 +57,8 @@ def build(command: Sequence[str]) -> tuple[str, str]:
     output = done.stdout.decode(errors="replace")
     if done.returncode or _WARNING.search(output):
         return "", output or f"status {done.returncode}"
+    for page in (HTML / "reference").glob("*.html"):  # docstrings name pages by the paths of their files
+        page.write_text(_FILE.sub(r'<a href="../\1.html">docs/\1.md</a>', page.read_text("utf-8")), encoding="utf-8")
     for page in PAGES.glob("*.md"):
         shutil.copy(page, HTML)  # for what reads llms.txt
     (HTML / "llms.txt").write_text("\n".join(llms_txt()), encoding="utf-8")
