@@ -13,6 +13,7 @@ from tools.console import Console
 from tools.environment import CannotInstall, PeerEnvironment
 from tools.package import project
 from tools.processes import ROOT
+from tools.site import pictures
 from tools.site.staging import CONFIG, HTML, PAGES, SITE, navigation, sources, stage
 
 _POLL = 1  # seconds between looks for changed pages
@@ -30,6 +31,9 @@ _FILE = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 def run(given: argparse.Namespace) -> int:
     """Return 1 if the pages are not right, or Zensical cannot be installed."""
     console, environment = Console(), PeerEnvironment("site", shared=False)
+    if given.pictures:
+        with console.step("Take the pictures of docs/view.md and docs/simulate.md"):
+            pictures.take()
     try:
         with console.step(f"Zensical, in {environment.directory.relative_to(ROOT)}"):
             environment.install()
