@@ -20,7 +20,7 @@ Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A dataset's URL, or a JSON file as mdsx.Mixture.from_json reads it.")
 ]
 Seed = Annotated[int, typer.Option(help="seed of the order.")]
-Lanes = Annotated[int, typer.Option(min=1, help="lanes of mdsx.Shuffle.")]
+Lanes = Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")]
 Block = Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")]
 EpochSamples = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_samples of the run.")]
 EpochSteps = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_steps of the loader.")]
@@ -72,7 +72,7 @@ def trace(
     ] = None,
     world_size: WorldSize = 1,
     seed: Seed = 0,
-    lanes: Lanes = 8,
+    lanes: Lanes = None,
     shuffle_block: Block = None,
     epoch_samples: EpochSamples = None,
     epoch_steps: EpochSteps = None,

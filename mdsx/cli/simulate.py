@@ -37,7 +37,7 @@ def simulate(
     ranks_per_node: RanksPerNode = None,
     num_workers: Annotated[int, typer.Option(min=0, help="num_workers of each rank's loader.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch; rows with --pack.")] = 32,
-    lanes: Annotated[int, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = 8,
+    lanes: Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = None,
     shuffle_block: Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")] = None,
     no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="In the stored order.")] = False,
     seed: Annotated[int, typer.Option(help="seed of the order.")] = 0,

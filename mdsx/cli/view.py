@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import webbrowser
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +27,17 @@ def view(
     tokenizer: Annotated[
         str | None, typer.Option(metavar="FILE", help="A tokenizer.json, by which token rows are shown as text.")
     ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN[=JSON]",
+            help="Show what mdsx.Image gives of a column, with its arguments: 'photo={\"size\": 224}'.",
+        ),
+    ] = None,
+    audio: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN[=JSON]", help="Show what mdsx.Audio gives of a column, likewise."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is any free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and open no browser.")] = False,
     index: IndexOption = None,
@@ -37,6 +50,7 @@ def view(
     Only this machine can open the page, at the address that is printed. Samples of a remote dataset are read by range.
     Ctrl-C ends it.
     """
+    from mdsx.decoding import Audio, Image
     from mdsx.view import Library, Opening, Tokenizer, check_installed, serve
 
     check_installed()
@@ -46,6 +60,7 @@ def view(
         index=index,
         snapshot=snapshot,
         tokenizer=None if tokenizer is None else Tokenizer(tokenizer),
+        decode=dict([*_decoders(Image, "--image", image), *_decoders(Audio, "--audio", audio)]) or None,
     )
     with serve(Library(urls, opening), port) as server:
         say(server.address)
@@ -59,3 +74,16 @@ def view(
             complain("ended", kind="")
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         os._exit(0)  # a request waits for its storage, maybe for minutes
+
+
+def _decoders(make: Callable[..., Any], option: str, given: list[str] | None) -> Iterator[tuple[str, Any]]:
+    """Yield the columns that an option names, each with its decoder. Raise BadParameter."""
+    for text in given or ():
+        column, equals, arguments = text.partition("=")
+        try:
+            found = json.loads(arguments) if equals else {}
+            named = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+            yield column, make(**named)
+        except (ValueError, AttributeError, TypeError) as error:
+            hint = f"{option} is COLUMN, or COLUMN=JSON with arguments of mdsx.{make.__name__}: {text}: {error}"
+            raise typer.BadParameter(hint) from None

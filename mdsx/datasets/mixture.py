@@ -149,8 +149,6 @@ class Mixture:
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
         self._members = _agreed([replace(member, excerpt=member.excerpt.change(dtypes, fill)) for member in members])
         self.weighted = schedule is not None or not all(_once(component) for _, component in given)
-        self.shuffle_block: int | None = None
-        """That of the run, if its components were changed."""
         self._gone: Mapping[int, Listed] = {}
         self._given: Mixture | None = None  # as the user gave it
         self.places: tuple[int | None, ...] = tuple(range(len(members)))
@@ -373,9 +371,7 @@ class Mixture:
                 found[number] = left_out(self.held, number, member.numbers)
         return found
 
-    def _in_run(
-        self, listed: Sequence[Listed], places: Sequence[int | None], changed: int, epoch: int, block: int
-    ) -> Mixture:
+    def _in_run(self, listed: Sequence[Listed], places: Sequence[int | None], changed: int, epoch: int) -> Mixture:
         other = copy(self)
         there = [(number, place) for number, place in enumerate(places) if place is not None]
         other._members = tuple(self._members[place] for _, place in there)
@@ -388,7 +384,7 @@ class Mixture:
         ]
         other.phases = tuple((start, spread(weights, places)) for start, weights in self.phases)
         other._given, other.places = self, tuple(places)
-        other.changed, other.shuffle_block = changed, block
+        other.changed = changed
         if not self.epoch_samples_given:
             other.epoch_samples = epoch
         return other
@@ -658,10 +654,9 @@ def in_run(
     *,
     changed: int,
     epoch_samples: int,
-    shuffle_block: int,
 ) -> Mixture:
     """Return the mixture with the components of a run by their numbers. Each is that at its place; None: removed."""
-    return mixture._in_run(listed, places, changed, epoch_samples, shuffle_block)
+    return mixture._in_run(listed, places, changed, epoch_samples)
 
 
 def holding(mixture: Mixture, held: tuple[Held, ...]) -> Mixture:

@@ -26,8 +26,8 @@ def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
     found = mixture = as_given(mixture)
     if "changed" in state:
         listed = listed_of(state.get("components"))
-        numbers = [state.get(name) for name in ("changed", "epoch_samples", "shuffle_block")]
-        if not all(type(number) is int and 0 <= number < MAX_SAMPLES for number in numbers) or not all(numbers[1:]):
+        numbers = [state.get(name) for name in ("changed", "epoch_samples")]
+        if not all(type(number) is int and 0 <= number < MAX_SAMPLES for number in numbers) or not numbers[1]:
             raise StateError("the state lacks the numbers of its last change", place="changed", found=shown(numbers))
         if state.get("fingerprint") != (expected := fingerprint_of(component.fingerprint for component in listed)):
             raise StateError(
@@ -37,15 +37,9 @@ def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
                 expected=expected,
                 hint="load what state_dict() or mdsx.change returned, whole",
             )
-        changed, epoch_samples, block = (int(number or 0) for number in numbers)
-        found = in_run(
-            mixture,
-            listed,
-            fitting(listed, mixture),
-            changed=changed,
-            epoch_samples=epoch_samples,
-            shuffle_block=block,
-        )
+        changed, epoch_samples = (int(number or 0) for number in numbers)
+        places = fitting(listed, mixture)
+        found = in_run(mixture, listed, places, changed=changed, epoch_samples=epoch_samples)
     if "exclude" not in state and not found.held:
         return found
     held = held_of(state.get("exclude", []), len(found.components))

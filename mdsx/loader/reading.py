@@ -28,6 +28,7 @@ from mdsx.order import (
     Course,
     MixtureCourse,
     Phases,
+    Shuffle,
     Tick,
     Weight,
     add_phase,
@@ -48,6 +49,7 @@ from mdsx.stream import (
     Steps,
     Task,
     first_task,
+    shuffle_of,
 )
 
 _log = logging.getLogger("mdsx")
@@ -89,7 +91,7 @@ class Reading:
     def _begun(cls, spec: RunSpec, view: View, plan: RunPlan, phase: RunPhase | None = None) -> Reading:
         """Return what a run with that plan reads first, or in one of its phases."""
         weights = plan.phases[0].weights
-        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights)
+        course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights, spec.adopted)
         return cls._of(spec, view, course, plan, phase or plan.phases[0])
 
     def _checked(self, first: int = 1) -> Reading:
@@ -282,7 +284,7 @@ class Reading:
 
     def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
         """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
-        reading = self.as_declared().at_snapshot(state).in_mixture_of(state).in_phase_of(state)
+        reading = self.as_declared().at_snapshot(state).in_mixture_of(state).in_order_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
         reading = replace(reading.with_phases(phases), batcher=batcher)
         reading.check_removed(cursor)
@@ -299,6 +301,16 @@ class Reading:
         spec = replace(spec, dataset=after)
         view = view_of(after, spec.columns, spec.dtypes, spec.fill, spec.decode)
         return Reading._begun(spec, view, self.plan.with_weights(lambda weights: renumbered(weights, before, after)))
+
+    def in_order_of(self, state: object) -> Reading:
+        """Return this with the lanes and the block of a state where none are given. Raise StateError."""
+        adopted, now = shuffle_of(state), Shuffle(self.course.lanes, self.course.shuffle_block)
+        if not self.spec.shuffle or adopted is None or adopted == now:
+            return self
+        try:
+            return Reading._begun(replace(self.spec, adopted=adopted), self.view, self.plan)
+        except UsageError as error:
+            raise StateError("the lanes of the state do not fit", place="lanes", found=str(error)) from error
 
     def check_removed(self, cursor: Cursor) -> None:
         """Raise StateError if a component that was removed is needed from a cursor on."""

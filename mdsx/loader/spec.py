@@ -39,6 +39,7 @@ class RunSpec:
     """A run: what is read, in which order, and what its batches are. `mdsx.Loader` describes each field.
 
     `ranks` is where the ranks come from: they are looked up when an iteration begins. `backend` makes arrays.
+    `adopted` has the lanes and the block of the state that the run continues: they hold where none are given.
     """
 
     dataset: Dataset | Mixture
@@ -66,6 +67,7 @@ class RunSpec:
     on_error: OnError = "raise"
     max_skipped: float | None = None
     plan: Plan | None = None
+    adopted: Shuffle | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.shuffle, bool | Shuffle):
@@ -156,15 +158,15 @@ def course_of(
     shuffle: bool | Shuffle,
     epoch_samples: int | None,
     weights: Sequence[Weight] | None = None,
+    adopted: Shuffle | None = None,
 ) -> Course:
     """Return the course of a run that reads `view` of `dataset`; `weights`: of a mixture's components, if they are not
-    its own. Raise UsageError for invalid arguments."""
-    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
-    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
+    its own; `adopted`: the lanes and the block if none are given. Raise UsageError for invalid arguments."""
+    chosen, adopted = shuffle if isinstance(shuffle, Shuffle) else Shuffle(), adopted or Shuffle()
+    lanes = adopted.lanes if chosen.lanes is None else chosen.lanes
+    shuffle_block = adopted.shuffle_block if chosen.shuffle_block is None else chosen.shuffle_block
     if epoch_samples is None and isinstance(dataset, Mixture):
         epoch_samples = dataset.epoch_samples
-    if shuffle_block is None and isinstance(dataset, Mixture):
-        shuffle_block = dataset.shuffle_block
     phases = dataset.phases if isinstance(dataset, Mixture) else ()
     if weights is not None and (not phases or phases[0][1] != weights):
         phases = ((0, tuple(weights)),)

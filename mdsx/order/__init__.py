@@ -73,12 +73,13 @@ from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
+from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.strata import stratified_shares
 from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
 
 __all__ = [
+    "DEFAULT_LANES",
     "GROUPS_VERSION",
     "MAX_BATCH",
     "MAX_LANES",

@@ -16,7 +16,7 @@ from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import Order, by_value, default_shuffle_block
+from mdsx.order.order import DEFAULT_LANES, Order, by_value, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
 
 _LANE_WISE = 1024  # samples for each lane; larger components are read lane by lane
@@ -39,7 +39,7 @@ class MixtureOrder:
         components: Sequence[ArrayLike | int],
         weights: Iterable[Weight],
         seed: int = 0,
-        lanes: int = 8,
+        lanes: int | None = None,
         shuffle_block: int | None = None,
         phases: Sequence[tuple[int, Sequence[Weight]]] = (),
         run: int | None = None,
@@ -53,7 +53,7 @@ class MixtureOrder:
             samples = sum(sum(component.tolist()) for component in there)
             shuffle_block = default_shuffle_block(samples, sum(map(len, there)))
         self.seed = integer(seed, "seed", 0, MAX_UINT64)
-        self.lanes = integer(lanes, "lanes", 1, MAX_LANES)
+        self.lanes = integer(DEFAULT_LANES if lanes is None else lanes, "lanes", 1, MAX_LANES)
         self.shuffle_block = integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES)
         self._streams: list[_Stream | _Gone] = [
             _Gone(component)

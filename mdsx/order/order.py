@@ -20,6 +20,7 @@ from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integ
 from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 
 ORDER_VERSION = 1
+DEFAULT_LANES = 8
 _DEFAULT_BLOCK = 262144
 _SHARDS_PER_BLOCK = 64
 _TILE = 65536  # samples over all lanes to compute together, at least, if blocks are small
@@ -36,14 +37,16 @@ class Shuffle:
 
         data = StreamingDataset(url, seed=7, shuffle=mdsx.Shuffle(shuffle_block=2**20))
 
+    A run that loads a state takes the lanes and the block of the state where you give none.
+
     Args:
         lanes: How many interleaved sub-streams the order has. Ranks read separate shards if their number divides the
-            number of lanes, or is a multiple of it.
+            number of lanes, or is a multiple of it. The default is 8.
         shuffle_block: Samples are shuffled within blocks of this many. Larger blocks mix better, and keep more shards
             in use at a time. The default is about 64 shards of samples, at most 262,144.
     """
 
-    lanes: int = 8
+    lanes: int | None = None
     shuffle_block: int | None = None
 
 
@@ -101,7 +104,7 @@ class Order:
         seed: int = 0,
         epoch: int = 0,
         shuffle: bool = True,
-        lanes: int = 8,
+        lanes: int | None = None,
         shuffle_block: int | None = None,
     ) -> None:
         counts = integers(counts, "counts", MAX_SAMPLES).copy()
@@ -112,7 +115,7 @@ class Order:
             raise UsageError("too many samples in all", expected=f"less than {MAX_SAMPLES}")
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
-        lanes = integer(lanes, "lanes", 1, MAX_LANES)
+        lanes = integer(DEFAULT_LANES if lanes is None else lanes, "lanes", 1, MAX_LANES)
         # Bypass __setattr__, here and below: an Order is immutable from outside.
         self.__dict__.update(
             counts=counts,

@@ -28,7 +28,7 @@ from mdsx.stream.sample_info import (
 )
 from mdsx.stream.samples import SAMPLES, SampleSteps
 from mdsx.stream.stages import Stages
-from mdsx.stream.state import OrderIdentity, number_of
+from mdsx.stream.state import OrderIdentity, number_of, shuffle_of
 from mdsx.stream.steps import (
     Cursor,
     PlannedEpoch,
@@ -96,5 +96,6 @@ __all__ = [
     "phases_of",
     "place_of",
     "same_shares",
+    "shuffle_of",
     "weight_of",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mdsx.errors import StateError, shown
-from mdsx.order import MAX_LANES, MAX_SAMPLES, Phases, Position, Tick, Weight
+from mdsx.order import MAX_LANES, MAX_SAMPLES, Phases, Position, Shuffle, Tick, Weight
 from mdsx.stream import phase_state
 from mdsx.stream.phase_state import REWEIGHT, in_json, listed
 from mdsx.stream.steps import last_epoch
@@ -231,6 +231,14 @@ def _components(found: Any) -> dict[str, str]:
             "the state lacks the components of a mixture", place="components", found=shown(found)
         ) from None
     return components
+
+
+def shuffle_of(state: object) -> Shuffle | None:
+    """Return the lanes and the block of a state; None if it lacks valid ones."""
+    found = {name: state.get(name) for name in _FREE_AT_START} if isinstance(state, Mapping) else {}
+    if not all(type(value) is int and 1 <= value <= _FREE_AT_START[name] for name, value in found.items()):
+        return None
+    return Shuffle(**found) if found else None
 
 
 def _argument(name: str, state: Mapping[str, Any]) -> str:

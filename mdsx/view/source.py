@@ -18,7 +18,7 @@ from mdsx.checks.damage import damages_of
 from mdsx.datasets import Dataset, excerpt_of
 from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.format import BASES, ReadsExtents, ReadsParts, ReadsSamples, StoredIndex, object_sizes
-from mdsx.shards import ColumnChoice, Shards, snapshots, stored_columns
+from mdsx.shards import ColumnChoice, Decode, Shards, snapshots, stored_columns
 from mdsx.storage import StorageOptions, sealed
 from mdsx.view.search import Match, scan
 from mdsx.view.tokens import Tokenizer
@@ -43,6 +43,7 @@ class Opening:
     index: str | None = None
     snapshot: str | None = None
     tokenizer: Tokenizer | None = None
+    decode: Decode | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storage_options", sealed(self.storage_options))
@@ -53,7 +54,11 @@ class ViewedDataset:
 
     def __init__(self, url: str, opening: Opening) -> None:
         self._whole = Dataset(
-            url, storage_options=opening.storage_options, index=opening.index, snapshot=opening.snapshot
+            url,
+            decode=opening.decode,
+            storage_options=opening.storage_options,
+            index=opening.index,
+            snapshot=opening.snapshot,
         )
         shown = self._whole if opening.columns is None else self._whole.select_columns(opening.columns)
         self._types = dict(shown.columns)

@@ -97,4 +97,8 @@ def test_wrong_arguments_are_explained(run: Run, dataset: Path, tmp_path: Path) 
     (tmp_path / "t.json").write_text("{}")
     assert "no tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
     assert run("view", tmp_path / "missing", "--no-open").status == 1
+    for image in ("name=224", "name={size}", 'name={"sizes": 224}', "name"):  # the last is a column of text
+        ran = run("view", dataset, "--no-open", "--image", image)
+        assert ran.status
+        assert "name" in ran.err
     assert "one dataset" in run("view", dataset, dataset, "--no-open", "--snapshot", "0" * 32).err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mdsx.order import Shuffle
+from mdsx.order import DEFAULT_LANES
 from tools.training.chart import chart
 from tools.training.corpus import HELD_OUT, SOURCES, Corpus, cut, text_of
 from tools.training.model import share_of_rate, trained
@@ -98,7 +98,7 @@ class TestShuffles:
 
     def test_the_default_is_among_them_and_others_hold_as_much(self) -> None:
         made = orders(STUDY, 0)
-        assert STUDY.default[0] == Shuffle().lanes
+        assert STUDY.default[0] == DEFAULT_LANES
         assert {name_of(*each) for each in BLOCKS} | {default_name(STUDY), BUFFER, PY1E, NULL, CONTROL} <= set(made)
         for name in (BUFFER, PY1E):
             assert made[name].held <= made[default_name(STUDY)].held, name

@@ -227,6 +227,36 @@ def test_a_refusal_names_what_differs_and_the_way_out(
     assert caught.value.place == place
 
 
+@pytest.mark.parametrize("name", ["dataset", "mixture of each once", "mixture", "mixture in runs"])
+def test_a_run_takes_the_lanes_and_the_block_of_a_state_where_it_has_none(sources: Sources, name: str) -> None:
+    kind = KINDS[f"{name}: samples"]
+
+    def run(shuffle: bool | mdsx.Shuffle) -> mdsx.Loader:
+        return mdsx.Loader(
+            kind.dataset(sources), 4, shuffle=shuffle, seed=7, rank=0, world_size=1, columns=["id"], **kind.options
+        )
+
+    def three_epochs(loader: mdsx.Loader) -> list[list[int]]:
+        return [ids(batch) for _ in range(3) for batch in loader]
+
+    for state_has in (mdsx.Shuffle(2, 16), mdsx.Shuffle(4, 20), mdsx.Shuffle(8, 5)):
+        saved = run(state_has)
+        for _ in itertools.islice(saved, 3):
+            state = saved.state_dict()
+        saved.resume()
+        wanted = three_epochs(saved)
+        lanes, block = state_has.lanes, state_has.shuffle_block
+        resumed = run(True)
+        for given in (True, mdsx.Shuffle(lanes=lanes), mdsx.Shuffle(shuffle_block=block), state_has):
+            resumed = resumed if given is True else run(given)
+            resumed.load_state_dict(run(mdsx.Shuffle(1, 9)).state_dict() if given is True else state)
+            resumed.load_state_dict(state)  # a second state counts, whatever the first one had
+            assert three_epochs(resumed) == wanted
+        with pytest.raises(mdsx.StateError, match=f"lanes={lanes}, shuffle_block={block}") as caught:
+            run(mdsx.Shuffle(lanes=lanes, shuffle_block=11)).load_state_dict(state)
+        assert caught.value.place == "shuffle_block"
+
+
 def test_samples_continue_where_groups_of_a_fixed_number_of_steps_were(sources: Sources) -> None:
     """The epochs of such a run are not those of the order."""
     one_lane: dict[str, Any] = {"seed": 7, "shuffle": mdsx.Shuffle(1, 16), "rank": 0, "world_size": 1}

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 
 import mdsx
 from mdsx import UsageError
 from mdsx.format import filenames
+from mdsx.view.pictures import png
 from mdsx.view.search import MOST
 from mdsx.view.source import Opening, ViewedDataset
 from tests.view.conftest import SAMPLES
@@ -212,3 +214,22 @@ def test_sound_and_video_are_played_if_their_column_says_what_they_are(tmp_path:
     assert source.picture(0, "clips", 0) == ("video/mp4", mp4)
     with pytest.raises(UsageError, match="show or play"):
         source.picture(0, "raw", None)
+
+
+def test_what_decoding_gives_is_shown_as_pixels_and_samples(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "made", {"photo": "png", "speech": "wav", "n": "int64"}) as out:
+        for number in range(3):
+            sound = BytesIO()
+            soundfile.write(sound, np.full(800, number / 4, np.float32), 8000, format="WAV", subtype="FLOAT")
+            out.write({"photo": png(np.full((40, 60, 3), 80 * number, np.uint8)), "speech": sound.getvalue(), "n": 1})
+    decode = {"photo": mdsx.Image(size=(16, 24)), "speech": mdsx.Audio(rate=4000)}
+    source = ViewedDataset(str(tmp_path / "made"), Opening(decode=decode))
+    assert [column["type"] for column in source.overview()["columns"]] == ["uint8[16,24,3]", "float32[*]", "int64"]
+    photo, speech, _ = (column["value"] for column in source.sample(2)["columns"])
+    assert photo["pixels"]
+    assert photo["shape"] == [16, 24, 3]
+    media, data = source.picture(2, "photo", None)
+    assert media == "image/png"
+    assert (mdsx.Image().decode(data) == 160).all()
+    assert speech["shape"] == [400]
+    assert source.samples(0, 3)["samples"][1]["picture"] == "photo"

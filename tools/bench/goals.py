@@ -78,6 +78,7 @@ _ROWS: list[tuple[str, str, str, str, str | tuple[str, ...], str | None]] = [
     ("mds-loader-tokens", "MDS files in place, tokens, by mosaicml-streaming's", _ONE, ">= 20", _MOSAICML, None),
     ("mds-loader-images", "MDS files in place, images, by mosaicml-streaming's", _ONE, ">= 8", _MOSAICML, None),
     ("mds-loader-text", "MDS files in place, text, by mosaicml-streaming's", _ONE, ">= 8", _MOSAICML, None),
+    ("filter", "a condition on 100,000,000 rows: seconds", "mdsx, condition", "<= 5", "", None),
     ("idle", "idle loader, thread: CPU seconds", _ONE, "<= 0.02", "", None),
     ("idle", "idle loader, 2 workers: CPU seconds", _TWO, "<= 0.02", "", None),
     ("order", "order of 10^12 samples in 2,000,000 shards: seconds to construct", "mdsx, 10^12 samples", "<= 1", "", None),

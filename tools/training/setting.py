@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdsx.order import Order, Shuffle
+from mdsx.order import Order
 
 GOAL = 0.002  # relative: the default's loss over an exact shuffle's, at most
 NARROW = 0.0005  # relative: from the mean to its bound; then no pairs are added
@@ -55,7 +55,8 @@ class Setting:
     @property
     def default(self) -> tuple[int, int]:
         """Return the lanes and the block, in shards, that mdsx uses if none are given."""
-        return Shuffle().lanes, Order([self.samples] * self.all_shards).shuffle_block // self.samples
+        order = Order([self.samples] * self.all_shards)
+        return order.lanes, order.shuffle_block // self.samples
 
 
 STUDY = Setting()

@@ -9,7 +9,7 @@ from mdsx.base.sizes import format_count, format_size
 from mdsx.checks.doctor.finding import Finding, ok, problem, warning
 from mdsx.checks.doctor.storage import list_all
 from mdsx.format import NeedsSideObjects, ReadsParts, StoredIndex, object_sizes
-from mdsx.order import DatasetCourse, Order, Shuffle, lane_spread, lanes_for_nodes, own_lanes
+from mdsx.order import DEFAULT_LANES, DatasetCourse, Order, lane_spread, lanes_for_nodes, own_lanes
 from mdsx.shards import OURS
 from mdsx.storage import Storage
 
@@ -105,7 +105,7 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
 
     The block is the usual one, or a smaller one whose shards fit into the room.
     """
-    lanes = Shuffle().lanes
+    lanes = DEFAULT_LANES
     if job.batch_size is not None and job.world_size > 1:
         size = job.world_size * job.batch_size
         lanes = lanes_for_nodes(size, lanes=max(lanes, job.nodes), world_size=job.world_size, nodes=job.nodes)
