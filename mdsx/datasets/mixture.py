@@ -90,7 +90,8 @@ class Mixture:
             alone or as a pair (dataset, proportion), or an `mdsx.Component`. A mixture as a component counts as its
             components, with its weight multiplied by theirs.
         columns: The columns to read of all components. They must agree in name and type.
-        dtypes, fill: As in `mdsx.Dataset`, of all components: so that they agree.
+        dtypes: As in `mdsx.Dataset`, of all components: so that they agree.
+        fill: Likewise.
         component_column: The name of one more column, int64: the number of the component that a sample is from.
         epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
             the datasets' sizes, rounded down to whole runs if there is `run`.

@@ -97,7 +97,8 @@ class Loader(BatchLoader):
             samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
             are alike.
 
-        global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
+        global_batch_size: As in StreamingDataLoader, instead of `batch_size`.
+        micro_batch: As in StreamingDataLoader, with `global_batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
             or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FunctionType
-from typing import Any, is_typeddict
+from typing import Any, Literal, is_typeddict
 
 import pytest
+from playwright.sync_api import expect
 
 import mdsx
 import mdsx.engines.ray
@@ -45,7 +49,7 @@ def members(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_the_reference_has_each_public_name_once() -> None:
-    chapters = reference.chapters((ROOT / "docs" / reference.PAGE).read_text(encoding="utf-8"))
+    chapters = reference.chapters((ROOT / reference.FILE).read_text(encoding="utf-8"))
     assert sorted(name for names in chapters.values() for name in names) == sorted(NAMES)
 
 
@@ -65,16 +69,19 @@ def test_each_public_member_is_documented() -> None:
 
 
 def test_each_hidden_member_exists() -> None:
-    """A name that was removed, or is documented now, does not stay in the list."""
+    used, listed = set[str](), set[str]()
     for name, patterns in reference.INTERNAL.items():
-        known = dir(reference.public(name)) + list(getattr(reference.public(name), "__annotations__", ()))
-        assert [each for each in known if re.fullmatch(patterns, each)], name
+        thing = reference.public(name)
+        known = {*dir(thing), *getattr(thing, "__annotations__", ())}
+        used |= {each for each in patterns.split("|") if any(re.fullmatch(each, one) for one in known)}
+        listed |= {*patterns.split("|")}
+    assert used == listed
 
 
 def test_the_navigation_has_each_page_once() -> None:
     names = [name for _, names in navigation() for name in names]
-    pages = reference.pages((ROOT / "docs" / reference.PAGE).read_text(encoding="utf-8"))
-    assert sorted(names) == sorted(({*sources().values()} - {reference.PAGE}) | pages.keys())
+    pages = reference.pages((ROOT / reference.FILE).read_text(encoding="utf-8"))
+    assert sorted(names) == sorted({*sources().values()} | pages.keys())
 
 
 @pytest.mark.parametrize(
@@ -88,11 +95,16 @@ def test_the_navigation_has_each_page_once() -> None:
         ("../examples", f"{REPOSITORY}/blob/main/examples"),
         ("#here", "#here"),
         ("https://example.com/a.md", "https://example.com/a.md"),
+        ("reference.md", "reference/index.md"),
         ("nowhere.md", "nowhere.md"),  # Zensical reports it
     ],
 )
 def test_links_lead_to_pages_or_to_the_repository(link: str, leads_to: str) -> None:
     assert page(f"See [`a`]({link}), and", "docs/operations.md", sources()) == f"See [`a`]({leads_to}), and"
+
+
+def test_links_of_a_page_in_a_folder_lead_out_of_it() -> None:
+    assert page("[a](operations.md#errors)", reference.FILE, sources()) == "[a](../operations.md#errors)"
 
 
 def test_links_in_code_stay() -> None:
@@ -112,7 +124,14 @@ def test_the_file_of_a_code_block_is_its_title() -> None:
 
 
 def test_the_settings_name_the_repository_of_the_project() -> None:
-    assert settings("[project]\nsite_name = 1\n") == f'[project]\nrepo_url = "{REPOSITORY}"\nsite_name = 1\n'
+    assert f'\nlink = "{REPOSITORY}"\n' in settings("[project]\n", {})
+
+
+def test_signatures_show_no_alias_that_users_cannot_import() -> None:
+    found = reference.aliases(NAMES)
+    assert found["OnError"] == "Literal['raise', 'skip']"
+    assert found["ColumnChoice"] == "Sequence[str] | Mapping[str, str | Cast]"
+    assert "[project]\nextensions = [{" in settings("[project]\nextensions = []\n", found)
 
 
 def test_llms_txt_lists_each_page_with_its_first_paragraph() -> None:
@@ -159,6 +178,7 @@ def test_each_link_of_the_built_site_has_a_target(site: dict[str, _Found]) -> No
             if file == "404.html" or re.match(r"\w+:|//", link):  # its links are from the root
                 continue
             target = (HTML / file).parent.joinpath(path).resolve() if path else HTML / file
+            target = target / "index.html" if target.is_dir() else target
             inside = target.is_relative_to(HTML) and target.is_file()
             ids = site[target.relative_to(HTML).as_posix()].ids if inside and target.suffix == ".html" else set()
             if not inside or (anchor and target.suffix == ".html" and anchor not in ids | {"__"}):
@@ -175,17 +195,38 @@ def test_the_built_reference_has_each_public_name_and_member(site: dict[str, _Fo
     assert not [each for each in there if re.match(r"mdsx\.\w+\._", each)]
 
 
+@pytest.fixture(scope="module")
+def address(site: dict[str, _Found]) -> Iterator[str]:
+    """Where the built site is served."""
+    assert site
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(HTML))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.usefixtures("site")
-def test_pages_fit_a_browser_and_ask_nobody_else(width: int, theme: Any) -> None:
+def test_pages_fit_a_browser_and_ask_nobody_else(address: str, width: int, theme: Literal["light", "dark"]) -> None:
     with browser() as chromium:
         for name in ("index", "training", "benchmarks", "reference/train"):
-            with opened(chromium, (HTML / f"{name}.html").as_uri(), width=width, theme=theme) as tab:
-                tab.page.wait_for_load_state()
+            with opened(chromium, f"{address}{name}.html", width=width, theme=theme) as tab:
+                tab.page.wait_for_load_state("networkidle")
                 assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-                assert not [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))]
+                assert not [url for url in tab.requests if not url.startswith((address, "data:", "blob:"))]
+                assert not tab.errors
+
+
+@pytest.mark.slow
+def test_a_search_finds_a_page(address: str) -> None:
+    with browser() as chromium, opened(chromium, address) as tab:
+        tab.page.keyboard.press("Control+K")
+        tab.page.keyboard.type("shuffle_block")
+        expect(tab.page.get_by_role("link").filter(has_text="Shuffling").last).to_be_visible()
 
 
 @pytest.mark.slow

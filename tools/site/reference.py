@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 from tools.pages import table
 
-PAGE = "reference.md"
+FILE, PAGE = "docs/reference.md", "reference/index.md"
 _NAME = re.compile(r"`(mdsx(?:\.\w+)+)`")
 _BATCHING = "batcher|buckets|counts_tokens|extras|grouped|grouping|groups|keys|length_columns|nested|of_first|one_group"
 _BATCHING += "|own_lengths|packing|rows|rows_of|run|step_samples|with_groups"
 INTERNAL = {
     "mdsx.Buckets": _BATCHING,
     "mdsx.Cache": "of|open|same_as",
-    "mdsx.Leftover": "of",
     "mdsx.MaxTokens": _BATCHING,
     "mdsx.Order": "blocks_of|drawn|pieces_drawn|unshuffled",
     "mdsx.Pack": _BATCHING,
@@ -53,7 +54,7 @@ def pages(text: str) -> dict[str, str]:
     files = {title: f"{re.sub(r'[^a-z]+', '-', title.lower())}.md" for title in found}
     lists = (f"## [{title}]({files[title]})\n\n{_listed(names)}" for title, names in found.items())
     whole = {f"reference/{files[title]}": "\n".join(_chapter(title, names)) for title, names in found.items()}
-    return {"reference/index.md": "\n".join([about, *lists])} | whole
+    return {PAGE: "\n".join([about, *lists])} | whole
 
 
 def _listed(names: list[str]) -> str:
@@ -72,6 +73,29 @@ def _chapter(title: str, names: list[str]) -> Iterator[str]:
 def _first_sentence(name: str) -> str:
     paragraph = " ".join((inspect.getdoc(public(name)) or "").partition("\n\n")[0].split())
     return re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0].rstrip(":").replace("|", r"\|")
+
+
+def aliases(names: Iterable[str]) -> dict[str, str]:
+    """Return the aliases of types in the signatures of these public names -> what they stand for."""
+    found: dict[str, str] = {}
+    for function in itertools.chain.from_iterable(map(_functions, names)):
+        for text in function.__annotations__.values():
+            for name in re.findall(r"[A-Z]\w+", str(text)):
+                meaning = function.__globals__.get(name)
+                if not inspect.isclass(meaning) and not re.match(r"None$|typing\.\w+$|.*numpy", repr(meaning)):
+                    found[name] = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(meaning))
+    return found
+
+
+def _functions(name: str) -> Iterator[FunctionType]:
+    """Yield a public function, or the methods of a public class and its bases."""
+    thing = public(name)
+    kinds = inspect.getmro(thing) if inspect.isclass(thing) else ()
+    ours = (kind for kind in kinds if kind.__module__.startswith("mdsx."))
+    for member in (thing, *itertools.chain.from_iterable(vars(kind).values() for kind in ours)):
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if isinstance(function, FunctionType):
+            yield inspect.unwrap(function)
 
 
 def public(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -56,7 +57,13 @@ def build(command: Sequence[str]) -> tuple[str, str]:
     """Build the site. Return what was built, and the program's output if it fails or warns."""
     shutil.rmtree(HTML, ignore_errors=True)
     done = subprocess.run(
-        command, cwd=SITE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command,
+        cwd=SITE,
+        env=os.environ | {"NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
     output = done.stdout.decode(errors="replace")
     if done.returncode or _WARNING.search(output):

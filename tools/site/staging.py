@@ -5,6 +5,8 @@ Their links to each other become links between pages, and links to other files l
 
 from __future__ import annotations
 
+import itertools
+import json
 import posixpath
 import re
 import shutil
@@ -21,12 +23,14 @@ SITE = ROOT / "build" / "site"
 PAGES, HTML = SITE / "pages", SITE / "html"
 CONFIG = Path(__file__).with_name("zensical.toml")
 STYLE = Path(__file__).with_name("style.css")
+_SPELLED_OUT, _EXTENSION = Path(__file__).with_name("spelled_out.py"), "extensions = []"
 _NAMED = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
     "docs/README.md": "overview.md",
+    "docs/reference.md": reference.PAGE,
     "format-spec.md": "format.md",
 }
 """Files with another name on the site."""
@@ -46,7 +50,7 @@ def stage() -> None:
     """Write the pages, pictures and settings into build/site. What is the same already is not touched."""
     pages = sources()
     made = {name: page((ROOT / file).read_text(encoding="utf-8"), file, pages) for file, name in pages.items()}
-    made |= reference.pages(made.pop(reference.PAGE))
+    made |= reference.pages(made[reference.PAGE])
     (PAGES / "reference").mkdir(parents=True, exist_ok=True)
     for old in {*PAGES.rglob("*.md")} - {PAGES / name for name in made}:
         old.unlink()
@@ -54,21 +58,22 @@ def stage() -> None:
         _write(PAGES / name, text)
     shutil.copytree(ROOT / "docs" / "pictures", PAGES / "pictures", dirs_exist_ok=True)
     _write(PAGES / STYLE.name, STYLE.read_text(encoding="utf-8"))
-    _write(SITE / CONFIG.name, settings(CONFIG.read_text(encoding="utf-8")))
+    names = itertools.chain.from_iterable(reference.chapters((ROOT / reference.FILE).read_text("utf-8")).values())
+    _write(SITE / CONFIG.name, settings(CONFIG.read_text(encoding="utf-8"), reference.aliases(names)))
 
 
 def page(text: str, file: str, pages: Mapping[str, str]) -> str:
     """Return the page of a Markdown file, whose links then lead to other pages, or to the repository."""
-    repository = project()["urls"]["Repository"]
+    repository, here = project()["urls"]["Repository"], posixpath.dirname(pages[file]) or "."
 
     def target(found: re.Match[str]) -> str:
         if found["path"] is None:
             return found[0]  # code
         path, anchor = posixpath.normpath(posixpath.join(posixpath.dirname(file), found["path"])), found["anchor"] or ""
         if path in pages:
-            return pages[path] + anchor
+            return posixpath.relpath(pages[path], here) + anchor
         if path.startswith("docs/pictures/"):
-            return path.removeprefix("docs/")
+            return posixpath.relpath(path.removeprefix("docs/"), here)
         return f"{repository}/blob/main/{path}{anchor}" if (ROOT / path).exists() else found[0]
 
     return "\n".join(_for_zensical(_CODE_OR_LINK.sub(target, text)))
@@ -88,9 +93,13 @@ def _for_zensical(text: str) -> Iterator[str]:
         yield " " * deeper + line if line.startswith("  ") else line
 
 
-def settings(text: str) -> str:
-    """Return Zensical's settings with the repository's address, which only pyproject.toml states."""
-    return text.replace("[project]\n", f'[project]\nrepo_url = "{project()["urls"]["Repository"]}"\n', 1)
+def settings(text: str, aliases: Mapping[str, str]) -> str:
+    """Return Zensical's settings with the aliases that signatures do not show, and with a link to the repository, whose
+    address only pyproject.toml states. It is no `repo_url`: pages would ask its host for the number of stars."""
+    pairs = ", ".join(f"{name} = {json.dumps(meaning)}" for name, meaning in sorted(aliases.items()))
+    text = text.replace(_EXTENSION, f'extensions = [{{ "{_SPELLED_OUT}" = {{ aliases = {{ {pairs} }} }} }}]')
+    link = f'icon = "fontawesome/brands/github"\nlink = "{project()["urls"]["Repository"]}"\n'
+    return f"{text}\n[[project.extra.social]]\n{link}"
 
 
 def navigation() -> Iterator[tuple[str, list[str]]]:
