@@ -224,9 +224,9 @@ def test_pages_fit_a_browser_and_ask_nobody_else(address: str, width: int, theme
 @pytest.mark.slow
 def test_a_search_finds_a_page(address: str) -> None:
     with browser() as chromium, opened(chromium, address) as tab:
-        tab.page.keyboard.press("Control+K")
-        tab.page.keyboard.type("shuffle_block")
-        expect(tab.page.get_by_role("link").filter(has_text="Shuffling").last).to_be_visible()
+        tab.page.locator(".md-search__button").click()
+        tab.page.get_by_role("textbox").or_(tab.page.get_by_role("searchbox")).first.fill("shuffle_block")
+        expect(tab.page.get_by_text("mdsx.Shuffle", exact=True)).to_be_visible()
 
 
 @pytest.mark.slow

@@ -105,8 +105,7 @@ def _views(browser: Browser, address: str) -> None:
     with _page(browser, f"{address}#/0/samples/12", 1280, 1000) as page:
         _take(page, "view-samples")
     with _page(browser, f"{address}#/0/samples/12", 400, 1000, "dark") as page:
-        page.get_by_text("image", exact=True).first.scroll_into_view_if_needed()
-        page.evaluate("scrollBy(0, 430)")
+        page.evaluate("scrollTo(0, 480)")
         page.wait_for_load_state("networkidle")
         _take(page, "view-narrow")
     with _page(browser, f"{address}#/0/shards", 1280, 860) as page:
