@@ -146,6 +146,11 @@ def test_llms_txt_lists_each_page_with_its_first_paragraph() -> None:
     )
 
 
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Do not print each request."""
+
+
 class _Found(HTMLParser):
     """The identifiers and links of a page."""
 
@@ -199,7 +204,7 @@ def test_the_built_reference_has_each_public_name_and_member(site: dict[str, _Fo
 def address(site: dict[str, _Found]) -> Iterator[str]:
     """Where the built site is served."""
     assert site
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(HTML))
+    handler = functools.partial(_Handler, directory=str(HTML))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -225,8 +230,9 @@ def test_pages_fit_a_browser_and_ask_nobody_else(address: str, width: int, theme
 def test_a_search_finds_a_page(address: str) -> None:
     with browser() as chromium, opened(chromium, address) as tab:
         tab.page.locator(".md-search__button").click()
-        tab.page.get_by_role("textbox").or_(tab.page.get_by_role("searchbox")).first.fill("shuffle_block")
-        expect(tab.page.get_by_text("mdsx.Shuffle", exact=True)).to_be_visible()
+        tab.page.wait_for_function("document.activeElement.shadowRoot")  # the field of the dialog has the focus
+        tab.page.keyboard.type("shuffle_block")
+        expect(tab.page.get_by_text(re.compile(r"^[1-9]\d* results$"))).to_be_visible()
 
 
 @pytest.mark.slow

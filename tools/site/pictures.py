@@ -28,7 +28,6 @@ from tools.processes import ROOT
 from tools.servers.s3 import S3Server
 
 PICTURES = ROOT / "docs" / "pictures"
-_COLORS = 128  # of a picture's palette
 _COLUMNS = {
     "image": "jpeg",
     "caption": "str",
@@ -74,7 +73,8 @@ def _page(
 
 def _take(page: Page, name: str) -> None:
     picture = PIL.Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(_COLORS).save(PICTURES / f"{name}.png", optimize=True)
+    few = picture.quantize(256, PIL.Image.Quantize.MAXCOVERAGE)  # also colours of small marks of charts
+    few.save(PICTURES / f"{name}.png", optimize=True)
 
 
 def _view(browser: Browser, folder: Path) -> None:
@@ -105,7 +105,7 @@ def _views(browser: Browser, address: str) -> None:
     with _page(browser, f"{address}#/0/samples/12", 1280, 1000) as page:
         _take(page, "view-samples")
     with _page(browser, f"{address}#/0/samples/12", 400, 1000, "dark") as page:
-        page.evaluate("scrollTo(0, 480)")
+        page.evaluate("scrollTo(0, 330)")
         page.wait_for_load_state("networkidle")
         _take(page, "view-narrow")
     with _page(browser, f"{address}#/0/shards", 1280, 860) as page:
