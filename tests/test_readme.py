@@ -252,7 +252,8 @@ def anchors(page: Path) -> set[str]:
 )
 def test_links_have_targets(page: Path) -> None:
     wrong = []
-    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"^\[[^]]+\]: (\S+)", text, re.MULTILINE):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         if (

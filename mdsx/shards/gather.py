@@ -225,7 +225,7 @@ class _Values:
     def _decoded(self, wanted: NDArray[np.int64]) -> list[object]:
         """Return the values of the rows `wanted`, which are not null."""
         pieces, bare = self._pieces(wanted), self.extents.bare
-        if not np.any(bare):
+        if bare is False or not np.any(bare):
             return self._decoder(pieces)
         each = bare[wanted].tolist() if isinstance(bare, np.ndarray) else repeat(bare)
         return [

@@ -54,11 +54,12 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The accounts of a run: `amounts`, int64 [2 * components + 6], and ranges of ticks that are not counted yet.
-    `grouped`: samples are grouped by lengths, so that values are counted too."""
+    """The accounts of a run: `amounts`, int64 [2 * components + 6]; ranges of ticks and `later` steps that are not in
+    them yet. `grouped`: samples are grouped by lengths, so that values are counted too."""
 
     amounts: NDArray[np.int64]
     ticks: tuple[tuple[str, Tick, Tick], ...] = ()
+    later: int = 0
     grouped: bool = False
     complete: bool = True
 
@@ -70,31 +71,31 @@ class Ledger:
     @property
     def steps(self) -> int:
         """Return the steps of the run so far, skipped ones included."""
-        return int(self.amounts[STEPS - AMOUNTS])
+        return int(self.amounts[STEPS - AMOUNTS]) + self.later
 
     def after(self, task: Task) -> Ledger:
         """Return the accounts after the last micro-batch of a step."""
         if not task.ends_step:
             return self
         if task.amounts is not None:
-            return Ledger(self.amounts + task.amounts, self.ticks, self.grouped, self.complete)
+            return Ledger(self.amounts + task.amounts, self.ticks, self.later, self.grouped, self.complete)
         ticks = _with(self.ticks, "skipped" if task.skip else "taken", task.start, task.stop)
-        ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
-        amounts = self.amounts.copy()
-        amounts[STEPS - AMOUNTS] += task.stop > task.start
-        return Ledger(amounts, ticks, self.grouped, self.complete)
+        if task.dropped:
+            ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
+        return Ledger(self.amounts, ticks, self.later + (task.stop > task.start), self.grouped, self.complete)
 
     def settled(self, drawn: Drawn) -> Ledger:
         """Return the same with all ticks counted."""
         if not self.ticks:
             return self
         amounts, components = self.amounts.copy(), (len(self.amounts) - AMOUNTS) // 2
+        amounts[STEPS - AMOUNTS] += self.later
         for kind, start, stop in self.ticks:
             counts = drawn(start, stop)
             if kind == "taken":
                 amounts[:components] += counts
             amounts[_PLACES[kind] - AMOUNTS] += counts.sum()
-        return replace(self, amounts=amounts, ticks=())
+        return replace(self, amounts=amounts, ticks=(), later=0)
 
     def consumed(self, names: Sequence[str]) -> Consumed:
         """Return what a user gets of settled accounts. `names`: of the components."""

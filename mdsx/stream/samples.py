@@ -183,8 +183,8 @@ class SampleSteps:
         while self.samples - end >= enough and (self.until is None or stop < self.until):
             start, before, end = stop, end, Position(min(end + size, self.samples))
             stop = Tick(first + end)
-            skip, step = is_in(self.skip, step), step + 1
-            after = self.after(epoch, end)._replace(step=step)
+            skip, step = bool(self.skip) and is_in(self.skip, step), step + 1
+            after = self.after(epoch, end, step)
             if end < self.samples and self.until is not None and stop >= self.until:  # the next phase cuts the rest
                 after = Cursor(epoch, end, step=step)
             dropped = self.samples - end if after.epoch > epoch else 0
@@ -202,12 +202,12 @@ class SampleSteps:
         if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= self.count(start):
             raise UsageError("the epoch has fewer batches left", found=batches, expected=f"0 to {self.count(start)}")
         stop = min(start.position + batches * self.global_batch_size, self.samples)
-        return self.after(start.epoch, Position(stop))._replace(step=start.step + batches) if batches else start
+        return self.after(start.epoch, Position(stop), start.step + batches) if batches else start
 
-    def after(self, epoch: int, stop: Position) -> Cursor:
+    def after(self, epoch: int, stop: Position, step: int) -> Cursor:
         """Return where a run is after a batch that ended at `stop`: after an epoch's last one, at the next epoch."""
         enough = self.global_batch_size if self.drop_last else 1  # else one sample makes a batch
-        return Cursor(epoch, stop) if self.samples - stop >= enough else Cursor(epoch + 1)
+        return Cursor(epoch, stop, step=step) if self.samples - stop >= enough else Cursor(epoch + 1, step=step)
 
     def window_end(self, tick: Tick) -> Tick:
         return tick

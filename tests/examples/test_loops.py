@@ -47,7 +47,7 @@ def test_the_page_shows_the_code_of_the_examples() -> None:
     programs = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
     loops = PAGE.partition("## Training loops")[2]
     snippets = re.findall(r"^```python\n(.*?)^```$", loops, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 10
+    assert len(snippets) == 13
     assert not [code for code in snippets if code not in programs]
 
 

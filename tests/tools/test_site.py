@@ -107,6 +107,11 @@ def test_links_of_a_page_in_a_folder_lead_out_of_it() -> None:
     assert page("[a](operations.md#errors)", reference.FILE, sources()) == "[a](../operations.md#errors)"
 
 
+def test_links_may_be_defined_at_the_end() -> None:
+    text = '[a][1]\n\n[1]: ../README.md#install "title"\n[2]: https://example.com/\n'
+    assert page(text, "docs/compared.md", sources()) == text.replace("../README.md", "index.md")
+
+
 def test_links_in_code_stay() -> None:
     text = "`[a](../README.md)`\n\n```md\n[a](../README.md)\n```\n"
     assert page(text, "docs/operations.md", sources()) == text

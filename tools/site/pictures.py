@@ -73,8 +73,7 @@ def _page(
 
 def _take(page: Page, name: str) -> None:
     picture = PIL.Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    few = picture.quantize(256, PIL.Image.Quantize.MAXCOVERAGE)  # also colours of small marks of charts
-    few.save(PICTURES / f"{name}.png", optimize=True)
+    picture.save(PICTURES / f"{name}.png", optimize=True)
 
 
 def _view(browser: Browser, folder: Path) -> None:

@@ -35,7 +35,8 @@ _NAMED = {
 }
 """Files with another name on the site."""
 _CODE_OR_LINK = re.compile(
-    r"^(?P<indent> *)```.*?^(?P=indent)```$|`[^`\n]+`|(?<=\]\()(?!\w+:|#)(?P<path>[^)#]+)(?P<anchor>#[^)]*)?(?=\))",
+    r"^(?P<indent> *)```.*?^(?P=indent)```$|`[^`\n]+`"
+    r"|(?P<begin>\]\(|^\[[^]\n]+\]: )(?!\w+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?",
     re.MULTILINE | re.DOTALL,
 )
 _ITEM = re.compile(r"- |\d+\. ")
@@ -71,10 +72,10 @@ def page(text: str, file: str, pages: Mapping[str, str]) -> str:
             return found[0]  # code
         path, anchor = posixpath.normpath(posixpath.join(posixpath.dirname(file), found["path"])), found["anchor"] or ""
         if path in pages:
-            return posixpath.relpath(pages[path], here) + anchor
+            return found["begin"] + posixpath.relpath(pages[path], here) + anchor
         if path.startswith("docs/pictures/"):
-            return posixpath.relpath(path.removeprefix("docs/"), here)
-        return f"{repository}/blob/main/{path}{anchor}" if (ROOT / path).exists() else found[0]
+            return found["begin"] + posixpath.relpath(path.removeprefix("docs/"), here)
+        return f"{found['begin']}{repository}/blob/main/{path}{anchor}" if (ROOT / path).exists() else found[0]
 
     return "\n".join(_for_zensical(_CODE_OR_LINK.sub(target, text)))
 
