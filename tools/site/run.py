@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from zensical.main import cli
 cli()
 """
 """Zensical, with the warnings of what reads docstrings."""
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _WARNING = re.compile(r"\bwarning\b", re.IGNORECASE)
 _FILE = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 
@@ -57,15 +57,9 @@ def build(command: Sequence[str]) -> tuple[str, str]:
     """Build the site. Return what was built, and the program's output if it fails or warns."""
     shutil.rmtree(HTML, ignore_errors=True)
     done = subprocess.run(
-        command,
-        cwd=SITE,
-        env=os.environ | {"NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
+        command, cwd=SITE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    output = done.stdout.decode(errors="replace")
+    output = _COLOR.sub("", done.stdout.decode(errors="replace"))
     if done.returncode or _WARNING.search(output):
         return "", output or f"status {done.returncode}"
     for page in (HTML / "reference").glob("*.html"):  # docstrings name pages by the paths of their files
