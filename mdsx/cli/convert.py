@@ -226,9 +226,9 @@ def megatron(
 def parquet() -> dict[str, Any]:
     """Convert Parquet files, and all *.parquet files below folders, in the order of their names, to one dataset.
 
-    Row groups of any size are read in batches. All files must have the same columns; docs/arrow.md lists the types. The
-    metadata keeps the Arrow schema, so that `mdsx export parquet` restores values and types. Parquet files can also be
-    read in place: see `mdsx index parquet`.
+    Row groups of any size are read in batches. All files must have the same columns; docs/writing.md lists the types.
+    The metadata keeps the Arrow schema, so that `mdsx export parquet` restores values and types. Parquet files can also
+    be read in place: see `mdsx index parquet`.
     """
     return {}
 
@@ -267,7 +267,7 @@ def hf(
     Images and audio stay encoded: a column of images is jpeg, png or webp if all of the first ones are, otherwise
     bytes.
     Class labels become int64; the metadata has their names (class_names). Numbers, text, arrays and lists of them
-    become the types in docs/arrow.md, and nested features json. The metadata keeps the Arrow schema with the features,
+    become the types in docs/writing.md, and nested features json. The metadata keeps the Arrow schema with the features,
     for an export, and the split and the commit.
 
     Needs the package datasets: pip install 'mdsx[datasets]'. For a private dataset, give the token with --source-option

@@ -361,7 +361,7 @@ class Dataset:
     def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool = False) -> Any:
         """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others.
 
-        With `as_arrow`, return a `pyarrow.Table`; see docs/arrow.md for its types. This makes no Python objects for
+        With `as_arrow`, return a `pyarrow.Table`; see docs/writing.md for its types. This makes no Python objects for
         values, and does not copy fixed-size columns again. JSON stays text, MessagePack bytes.
         """
         numbers = self._checked(places)
@@ -375,7 +375,7 @@ class Dataset:
             for frame in map(pyarrow.RecordBatch.to_pandas, ds.to_batches()): ...
 
         Storage is read ahead, and memory is bounded, whatever the size of the dataset. A reader can be read once.
-        docs/arrow.md has the types, as for `take(..., as_arrow=True)`. Every sample is checked. An error is raised at
+        docs/writing.md has the types, as for `take(..., as_arrow=True)`. Every sample is checked. An error is raised at
         the batch where it occurred. Libraries that read through Arrow's C interface, such as DuckDB, raise their own
         error with the same text.
 
@@ -403,8 +403,8 @@ class Dataset:
 
         Only the query's columns are decoded. The part of its predicate that `filter` can express is evaluated on the
         rows of the shards first, and samples that cannot match are not read. Polars evaluates the whole predicate on
-        the others, so the result is the same as for a frame with all samples. docs/arrow.md has the types. Every sample
-        read is checked; Polars raises its own error with the text. The streaming engine of Polars
+        the others, so the result is the same as for a frame with all samples. docs/writing.md has the types. Every
+        sample read is checked; Polars raises its own error with the text. The streaming engine of Polars
         (`collect(engine="streaming")`) reads batch by batch.
 
         Raises:

@@ -90,7 +90,8 @@ class Mixture:
             `mdsx.Mixture`, alone or as a pair (dataset, proportion), or an `mdsx.Component`. A nested mixture counts as
             its components, with its weight multiplied by theirs.
         columns: The columns to read of all components. They must agree in name and type.
-        dtypes, fill: As in `mdsx.Dataset`, for all components.
+        dtypes: As in `mdsx.Dataset`, for all components.
+        fill: Likewise.
         component_column: Add an int64 column with this name: the number of the component that a sample comes from.
         epoch_samples: The samples of an epoch. The default is the sum that `repeat` and `samples` give, or otherwise
             the sum of the datasets' sizes, rounded down to whole runs if `run` is given.

@@ -175,7 +175,7 @@ def read(
     snapshot: str | None = None,
     **options: Any,
 ) -> Any:
-    """Read a dataset as a `ray.data.Dataset`: every sample once, as Arrow data (docs/arrow.md has the types).
+    """Read a dataset as a `ray.data.Dataset`: every sample once, as Arrow data (docs/writing.md has the types).
 
         ray_dataset = mdsx.engines.ray.read("s3://bucket/corpus", columns=["tokens"])
 

@@ -96,7 +96,8 @@ class Loader(BatchLoader):
         ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`, not counting replicas. It
             must divide the number of ranks. The default comes from the launcher, if all nodes are alike.
 
-        global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
+        global_batch_size: As in StreamingDataLoader, instead of `batch_size`.
+        micro_batch: As in StreamingDataLoader, with `global_batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
             or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
         plan: An `mdsx.Plan`: proportions, batching and step sizes, phase by phase. The other arguments apply where the

@@ -53,7 +53,7 @@ def arrow_columns(data: Any) -> dict[str, str]:
             out.write_batch(table)
 
     `data` is a pyarrow table or record batch, a Polars or pandas DataFrame, or any other object with columns and one of
-    Arrow's C interfaces. A stream that can be read only once is consumed. docs/arrow.md has the table of types.
+    Arrow's C interfaces. A stream that can be read only once is consumed. docs/writing.md has the table of types.
 
     Raises:
         UsageError: No column type can hold a type of the data: unions, month intervals, and structs with two fields of

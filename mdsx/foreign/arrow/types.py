@@ -1,6 +1,6 @@
 """The table of types: the column type for values of an Arrow type, and the Arrow type of a column.
 
-docs/arrow.md shows the table. Writing, Parquet, converters and engines share it.
+docs/writing.md shows the table. Writing, Parquet, converters and engines share it.
 
 A type is *plain* after its outermost wrappers are removed (`plain_type`): a dictionary becomes its values, an extension
 type its storage, and so on. The table has only plain types. `plain.py` does the same with arrays.

@@ -92,7 +92,7 @@ def export(
         mdsx.export("parquet", "s3://bucket/corpus", "s3://bucket/corpus-parquet", num_workers=8)
         mdsx.export("tar", mdsx.Dataset("pictures").select(0, 1000), "some", rename={"jpg": "image"})
 
-    docs/export.md says how each column type is written. After a kill, the same call continues the export. The files
+    docs/converting.md says how each column type is written. After a kill, the same call continues the export. The files
     have the same bytes for any number of processes.
 
     Args:
@@ -111,7 +111,7 @@ def export(
         source_options: Options for the storage of the dataset, if it is a URL.
         watch: Called with an `mdsx.Progress` now and then.
         file_size: About how many bytes of the dataset to put into a file, before compression. A file has whole shards,
-            or equal parts of a larger shard. A process holds a file in memory (docs/export.md).
+            or equal parts of a larger shard. A process holds a file in memory (docs/converting.md).
         file_samples: How many samples to put into a file, instead of `file_size`.
         compression: parquet: "zstd" (the default), "snappy", "gzip", "brotli", "lz4" or "none". jsonl: "gzip", "zstd"
             or "none" (the default). A level may follow: "zstd:9".

@@ -1,7 +1,7 @@
 """Export to Parquet files, through Arrow. No Python objects are made for values, except for JSON that becomes a struct.
 
 Columns get back their original types if these are known: from the schema that a converter kept in the metadata, or
-because the dataset is Parquet itself, read in place. Other columns have the types in docs/arrow.md.
+because the dataset is Parquet itself, read in place. Other columns have the types in docs/writing.md.
 """
 
 from __future__ import annotations

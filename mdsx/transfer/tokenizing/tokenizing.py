@@ -98,7 +98,7 @@ def tokenize(
         mdsx.tokenize("corpus-*.jsonl.zst", "s3://bucket/corpus", "tokenizer.json", end_of_text="<|endoftext|>")
 
     A row is a document, to be packed on reading (`mdsx.Pack`), or `rows` tokens of successive documents. After a kill,
-    the same call continues. The bytes of the dataset are the same for any number of processes. See docs/tokenizing.md.
+    the same call continues. The bytes of the dataset are the same for any number of processes. See docs/converting.md.
 
     Args:
         sources: Paths, globs or URLs, where `{0000..0099}` names several; also an `mdsx.Dataset`, or an `mdsx.Mixture`

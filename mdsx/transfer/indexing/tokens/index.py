@@ -94,7 +94,7 @@ def index_megatron(
         loader = StreamingDataLoader(StreamingDataset("s3://bucket/corpus"), batching=mdsx.Pack(4096, length="tokens"))
 
     This reads the `.idx` files and 128 KiB of each `.bin`, not the tokens. Nothing is copied. A sample has `tokens`, an
-    array of the stored type. See docs/token-files.md for what is checked, and what only `hash=True` finds.
+    array of the stored type. See docs/data.md for what is checked, and what only `hash=True` finds.
 
     Args:
         sources: Paths, globs and URLs of `.bin` files, and folders with them, ordered by name. All must be in one
