@@ -267,8 +267,8 @@ def hf(
     Images and audio stay encoded: a column of images is jpeg, png or webp if all of the first ones are, otherwise
     bytes.
     Class labels become int64; the metadata has their names (class_names). Numbers, text, arrays and lists of them
-    become the types in docs/writing.md, and nested features json. The metadata keeps the Arrow schema with the features,
-    for an export, and the split and the commit.
+    become the types in docs/writing.md, and nested features json. The metadata keeps the Arrow schema with the
+    features, for an export, and the split and the commit.
 
     Needs the package datasets: pip install 'mdsx[datasets]'. For a private dataset, give the token with --source-option
     token=..., unless the environment has it.
