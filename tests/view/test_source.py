@@ -222,7 +222,7 @@ def test_what_decoding_gives_is_shown_as_pixels_and_samples(tmp_path: Path) -> N
             sound = BytesIO()
             soundfile.write(sound, np.full(800, number / 4, np.float32), 8000, format="WAV", subtype="FLOAT")
             out.write({"photo": png(np.full((40, 60, 3), 80 * number, np.uint8)), "speech": sound.getvalue(), "n": 1})
-    decode = {"photo": mdsx.Image(size=(16, 24)), "speech": mdsx.Audio(rate=4000)}
+    decode: dict[str, mdsx.Decoder] = {"photo": mdsx.Image(size=(16, 24)), "speech": mdsx.Audio(rate=4000)}
     source = ViewedDataset(str(tmp_path / "made"), Opening(decode=decode))
     assert [column["type"] for column in source.overview()["columns"]] == ["uint8[16,24,3]", "float32[*]", "int64"]
     photo, speech, _ = (column["value"] for column in source.sample(2)["columns"])
