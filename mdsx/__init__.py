@@ -1,7 +1,7 @@
-"""mdsx: training samples in fixed-offset shards, streamed from object storage in an order that is a spec.
+"""mdsx: training samples in fixed-offset shards, streamed from object storage in a specified order.
 
-The public names are those in `__init__.pyi`, which are imported when they are used; those of `mdsx.torch`
-(StreamingDataset, StreamingDataLoader), which need PyTorch; and those of `mdsx.engines.ray` and `mdsx.engines.spark`.
+`__init__.pyi` lists the public names; each is imported on first use. `mdsx.torch` has StreamingDataset and
+StreamingDataLoader, which need PyTorch. `mdsx.engines.ray` and `mdsx.engines.spark` are public too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __version__ = "1.0.0b1"
 _LIST = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _LIST, re.MULTILINE)}
 
-__all__ = sorted(_HOMES.keys() - {"zip"})  # `from mdsx import *` must not put it in the place of Python's
+__all__ = sorted(_HOMES.keys() - {"zip"})  # `from mdsx import *` must not shadow the builtin
 
 
 def __getattr__(name: str) -> object:

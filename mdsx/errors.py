@@ -14,8 +14,8 @@ MdsxError
     ├── SampleError          a sample that does not fit its columns
     └── StateError           a checkpoint of another dataset or order
 
-An error is made once, where the facts are known. It names the file, the place in it, what was found, what was expected,
-and the way out.
+The code that knows the facts raises the error, once. An error names the file, the place in it, what was found, what was
+expected, and the way out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def shown(value: object, limit: int = 200) -> str:
-    """Return `value` as errors show it: in one line, shortened, and never raising an error of its own."""
+    """Return `value` as errors show it: on one line, shortened. Never raise."""
     try:
         text = re.sub(r"\n\s*", " ", repr(value))
     except (ValueError, RecursionError):  # an integer of thousands of digits, deeply nested lists
@@ -52,13 +52,13 @@ def shown(value: object, limit: int = 200) -> str:
 
 
 _UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
-"""Control characters except line feeds and tabs, line and paragraph separators, and those that change the direction."""
+"""Control characters except line feeds and tabs, line and paragraph separators, and changes of text direction."""
 
 
 def visible(text: str) -> str:
     """Return `text` with an escape such as `\\u001b` in place of each character that would control a terminal.
 
-    JSON stays JSON: it has such characters only inside of strings, where these are its own escapes.
+    JSON stays valid: such characters occur only inside its strings, where these escapes are JSON's own.
     """
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -69,8 +69,8 @@ _Error = TypeVar("_Error", bound="MdsxError")
 class MdsxError(Exception):
     """Base of all errors that mdsx raises on purpose.
 
-    The text says where the error is, what was found, what was expected and what to do. So that programs need not parse
-    it, all of this is also in attributes. Secrets in URLs are hidden.
+    The text says where the error is, what was found, what was expected and what to do. The attributes have the same
+    facts, so that programs need not parse the text. Secrets in URLs are hidden.
 
     Attributes:
         message: What is wrong, in a sentence.
@@ -127,7 +127,7 @@ def _rebuild(kind: type[_Error], fields: dict[str, Any]) -> _Error:
 
 
 def restated(error: _Error, **changes: object) -> _Error:
-    """Return the same error with other fields, such as a `hint`."""
+    """Return a copy of an error with `changes` to its fields, such as another `hint`."""
     return _rebuild(type(error), {**error._fields, **changes})
 
 

@@ -1,7 +1,7 @@
 """Secrets: keys, tokens, passwords and signed URLs, held so that nothing shows them.
 
-A `Secret` holds a text from the moment it is read until it is put into a request. As a second line, `redacted` removes
-the texts of all secrets of this process, and the secrets of any URL, from what others say: servers, libraries, logs.
+A `Secret` holds a text from the moment it is read until it is put into a request. As a second line of defence,
+`redacted` removes this process's secrets, and those in URLs, from messages of servers and libraries, and from logs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from urllib.parse import parse_qsl, quote, unquote
 
-_LEAST = 6  # characters; shorter texts are not looked for in messages
+_LEAST = 6  # characters; shorter secrets are not redacted from messages
 _SHOWN = "***"
 
 _PATTERN = re.compile(
@@ -25,9 +25,9 @@ _known: set[str] = set()
 
 
 class Secret:
-    """A text that `repr`, `str`, `format`, `vars`, JSON and tracebacks do not show. A pickle has it.
+    """A text that `repr`, `str`, `format`, `vars`, JSON and tracebacks do not show. A pickle contains it.
 
-    Every text in `hidden` is removed from messages, too; by default, that is the secret itself.
+    Messages hide every text in `hidden` too; by default, that is the secret itself.
     """
 
     __slots__ = ("_hidden", "_text")
@@ -39,22 +39,22 @@ class Secret:
 
     @classmethod
     def query(cls, text: str) -> Secret:
-        """Return the secret of a URL's query, each of whose values may be a key."""
+        """Return a URL's query as a secret. Any of its values may be a key."""
         return cls(text, (text, *(value for _, value in parse_qsl(text))))
 
     @classmethod
     def login(cls, user: str, password: str) -> Secret:
-        """Return a user and a password as HTTP's Basic scheme sends them."""
+        """Return the header for HTTP's Basic scheme."""
         encoded = b64encode(f"{user}:{password}".encode()).decode()
         return cls(f"Basic {encoded}", (encoded, password))
 
     @classmethod
     def bearer(cls, token: Secret) -> Secret:
-        """Return a token as HTTP's Bearer scheme sends it."""
+        """Return the header for HTTP's Bearer scheme."""
         return cls(f"Bearer {token.reveal()}", ())
 
     def reveal(self) -> str:
-        """Return the text. Call it only in the expression that sends or signs it, so that no variable has it."""
+        """Return the text. Call it only in the expression that sends or signs it, so that no variable holds it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -81,13 +81,13 @@ def revealed(value: str | Secret) -> str:
 
 
 def hide(text: str) -> None:
-    """Let no message of this process show `text`, also quoted or unquoted, if it is long enough to be a secret."""
+    """Redact `text`, also URL-quoted or unquoted, from this process's messages, if it is long enough to be a secret."""
     if len(text) >= _LEAST:
         _known.update((text, quote(text, safe=""), unquote(text)))
 
 
 def redacted(text: str) -> str:
-    """Return `text` with "***" in place of secrets: those in URLs (user, password, signature), and the known ones."""
-    for secret in sorted(_known, key=len, reverse=True):  # one may contain another
+    """Return `text` with "***" in place of secrets: this process's, and those in URLs (user, password, signature)."""
+    for secret in sorted(_known, key=len, reverse=True):  # a secret may contain another
         text = text.replace(secret, _SHOWN)
     return _PATTERN.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import datasets
+import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +24,9 @@ import pytest
 
 import mdsx
 from mdsx import cli
+from mdsx.storage import open_storage
 from tests import fork_server
+from tests.foreign.mds import plain
 from tools.servers.s3 import S3Server
 
 ROOT = Path(__file__).parent.parent
@@ -31,17 +35,27 @@ PAGES = (
     "docs/README.md",
     "docs/writing.md",
     "docs/converting.md",
-    "docs/tokenizing.md",
-    "docs/export.md",
-    "docs/arrow.md",
     "docs/training.md",
+    "docs/shuffling.md",
     "docs/batches.md",
     "docs/images.md",
-    "docs/cache.md",
+    "docs/data.md",
     "docs/operations.md",
 )
-"""In the order in which a reader needs them: later pages read what earlier ones write. See also tests/examples and
-tests/guides."""
+"""In the order in which a reader needs them: later pages read what earlier ones write."""
+ELSEWHERE = {
+    "docs/engines.md": "engines/ray/test_example.py",
+    "docs/extending.md": "testing/test_example.py",
+    "docs/from-hf-datasets.md": "guides/test_from_hf_datasets.py",
+    "docs/from-litdata.md": "guides/test_from_litdata.py",
+    "docs/from-mosaicml.md": "guides/test_from_mosaicml.py",
+    "docs/from-webdataset.md": "guides/test_from_webdataset.py",
+    "docs/loaders.md": "torch/test_frameworks.py",
+    "docs/pretraining.md": "guides/test_pretraining.py",
+    "docs/stored-formats.md": "shards/formats/test_page.py",
+}
+"""Pages whose code other tests run."""
+COMPILED = ("docs/clouds.md",)  # it names servers that tests lack
 
 
 class Block(NamedTuple):
@@ -69,16 +83,16 @@ def write_tars(directory: Path) -> None:
                     tar.addfile(member, io.BytesIO(data))
 
 
-def write_mixed_tars(directory: Path) -> None:
+def write_mixed_tars(directory: Path, name: str = "mixed-{:04}.tar", text: bytes = b"[NaN]") -> None:
     """`mixed-{0000..0001}.tar`: pictures of two kinds, JSON with NaN, and a file without a sample."""
     for number in range(2):
-        with tarfile.open(directory / f"mixed-{number:04}.tar", "w") as tar:
+        with tarfile.open(directory / name.format(number), "w") as tar:
             members = [("README", b"read me")]
             for sample in range(4):
                 picture = ("jpg", b"\xff\xd8\xff") if sample % 2 else ("png", b"\x89PNG\r\n\x1a\n")
-                members += [(f"{number}-{sample}.{picture[0]}", picture[1]), (f"{number}-{sample}.json", b"[NaN]")]
-            for name, data in members:
-                member = tarfile.TarInfo(name)
+                members += [(f"{number}-{sample}.{picture[0]}", picture[1]), (f"{number}-{sample}.json", text)]
+            for member_name, data in members:
+                member = tarfile.TarInfo(member_name)
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
 
@@ -109,6 +123,33 @@ def copy_golden_files(directory: Path) -> None:
     for prefix in ("corpus", "old-00", "old-01"):
         for suffix in (".bin", ".idx"):
             shutil.copy(golden / "megatron" / f"u16{suffix}", directory / f"{prefix}_text_document{suffix}")
+
+
+def write_files_of_others(directory: Path) -> None:
+    """What docs/data.md reads where it is, in `s3://bucket`; and `foundry`, `saved`."""
+    there = directory / "in-place"
+    texts = [{"id": number, "text": f"text {number}"} for number in range(100)]
+    for name, samples in (("mds", texts[:60]), ("more-mds", texts[60:])):
+        plain.write_dataset(there / name, {"id": "int", "text": "str"}, [samples])
+    for name in ("pages", "labelled", "scraped", "tokens-of-megatron"):
+        (there / name).mkdir()
+    shutil.copy(directory / "table" / "a.parquet", there / "pages")
+    for number in range(4):
+        shutil.copy(directory / f"shards-{number:04}.tar", there / "labelled")
+    write_mixed_tars(there / "scraped", "{:04}.tar", b"[1]")
+    for suffix in (".bin", ".idx"):
+        shutil.copy(directory / f"corpus_text_document{suffix}", there / "tokens-of-megatron")
+    for folder in there.iterdir():
+        storage = open_storage(f"s3://bucket/{folder.name}")
+        for file in folder.iterdir():
+            storage.put(file.name, file.read_bytes())
+    for name, dtype in (("gpt2", "uint16"), ("llama3", "uint32")):
+        with mdsx.Writer(f"s3://bucket/{name}", {"tokens": f"{dtype}[*]"}) as out:
+            out.write_batch({"tokens": [[1] * number for number in range(100)]})
+    tokens = [{"tokens": np.full(number, number, np.int64).tobytes()} for number in range(200)]
+    plain.write_dataset(directory / "foundry", {"tokens": "bytes"}, [tokens])
+    rows = [{"input_ids": [1] * number, "attention_mask": [1] * number} for number in range(200)]
+    datasets.Dataset.from_list(rows).save_to_disk(directory / "saved")
 
 
 def run_pages(directory: Path, pages: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
@@ -151,8 +192,15 @@ def test_the_readmes_snippets_work(tmp_path: Path) -> None:
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
 
 
+def test_the_code_of_each_page_is_run() -> None:
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text("utf-8")}
+    assert pages == {*PAGES, *ELSEWHERE, *COMPILED} - {"README.md"}
+    for page, test in ELSEWHERE.items():
+        assert Path(page).stem in (ROOT / "tests" / test).read_text(encoding="utf-8")
+
+
 def test_snippets_of_python_compile() -> None:
-    for page in PAGES:
+    for page in (*PAGES, *COMPILED):
         for block in blocks(page):
             if block.language == "python":
                 compile("\n" * block.line + block.code, page, "exec")
@@ -166,9 +214,10 @@ def test_every_snippet_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_table(tmp_path)
     write_photos()
     copy_golden_files(tmp_path)
+    write_files_of_others(tmp_path)
     commands, remaining = fork_server.call(run_pages, tmp_path, PAGES, timeout=280)
     monkeypatch.chdir(tmp_path)
-    expected = "append cache cat change clean convert doctor export info lengths merge quickstart repair select "
+    expected = "append cache cat change clean convert doctor export index info lengths merge quickstart repair select "
     expected += "sizes tokenize verify"
     assert commands == set(expected.split())
     assert remaining["README.md"] == (1000 // 32 - 10) * 32

@@ -50,7 +50,6 @@ WORDS = {
 """Regular expressions, with what to write instead."""
 ALLOWED = {
     ("tools/check.py", "*"): "the list",
-    ("docs/api.md", "*"): "generated from docstrings, which are searched",
     ("tests/format/test_one_rule.py", "behind"): "the name of a vector, which never changes",
     ("tests/tools/test_language.py", "*"): "samples of such words",
     ("tests/vectors/bad_indexes.py", "*"): "descriptions in the manifest, which never change",
@@ -72,6 +71,7 @@ def steps_of(*, everything: bool = False, install_browser: bool = False) -> Step
         *STEPS,
         ("headless Chromium for tests of pages", ("tools.browser", *["--install"] * install_browser)),
         ("slow tests (pytest -m slow)", (*_TESTS, "-m", "slow")),
+        ("the documentation's site (site)", ("tools", "site")),
         ("packages (package --all)", ("tools", "package", "--all")),
         ("tests with engines (pytest -m engines)", ("pytest", "-m", "engines", "--durations=20")),
     )

@@ -1,1 +1,1 @@
-"""What examines: datasets, storages and machines."""
+"""Checks of datasets, storages and machines."""

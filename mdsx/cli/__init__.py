@@ -1,8 +1,7 @@
 """The `mdsx` command: it parses the command line, calls the library and prints. It computes nothing.
 
 Results go to stdout, as text or as JSON (`--json`); progress, skips and errors go to stderr.
-Exit status: 0 success, 1 an error or damage found, 2 wrong usage, 3 a conversion that skipped something, 130
-interrupted.
+Exit status: 0 success, 1 an error or damage, 2 wrong usage, 3 a conversion skipped something, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line of this process, and exit with its status."""
+    """Run this process's command line, and exit with its status."""
     from mdsx.cli.app import run
 
     run()

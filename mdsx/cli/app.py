@@ -17,7 +17,7 @@ from mdsx.cli.output import say
 
 __all__ = ["app", "run"]
 
-for _module in iter_modules([str(Path(__file__).parent)]):  # each adds its commands to `app`
+for _module in iter_modules([str(Path(__file__).parent)]):  # importing a module adds its commands to `app`
     if _module.name != "app":
         import_module(f"mdsx.cli.{_module.name}")
 

@@ -15,19 +15,18 @@ def append(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     part: Annotated[
         str,
-        typer.Argument(metavar="PART", help="The part's folder below it, part-NNNNN: a finished dataset of its own."),
+        typer.Argument(metavar="PART", help="The part's folder below URL, part-NNNNN: itself a finished dataset."),
     ],
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Append a finished part to a finished dataset. No shard is copied or changed.
 
-    Existing samples keep their numbers; those of the part follow. The index from before stays as a snapshot,
-    index-<fingerprint>.json: a run whose state was saved before continues with it, and a new run reads everything.
+    Existing samples keep their numbers, and the part's samples follow. The old index stays as a snapshot,
+    index-<fingerprint>.json: a run with an earlier checkpoint continues with it, and a new run reads everything.
 
-    If the part had been appended already, nothing changes. After a kill, run the same command again. If the part is
-    unfinished or has other columns, or another part was appended at the same moment, the error says so, and the dataset
-    stays as it was.
+    Appending a part twice changes nothing. After a kill, run the same command again. If the part is unfinished or has
+    other columns, or another part is being appended, the command fails and the dataset stays as it was.
     """
     import mdsx
 
@@ -47,6 +46,6 @@ def append(
         return
     place = f"samples {done.first:,} to {done.first + done.samples - 1:,} of {done.url}"
     if done.snapshot is None:
-        say(f"{done.part} had been appended before: it has {place}; nothing to do")
+        say(f"{done.part} had been appended before, as {place}; nothing to do")
     else:
-        say(f"appended {done.part}: {place}; the snapshot from before is {done.snapshot}")
+        say(f"appended {done.part}: {place}; the previous state is the snapshot {done.snapshot}")

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from mdsx.storage.cache import Amount, CachedDataset, Contents, Removal
 
-_FOREIGN = 5  # files of others that are printed; all are counted
+_FOREIGN = 5  # foreign files printed; all are counted
 _LISTED = 1000  # the same in JSON
 
 
 class _CacheCommands(Commands):
-    """`mdsx cache` without a command, or with options only, is `mdsx cache show`."""
+    """Runs `mdsx cache show` if no command is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -34,7 +34,7 @@ class _CacheCommands(Commands):
 
 caches = group(
     "cache",
-    "Show what the local cache holds, and remove or add shards while jobs use it. Without a command: show.",
+    "Show what the local cache holds, and add or remove shards while jobs use it. The default command is show.",
     example="mdsx cache",
     kind=_CacheCommands,
 )
@@ -52,8 +52,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would 
 
 @command("mdsx cache show s3://bucket/corpus", of=caches)
 def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = False) -> None:
-    """Show what the cache holds by dataset, the last used first: shards, bytes, last use, and how many shards a process
-    holds. Then show the processes that use the cache, with their limits."""
+    """Show what the cache holds of each dataset, most recently used first: shards, bytes, last use, and how many shards
+    are in use. Then show the processes that use the cache, with their limits."""
     from mdsx.storage.cache import contents_of
 
     directory, now = _directory(cache), time.time()
@@ -101,7 +101,7 @@ def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: flo
         )
     if found.foreign:
         names = ", ".join(found.foreign[:_FOREIGN]) + (", ..." if len(found.foreign) > _FOREIGN else "")
-        say(f"\nnot the cache's, and never removed: {names} ({len(found.foreign):,} in all)")
+        say(f"\nnot part of the cache, never removed: {names} ({len(found.foreign):,} in all)")
 
 
 def _fields(found: Contents, datasets: Sequence[CachedDataset], now: float) -> dict[str, object]:
@@ -136,26 +136,26 @@ def prune(
     dataset: OneDataset = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Remove shards not used for that long: 90s, 30m, 12h, 7d, 2w."),
+        typer.Option(metavar="AGE", help="Remove shards unused for this long: 90s, 30m, 12h, 7d, 2w."),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Then remove shards, least needed first, until that much is left: 100GB."),
+        typer.Option(metavar="SIZE", help="Then remove the least needed shards, down to this size: 100GB."),
     ] = None,
     cache: CacheOption = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove shards that are not needed, while jobs use the cache.
+    """Remove shards that are not needed. Jobs may use the cache meanwhile.
 
-    Shards that a process holds stay, and so do those that a job needs within ten minutes. A job that needs a removed
-    shard later fetches it again.
+    Shards that a process uses, or that a job needs within ten minutes, stay. A job that needs a removed shard later
+    fetches it again.
     """
     from mdsx.storage.cache import prune
 
     if older_than is None and size is None:
-        hint = "or `mdsx cache clear` to remove all that no process holds"
-        raise UsageError("say what to remove: --older-than AGE, --size SIZE or both", hint=hint)
+        hint = "to remove all shards that no process uses, run `mdsx cache clear`"
+        raise UsageError("give --older-than AGE, --size SIZE or both", hint=hint)
     idle = None if older_than is None else parse_age(older_than, name="--older-than")
     most = None if size is None else parse_size(size, name="--size")
     directory = _directory(cache)
@@ -170,9 +170,9 @@ def clear(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove all shards that no process holds, or those of one dataset.
+    """Remove all shards that no process uses, or only those of one dataset.
 
-    Running jobs continue: they fetch again what they need. Files that are not the cache's stay.
+    Running jobs continue: they fetch again what they need. Files that are not part of the cache stay.
     """
     from mdsx.storage.cache import clear
 
@@ -189,7 +189,7 @@ def _report(found: Removal, dataset: str | None, dry_run: bool, as_json: bool) -
     left = f"{_amount(found.left)} " + ("in the cache" if dataset is None else f"of {dataset} left")
     say(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {left}")
     if found.held.files:
-        say(f"left {_amount(found.held)} that a process holds: see `mdsx cache`")
+        say(f"left {_amount(found.held)} that a process uses: see `mdsx cache`")
     if found.needed.files:
         say(f"left {_amount(found.needed)} that a job has just used or needs soon")
 
@@ -211,10 +211,10 @@ def warm(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch a dataset's shards into the cache before a run needs them, several at a time. Each is checked.
+    """Fetch a dataset's shards into the cache before a run needs them, several at a time, and check each.
 
-    Run it again to continue after an interruption. Only shards that were not used for a day are evicted for new ones.
-    Exit status: 0 all of them are cached; 1 an error, or there was no room for some.
+    Run it again to continue after an interruption. To make room, it evicts only shards that were unused for a day.
+    Exit status: 0 all shards are cached; 1 an error, or some did not fit.
     """
     from mdsx.shards import Shards, warm
     from mdsx.storage.cache import Cache
@@ -251,7 +251,7 @@ def warm(
         complain(f"{format_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
     if done.cached + done.busy < done.shards:
         missing = format_count(done.shards - done.cached - done.busy, "shard")
-        complain(f"no room for {missing}: what is cached was used within a day; see `mdsx cache prune`", kind="")
+        complain(f"no room for {missing}: all cached shards were used within a day; see `mdsx cache prune`", kind="")
     if done.cached < done.shards:
         raise typer.Exit(1)
 
@@ -272,7 +272,7 @@ def _fingerprints(directory: Path, dataset: str | None) -> set[str] | None:
     if dataset is None:
         return None
     try:
-        url = open_storage(dataset).url  # as it was recorded
+        url = open_storage(dataset).url  # the form in which the cache recorded it
     except MdsxError:  # it needs options, or a package that is not installed
         url = dataset
     return fingerprints_of(directory, dataset, url)

@@ -1,4 +1,4 @@
-"""`mdsx change`: a run continues with other data."""
+"""`mdsx change`: continue a run with other data."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def change(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Make the state of a run that continues with other data, or without some samples (see docs/training.md).
+    """Convert a run's state, so that the run continues with other data or without some samples (see docs/training.md).
 
-    Components are added, removed or replaced, and the proportions changed; each that stays continues where it was. Run
-    it once. Then start the training with the new mixture, and load the new state on every rank.
+    The new mixture may add, remove or replace components and change proportions. Components that stay continue where
+    they were. Run this once. Then start the training with the new mixture, and load the new state on every rank.
 
-    A checkpoint of PyTorch holds the state as the program stored it: write it as JSON first, with json.dump.
+    If the state is inside a PyTorch checkpoint, write it to a JSON file first, with json.dump.
     """
     from mdsx.datasets import Mixture, read_json
     from mdsx.loader import changed
@@ -68,7 +68,7 @@ def _excluded(given: list[str]) -> dict[str, Any]:
         name, equals, file = each.partition("=")
         if not equals or not name or not file:
             raise UsageError(
-                "--exclude needs a component and a file", found=each, expected="--exclude web=numbers.json"
+                "--exclude takes a component and a file", found=each, expected="--exclude web=numbers.json"
             )
         found[name] = read_json(Path(file))
     return found

@@ -1,4 +1,4 @@
-"""`mdsx clean`: remove what dead writers left and nobody can resume."""
+"""`mdsx clean`: remove leftovers of dead writers that cannot be resumed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ def clean(
         str, typer.Argument(metavar="URL", help="Where something was written: a path or a URL (docs/clouds.md).")
     ],
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Remove only what is older: 90m, 12h, 7d, 2w. A run is dead by then.")
+        str, typer.Option(metavar="AGE", help="Remove only leftovers this old: 90m, 12h, 7d, 2w.")
     ] = "24h",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what writers left that died and that nobody can resume: runs of Ray and Spark, and of writers that
-    overwrite. These are attempts that are not part of the dataset, what is left of a dataset that was being replaced,
-    and unfinished files.
+    """Remove leftovers of dead writers that cannot be resumed: runs of Ray and Spark, and writers that overwrite. These
+    are attempts that are not part of the dataset, remains of a dataset that was being replaced, and unfinished files.
 
-    A run is dead if its driver gave no sign of life for as long as --older-than, and at least for an hour, by the
-    storage's clock. What a running one has made stays, whatever its age, and so does what `mdsx.Writer` and `mdsx
-    convert` have begun: the same program resumes it. If it is interrupted, run it again.
+    A run counts as dead if its driver gave no sign of life for --older-than, and at least for an hour, by the storage's
+    clock. Files of running jobs stay, whatever their age. So do unfinished outputs of `mdsx.Writer` and `mdsx convert`:
+    the same program resumes them. If this command is interrupted, run it again.
     """
     from mdsx.writer.runs import clean
 
@@ -61,7 +60,7 @@ def clean(
         print_json({"url": done.url, "dry_run": dry_run, "running": done.running, **amounts, **lists})
         return
     if done.running:
-        say(f"at work here: {', '.join(f'run {run}' for run in done.running)}")
+        say(f"still running here: {', '.join(f'run {run}' for run in done.running)}")
     _print("would remove" if dry_run else "removed", done.removed)
     for why in dict.fromkeys(leftover.kept for leftover in done.kept):
         _print("kept", [leftover for leftover in done.kept if leftover.kept == why], f" ({why})")

@@ -1,4 +1,4 @@
-"""The options `--column NAME=TYPE` and `--rename NEW=OLD`, which many commands have."""
+"""The options `--column NAME=TYPE` and `--rename NEW=OLD`, which many commands share."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mdsx.errors import UsageError, shown
 def parse_declared(texts: Iterable[str], renamed: Iterable[str] = (), *, lower: bool = False) -> dict[str, str]:
     """Return the columns that `--column NAME=TYPE` options declare. Raise UsageError.
 
-    `lower`: as extensions of tars, in lower case unless they are `renamed` ones.
+    With `lower`, for extensions of tars, names become lower case unless they are `renamed`.
     """
     columns: dict[str, str] = {}
     for text in texts:
         name, equals, kind = text.rpartition("=")
         name = name.lower() if lower and name not in renamed else name
         if not equals:
-            raise UsageError("a column is declared as NAME=TYPE", found=shown(text))
+            raise UsageError("--column takes NAME=TYPE", found=shown(text))
         if columns.setdefault(name, kind) != kind:
             raise UsageError(f"column {name!r} is declared twice", found=f"{columns[name]} and {kind}")
     return columns
@@ -29,6 +29,6 @@ def parse_renames(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for text in texts:
         column, equals, old = text.partition("=")
         if not (column and equals and old):
-            raise UsageError("a column is renamed as NEW=OLD[;OLD...]", found=shown(text))
+            raise UsageError("--rename takes NEW=OLD[;OLD...]", found=shown(text))
         renames[column] = (*renames.get(column, ()), *old.split(";"))
     return renames

@@ -1,5 +1,5 @@
-"""How commands are declared: a function with `@command(...)` in any module of this package is one, and its docstring is
-its help. Nothing else has to know it."""
+"""How to declare a command: write a function with `@command(...)` in any module of this package. Its docstring is the
+help. It need not be listed anywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class _Command(TyperCommand):
-    """A command whose help does not show a type for flags, such as `--json <bool>`: they take no value."""
+    """A command whose help shows no type for flags, as in `--json <bool>`: they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types_of_flags(super().get_params(ctx))
@@ -86,7 +86,7 @@ def group(name: str, help: str, *, example: str, kind: type[TyperGroup] = Comman
 
 
 def command(example: str, of: typer.Typer = app) -> Callable[[Function], Function]:
-    """Make a function a command `of` a group. Its docstring is the help, with line breaks only between paragraphs."""
+    """Make a function a command of the group `of`. Its docstring is the help; each paragraph is rewrapped."""
 
     def add(function: Function) -> Function:
         paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")

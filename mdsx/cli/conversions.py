@@ -1,4 +1,4 @@
-"""What commands that convert share: what they print, and their exit status."""
+"""What all converting commands share: their output and exit status."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ConversionPrinter(LongCall):
         self._warn()
         if not self._begun:
             self._begun = True
-            if progress.size == 0 and not self._as_json:  # otherwise it was finished before
+            if progress.size == 0 and not self._as_json:  # otherwise the output was finished before
                 _print_plan(cast("ConversionProgress", progress))
         for error in progress.problems:
             self._skipped += 1
@@ -65,7 +65,7 @@ class ConversionPrinter(LongCall):
 
     def conclude(self, conversion: Result, more: Mapping[str, object] | None = None, text: str = "") -> None:
         """Print the result: in JSON with `more` fields, else with `text`. Exit with 3 if something was skipped."""
-        if conversion.skipped > self._skipped:  # a finished conversion has kept only the first skips of each unit
+        if conversion.skipped > self._skipped:  # a finished conversion's record has only each unit's first skips
             complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
         skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
         samples = format_count(conversion.samples, "sample")

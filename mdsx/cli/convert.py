@@ -1,4 +1,4 @@
-"""`mdsx convert KIND`: make a dataset of existing data. All kinds have the same options, and some of their own."""
+"""`mdsx convert KIND`: make a dataset from existing data. All kinds share some options, and each may add its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mdsx.cli.conversions import ConversionPrinter, OnBadSample
 from mdsx.cli.output import EngineOption, Json, SourceOption, StorageOption, storage_options
 
 _ALL_KINDS = """\
-An invalid sample is an error that names the file, the place and the column; then no index is written. With --on-error
-skip the rest is converted. After a kill, the same command continues where it stopped; on a finished output it only
-reports again what was skipped. A large conversion is written in parts, part-NNNNN/, which are merged at the end. The
-result is the same for any number of processes.
+An invalid sample stops the conversion with an error that names the file, the place and the column, and no index is
+written. With --on-error skip, the other samples are converted. After a kill, the same command continues where it
+stopped. For a finished output, it only reports the skipped samples again. A large conversion is written in parts,
+part-NNNNN/, which are merged at the end. The result is the same for any number of processes.
 
 Exit status: 0 converted, 1 error, 2 wrong usage, 3 converted but something was skipped, 130 interrupted.
 """
@@ -56,14 +56,14 @@ def _convert(
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred. With '?', it may be absent."),
+        typer.Option(metavar="NAME=TYPE", help="A column's type; others are inferred. With '?', it may be absent."),
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option(metavar="NEW=OLD", help="Give a column another name. Of tars: NEW=EXTENSION[;EXTENSION...]."),
+        typer.Option(metavar="NEW=OLD", help="Rename a column. For tars: NEW=EXTENSION[;EXTENSION...]."),
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Leave out a column. Of tars: an extension or file name.")
+        list[str] | None, typer.Option(metavar="NAME", help="Leave out a column. For tars: an extension or file name.")
     ] = None,
     on_error: Annotated[
         OnBadSample, typer.Option(help="At an invalid sample or file: stop with an error, or skip and report it.")
@@ -81,7 +81,7 @@ def _convert(
     source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
-    """Convert sources of a kind with the options that all kinds have, and its `own`."""
+    """Convert sources of a kind with the options that all kinds share, and its `own`."""
     from mdsx.transfer.converting import convert
 
     renames = parse_renames(rename or ())
@@ -108,9 +108,9 @@ def _convert(
 
 
 def _command(example: str) -> Callable[[Callable[..., dict[str, Any]]], Callable[..., None]]:
-    """Make a function the command of the kind of its name, which converts with the options that the function returns.
+    """Make a function the command for the kind that it is named after. The function returns the kind's own options.
 
-    It has the options of `_convert` and those of the function.
+    The command has the parameters of `_convert` and those of the function.
     """
     return lambda function: command(example, of=converters)(_with_shared_options(function))
 
@@ -149,17 +149,17 @@ def tar(
     """Convert WebDataset tars, in the order given, to one dataset.
 
     Adjacent members with the same name up to the first dot after the last slash (with --key-until last-dot: up to the
-    last one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
+    last one) form a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
     out. Types are inferred from the extension and the first samples: int64 for cls, id and index (str if they are not
     numbers), str for txt and text, json for json, the array's type for npy, jpeg, png or webp for images, bytes for
     anything else. The key becomes the column __key__.
 
-    --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean the same type. --drop
-    README leaves out files that belong to no sample. --nan null reads NaN and Infinity in JSON, which Python writes, as
-    null.
+    --rename 'image=jpg;jpeg;png' makes one column of several extensions: of type bytes, unless all have the same type.
+    --drop README leaves out files that belong to no sample. Python writes NaN and Infinity to JSON: --nan null reads
+    them as null.
 
-    A tar that is truncated or damaged, a missing member, a duplicate key, a member without a column, and a value that
-    does not fit are errors that name tar, member and offset.
+    A truncated or damaged tar, a missing member, a duplicate key, a member without a column, or a value that does not
+    fit its column is an error that names tar, member and offset.
     """
     return {"key_until": key_until.value, "nan": nan.value}
 
@@ -177,9 +177,9 @@ def jsonl(
     and json for anything else; with a question mark where a value is null or a key absent. A column declared as bytes
     or an image reads base64 text. Empty lines are left out.
 
-    A line that is not a JSON object in UTF-8, a duplicate key, a key without a column, a missing key and a value that
-    does not fit are errors that name file, line and column, and the option that would take it. Several processes share
-    a plain file; a compressed one is read by one process.
+    A line that is not a JSON object in UTF-8, a duplicate key, a key without a column, a missing key, or a value that
+    does not fit its column is an error. It names file, line and column, and the option that would accept the value.
+    Several processes can share a plain file; a compressed file is read by one process.
     """
     return {"nan": nan.value}
 
@@ -199,9 +199,9 @@ def tfrecord() -> dict[str, Any]:
     --column can also give numbers another shape (float32[*,4]), parse bytes (json, msgpack), or read them as the items
     of an array (uint8[28,28]), as tf.io.decode_raw does.
 
-    A truncated file, a wrong checksum, a missing or unknown feature, and a value that does not fit are errors that name
-    file, record, offset and feature. After a damaged length, the rest of the file is left out. SequenceExample is
-    refused. Needs google-crc32c, the extra tfrecord of mdsx.
+    A truncated file, a wrong checksum, a missing or unknown feature, or a value that does not fit its column is an
+    error that names file, record, offset and feature. After a damaged length, the rest of the file cannot be read.
+    SequenceExample is not supported. Needs google-crc32c: pip install 'mdsx[tfrecord]'.
     """
     return {}
 
@@ -217,7 +217,7 @@ def megatron(
     converts them. Sequences with modes (multimodal datasets) need --per sequence, and have a column mode.
 
     The index is checked before anything is written: sequences outside PREFIX.bin, and documents that do not cover all
-    sequences, are errors. Needs pyarrow, the extra parquet of mdsx.
+    sequences, are errors. Needs pyarrow: pip install 'mdsx[parquet]'.
     """
     return {"per": per.value}
 
@@ -226,9 +226,9 @@ def megatron(
 def parquet() -> dict[str, Any]:
     """Convert Parquet files, and all *.parquet files below folders, in the order of their names, to one dataset.
 
-    Row groups of any size are read in batches. All files must have the same columns; docs/arrow.md has their types. The
-    metadata keeps the Arrow schema, so that `mdsx export parquet` gives back values and types. Parquet files can also
-    be read where they are: see `mdsx index parquet`.
+    Row groups of any size are read in batches. All files must have the same columns; docs/writing.md lists the types.
+    The metadata keeps the Arrow schema, so that `mdsx export parquet` restores values and types. Parquet files can also
+    be read in place: see `mdsx index parquet`.
     """
     return {}
 
@@ -237,9 +237,9 @@ def parquet() -> dict[str, Any]:
 def mds() -> dict[str, Any]:
     """Convert MDS datasets (MosaicML's Streaming), given by their folders, to one dataset.
 
-    Values that only MDS has become values of ours: `pil` becomes png, `str_int` int64, `str_float` float64,
-    `str_decimal` str, and an `ndarray` without a shape an array with as many open dimensions as its first values have.
-    Pickles are never loaded: leave such columns out with --drop. MDS datasets can also be read where they are.
+    Types that only MDS has are converted: `pil` becomes png, `str_int` int64, `str_float` float64, `str_decimal` str,
+    and an `ndarray` without a shape an array with as many variable dimensions as its first values have.
+    Pickles are never loaded: leave such columns out with --drop. MDS datasets can also be read in place.
     """
     return {}
 
@@ -247,31 +247,31 @@ def mds() -> dict[str, Any]:
 @_command("mdsx convert hf allenai/c4 s3://bucket/c4 --name en --split train --streaming --num-workers 8")
 def hf(
     name: Annotated[str | None, typer.Option(help="The dataset's configuration.")] = None,
-    split: Annotated[str | None, typer.Option(help="The split; needed if there are several.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Of a dataset on the Hub: a branch, tag or commit.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split; required if there are several.")] = None,
+    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit of a dataset on the Hub.")] = None,
     streaming: Annotated[bool, typer.Option("--streaming", help="Read without downloading everything first.")] = False,
     embed: Annotated[
-        bool, typer.Option("--embed", help="Read files that rows only name, by path or URL, if you trust the dataset.")
+        bool, typer.Option("--embed", help="Read files that rows name by path or URL. Only if you trust the dataset.")
     ] = False,
     outside: Annotated[
         bool,
         typer.Option(
-            "--outside", help="Read data files that the dataset names outside its folder, also URLs, if you trust it."
+            "--outside", help="Read data files outside the dataset's folder, and URLs. Only if you trust the dataset."
         ),
     ] = False,
 ) -> dict[str, Any]:
-    """Convert a dataset of Hugging Face.
+    """Convert a Hugging Face dataset.
 
     SRC is a folder that save_to_disk wrote, another folder that load_dataset reads, or a name on the Hub.
 
     Images and audio stay encoded: a column of images is jpeg, png or webp if all of the first ones are, otherwise
     bytes.
-    Class labels are int64; their names are in the metadata (class_names). Numbers, text, arrays and lists of them have
-    the types of Arrow data, and nested features are json. The metadata keeps the Arrow schema with the features, for an
-    export, and the split and the commit.
+    Class labels become int64; the metadata has their names (class_names). Numbers, text, arrays and lists of them
+    become the types in docs/writing.md, and nested features json. The metadata keeps the Arrow schema with the
+    features, for an export, and the split and the commit.
 
-    Needs the package datasets, the extra datasets of mdsx. --source-option token=... is the token for a private
-    dataset, if there is none in the environment.
+    Needs the package datasets: pip install 'mdsx[datasets]'. For a private dataset, give the token with --source-option
+    token=..., unless the environment has it.
     """
     given = {"name": name, "split": split, "revision": revision, "streaming": streaming}
     return {**given, "embed": embed, "outside": outside}

@@ -1,4 +1,4 @@
-"""`mdsx verify` and `mdsx repair`: find the damage in a dataset, and leave it out."""
+"""`mdsx verify` and `mdsx repair`: find damage in a dataset, and repair it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset against every checksum that its format has; `mdsx info` names them. Print a line
-    for each damage, up to 10 for each file.
+    for each problem, up to 10 for each file.
 
-    Exit status: 0 undamaged, 1 damage was found or the dataset could not be read.
+    Exit status: 0 undamaged; 1 damaged, or the dataset could not be read.
     """
     from mdsx.checks.damage import unnamed, verify_stored
     from mdsx.shards import OURS
@@ -66,7 +66,7 @@ def verify(
                 if not as_json and files[file] <= _LINES:
                     say(f"damaged: {one_line(damage)}")
                 elif not as_json and files[file] == _LINES + 1:
-                    say(f"damaged: {file}: and more, see --json")
+                    say(f"damaged: {file}: and more; see --json")
 
         found = verify_stored(storage, place, num_threads=num_threads, watch=watch)
     beside = unnamed(storage) if index is None else []
@@ -90,13 +90,13 @@ def verify(
         what = f"{_what(found)}, {format_size(found.size)}"
         if beside:
             names = ", ".join(beside[:_LINES]) + (", ..." if len(beside) > _LINES else "")
-            say(f"next to it: {format_count(len(beside), 'file')} that the index does not name: {names}")
+            say(f"not in the index: {format_count(len(beside), 'file')}: {names}")
         if not found.ok:
-            say(f"{format_count(len(found), 'damage')} found in {what}: in {format_count(len(files), 'file')}")
+            say(f"{format_count(len(found), 'problem')} in {format_count(len(files), 'file')}, found in {what}")
             if found.format in (None, OURS.name):
-                complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
+                complain(f"`mdsx repair {url}` shows what can be kept, and drops the rest if you allow it", kind="")
             else:
-                complain("copy the damaged files again from where they came, or write the dataset again", kind="")
+                complain("copy the damaged files again from their origin, or write the dataset again", kind="")
         else:
             say(f"undamaged: {what}; checked: {found.checks}")
     if not found.ok:
@@ -111,7 +111,7 @@ def _what(found: Verification | Repair) -> str:
 def repair(
     url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path or a URL (docs/clouds.md).")],
     drop_damaged: Annotated[
-        bool, typer.Option("--drop-damaged", help="Leave out lost samples; without it, nothing is dropped.")
+        bool, typer.Option("--drop-damaged", help="Drop damaged samples. Without it, nothing is dropped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
     num_threads: Annotated[
@@ -124,10 +124,10 @@ def repair(
     damaged shards with new ones that have their undamaged samples.
 
     If a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way. No
-    shard is ever changed or removed: new ones are written next to them as repaired.*, and a copy of a replaced index is
-    kept. After samples were dropped, those after them have other numbers, and states of running jobs no longer fit.
+    shard is changed or removed: new shards are written next to them as repaired.*, and a replaced index is kept as a
+    copy. If samples are dropped, later samples are renumbered, and states of running jobs no longer load.
 
-    Exit status: 0 undamaged, or repaired; 1 damage is left, or an error.
+    Exit status: 0 undamaged, or repaired; 1 damage remains, or an error.
     """
     import mdsx
 
@@ -165,11 +165,11 @@ def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
         if done.damaged:
             say("the damaged files are still there; nothing reads them")
         if any(shard.drops for shard in done.damaged):
-            say("it is another dataset now: samples have other numbers, and states of running jobs no longer fit")
+            say("samples were renumbered: this is another dataset now, and states of running jobs no longer load")
         return
     say(f"nothing was changed: a repair would leave {what}; {lost}")
     if done.drops and not dropping:
-        complain("give --drop-damaged to repair it without the lost samples, or restore undamaged copies", kind="")
+        complain("give --drop-damaged to repair it without the damaged samples, or restore undamaged copies", kind="")
     elif dry_run:
         complain("run without --dry-run to repair it", kind="")
 
@@ -180,11 +180,11 @@ def _print_shard(shard: ShardRepair) -> None:
     for problem in shard.problems[:_PROBLEMS]:
         say(f"damaged: {one_line(problem)}")
     if len(shard.problems) > _PROBLEMS:
-        say(f"damaged: {shard.file}: and more like these")
+        say(f"damaged: {shard.file}: and more")
     if shard.samples is None:
-        say("  lost: all of it; its number of samples is unknown")
+        say("  lost: the whole shard; its number of samples is unknown")
     elif not shard.lost:
-        say(f"  lost: no sample, all {shard.samples:,} are kept")
+        say(f"  lost: no sample; all {shard.samples:,} are kept")
     else:
         numbers = format_ranges(shard.lost, most=_RANGES)
         if shard.first is not None:
@@ -199,13 +199,13 @@ def _print_index(done: Repair) -> None:
 
     if done.index == "missing":
         say(f"damaged: {done.url}/{filenames.INDEX}: not found")
-        say("  rebuilt from the shards; metadata, and shards missing at the end, cannot be recovered")
+        say("  rebuilt from the shards; metadata, and missing last shards, cannot be recovered")
         return
     say(f"damaged: {one_line(done.index_error)}")
     if done.proven:
         say("  rebuilt from the shards: the original, byte for byte, as its checksum proves")
     else:
-        say("  lost: its metadata and any unknown fields; its checksum does not prove that all shards are here")
+        say("  lost: its metadata and any unknown fields; its checksum does not prove that all shards are present")
 
 
 def _lost(done: Repair) -> str:

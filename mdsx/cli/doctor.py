@@ -1,4 +1,4 @@
-"""`mdsx doctor`: checks a URL and this machine, and says what to do."""
+"""`mdsx doctor`: check a URL and this machine, and say what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 @command("mdsx doctor s3://bucket/corpus --cache /nvme/cache --world-size 64 --ranks-per-node 8 --batch-size 32")
 def doctor(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset, or where one is to be written.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset, or where to write one.")],
     cache: CacheOption = None,
     cache_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="The most that the cache may hold: 500GB.")
@@ -43,11 +43,11 @@ def doctor(
 ) -> None:
     """Check the storage, the dataset and this machine before a run, and say what to do.
 
-    It shows which credentials are used (never the secrets), reads the storage, measures it for two seconds, and checks
-    the cache's disk and the limits of the process. For the run given by --world-size, --ranks-per-node and --batch-size
-    it recommends lanes, shuffle block and cache limit. It writes to the storage only with --write.
+    It shows which credentials are used (never the secrets), measures the storage for two seconds, and checks the
+    cache's disk and the limits of the process. It recommends lanes, shuffle block and cache limit for the run given by
+    --world-size, --ranks-per-node and --batch-size. It writes to the storage only with --write.
 
-    Exit status: 0 no problem, maybe warnings; 1 a problem.
+    Exit status: 0 no problem (there may be warnings); 1 a problem.
     """
     from rich.console import Console
 

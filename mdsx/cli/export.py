@@ -1,4 +1,4 @@
-"""`mdsx export`: a dataset to files that other tools read."""
+"""`mdsx export`: write a dataset to files that other tools read."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ Out = Annotated[
 Column = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Export only this column; give it once for each column.")
 ]
-Rename = Annotated[list[str] | None, typer.Option(metavar="NEW=OLD", help="Another name for a column.")]
+Rename = Annotated[list[str] | None, typer.Option(metavar="NEW=OLD", help="Rename a column.")]
 Drop = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out a column.")]
-FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset a file has.")]
-FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a file has, instead.")]
+FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset to put into a file.")]
+FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples to put into a file, instead of a size.")]
 NumWorkers = Annotated[
     int | None, typer.Option(min=1, help="How many files to make at once. Default: 1, or all CPUs of a cluster.")
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the export in OUT, which stays until all new files are complete.")
+    bool, typer.Option("--overwrite", help="Replace the export in OUT, but only once all new files are complete.")
 ]
 
 
@@ -63,7 +63,7 @@ def tar(
     rename: Rename = None,
     drop: Drop = None,
     key_until: Annotated[
-        KeyUntil, typer.Option(help="Where readers end the key in a name; last-dot if keys have dots.")
+        KeyUntil, typer.Option(help="Where readers end the key in a name. Keys with dots need last-dot.")
     ] = KeyUntil.FIRST_DOT,
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
@@ -77,8 +77,8 @@ def tar(
 ) -> None:
     """Export a dataset to WebDataset tars, data-00000.tar and so on.
 
-    A value becomes a member KEY.COLUMN: the bytes of bytes and images, text of str and numbers, JSON of json
-    and lists, NumPy files of arrays. Null has no member. The key is the column __key__, or the sample's number.
+    Each value becomes a member KEY.COLUMN: bytes and images as they are, str and numbers as text, json and lists as
+    JSON, arrays as NumPy files. A null has no member. The key is the column __key__, or the sample's number.
 
     After a kill, the same command continues. The files have the same bytes for any number of processes.
 
@@ -110,7 +110,7 @@ def parquet(
 ) -> None:
     """Export a dataset to Parquet files, data-00000.parquet and so on.
 
-    Columns that were made of Parquet get their types back, such as timestamps, decimals and structs.
+    Columns that came from Parquet get back their types, such as timestamps, decimals and structs.
 
     After a kill, the same command continues. The files have the same bytes for any number of processes.
 
@@ -138,9 +138,9 @@ def jsonl(
     source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
-    """Export a dataset to JSON lines, data-00000.jsonl and so on: an object for each sample, in UTF-8.
+    """Export a dataset to JSON lines, data-00000.jsonl and so on: one object per sample, in UTF-8.
 
-    Arrays are lists, json and msgpack columns the values that they hold. Bytes and images are base64 text.
+    Arrays become lists, json and msgpack columns their values, bytes and images base64 text.
 
     After a kill, the same command continues. The files have the same bytes for any number of processes.
 
@@ -150,7 +150,7 @@ def jsonl(
 
 
 def _run(kind: Literal["tar", "parquet", "jsonl"], given: dict[str, Any], **options: Any) -> None:
-    """Run a command with the options that all of them have, and its own."""
+    """Run a command with the options that all of them share, and its own."""
     import mdsx
 
     with _Printer(as_json=given["as_json"]) as printer:
@@ -180,7 +180,7 @@ def _renames(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         new, _, old = text.partition("=")
         if not (new and old) or new in found:
-            raise typer.BadParameter("a column is renamed as NEW=OLD, and each name is given once")
+            raise typer.BadParameter("--rename takes NEW=OLD, with each NEW once")
         found[new] = old
     return found
 

@@ -31,11 +31,11 @@ indexers = group("index", "Make existing files readable in place.", example="mds
 
 _Column = Annotated[list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred.")]
 _Index = Annotated[
-    str | None, typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files.")
+    str | None, typer.Option(metavar="URL", help="Where to write the index, if you cannot write next to the files.")
 ]
 _ReplaceIndex = Annotated[bool, typer.Option("--replace-index", help="Replace an index of other files.")]
 _Hash = Annotated[
-    bool, typer.Option("--hash", help="Read all tokens once, and store hashes: else flipped bytes go unnoticed.")
+    bool, typer.Option("--hash", help="Read all tokens once, and store hashes: otherwise damage goes unnoticed.")
 ]
 _Processes = Annotated[
     int | None, typer.Option(min=1, help="How many processes index files. Default: 1, or all CPUs of a cluster.")
@@ -58,11 +58,11 @@ def parquet(
     """Index Parquet files, so that they stream, shuffle and resume in place: each row group is a shard.
 
     Reads the footers, not the data, and writes _mdsx-parquet.json to the folder, or to the common folder of several
-    URLs: that folder is then the dataset's URL. Hidden files and those that begin with "_" are left out. All files must
-    have the same columns. Run it again after files were added or replaced.
+    URLs. That folder is then the dataset's URL. Hidden files and files that begin with "_" are left out. All files must
+    have the same columns. Run it again after you add or replace files.
 
-    Warns of row groups that are too large to shuffle by (more than 256 MiB decoded), of columns that are left out, and
-    of folders such as year=2024, whose values do not become columns.
+    Warns about row groups that are too large to shuffle well (more than 256 MiB decoded), about columns that are left
+    out, and about folders such as year=2024, whose values do not become columns.
     """
     from mdsx.transfer.indexing import index_parquet
 
@@ -106,7 +106,7 @@ def tar(
     index: _Index = None,
     from_index: Annotated[
         str | None,
-        typer.Option("--from", metavar="INDEX", help="Energon's .nv-meta or a wids JSON to make the index of."),
+        typer.Option("--from", metavar="INDEX", help="Make the index from Energon's .nv-meta or a wids JSON."),
     ] = None,
     num_workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes read tars. Default: 1, or all CPUs of a cluster.")
@@ -119,13 +119,14 @@ def tar(
     """Index WebDataset tars, so that they stream, shuffle and resume in place: each tar is a shard.
 
     Reads all tars once, as strictly as `mdsx convert tar`, and writes _mdsx-tars.json and _mdsx-tars/ to their common
-    folder, which is then the dataset's URL. Columns, types, --rename, --drop and --key-until are those of `mdsx convert
-    tar`. Tars are never changed; gzip and zstd tars, links and sparse members must be converted.
+    folder, which is then the dataset's URL. Columns, types, --rename, --drop and --key-until work as in `mdsx convert
+    tar`. The tars are not changed. Compressed tars (gzip, zstd), links and sparse members cannot be read in place:
+    convert them.
 
-    After a kill, the same command continues. Run it again after tars were added or replaced: it reads only those.
+    After a kill, the same command continues. Run it again after you add or replace tars: it reads only those.
 
-    --from makes the index of one that is there already, Energon's folder .nv-meta or a wids JSON, and reads only the
-    headers, numbers and arrays. Such an index has no checksums.
+    --from uses an existing index, Energon's folder .nv-meta or a wids JSON, and reads only the tars' headers, numbers
+    and arrays. An index made like this has no checksums.
     """
     from mdsx.transfer.indexing import index_tars
 
@@ -155,7 +156,7 @@ def tar(
     if unchanged:
         say(f"{unchanged:,} of the tars were indexed before, and have not changed")
     if not found.checksums:
-        say("the index has no checksums, because the tars were not read whole")
+        say("the index has no checksums, because the tars were not read completely")
     say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
@@ -165,9 +166,7 @@ def megatron(
         list[str],
         typer.Argument(metavar="SRC", help="PREFIX.bin files, each with its PREFIX.idx, and folders with them."),
     ],
-    per: Annotated[Per, typer.Option(help="What a sample is; a document has the sequences that it joins.")] = (
-        Per.DOCUMENT
-    ),
+    per: Annotated[Per, typer.Option(help="What a sample is: a document, or each of its sequences.")] = (Per.DOCUMENT),
     no_modes: Annotated[bool, typer.Option("--no-modes", help="Leave out the modes of sequences.")] = False,
     with_hash: _Hash = False,
     index: _Index = None,
@@ -180,8 +179,8 @@ def megatron(
     """Index Megatron-LM's token files, so that they stream, shuffle and pack in place: each document is a sample.
 
     Reads the .idx files, not the tokens, and writes _mdsx-tokens.json and _mdsx-tokens/ to the common folder, which is
-    then the dataset's URL. Nothing is copied. A file that is not the one that was indexed is an error; flipped bytes
-    are found only with --hash. Run it again after files were added or replaced.
+    then the dataset's URL. Nothing is copied. Reading a file that was replaced after indexing is an error; flipped bits
+    are found only with --hash. Run it again after you add or replace files.
     """
     from mdsx.transfer.indexing import index_megatron
 
@@ -217,8 +216,8 @@ def datatrove(
 ) -> None:
     """Index datatrove's token files, so that they stream, shuffle and pack in place: each document is a sample.
 
-    Reads the .ds.index files, not the tokens. If there are .ds.loss files, each sample has a column loss too, with a
-    byte for each token. The rest is as with `mdsx index megatron`.
+    Reads the .ds.index files, not the tokens. If there are .ds.loss files, samples also have a column loss, with a byte
+    per token. The rest is as in `mdsx index megatron`.
     """
     from mdsx.transfer.indexing import index_datatrove
 
@@ -243,12 +242,12 @@ def tokens(
         typer.Argument(metavar="SRC", help="Files of tokens, and folders with .npy and .bin files."),
     ],
     dtype: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Type of the tokens, if no header says it: uint16, uint32, ...")
+        str | None, typer.Option(metavar="TYPE", help="The tokens' type, for files without a header: uint16, ...")
     ] = None,
     separator: Annotated[
         int | None, typer.Option(metavar="ID", help="Documents end with this token. All tokens are read.")
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Documents are those of the .csv.gz beside each file.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="The .csv.gz next to each file lists its documents.")] = False,
     every: Annotated[int | None, typer.Option(metavar="L", min=1, help="Each sample has L tokens.")] = None,
     with_hash: _Hash = False,
     index: _Index = None,
@@ -258,10 +257,10 @@ def tokens(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Index raw arrays of tokens, such as those of dolma, OLMo and llm.c, so that they are read in place.
+    """Index raw arrays of tokens, such as those of dolma, OLMo and llm.c, so that they can be read in place.
 
-    Headers of NumPy and of llm.c are recognised; files without one need --dtype. Exactly one of --separator, --csv and
-    --every says where samples end. The rest is as with `mdsx index megatron`.
+    Headers of NumPy and of llm.c are recognised; files without one need --dtype. Give exactly one of --separator, --csv
+    and --every: it determines where samples end. The rest is as in `mdsx index megatron`.
     """
     from mdsx.transfer.indexing import index_tokens
 

@@ -20,12 +20,12 @@ def lengths(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Store the lengths of all samples next to the index, for jobs that pack samples (Pack, MaxTokens): without the
-    file, each node reads them from the rows of all shards.
+    """Store the lengths of all samples next to the index, for jobs that pack samples (Pack, MaxTokens). Without the
+    file, each node reads the lengths from the rows of all shards.
 
-    The length is the number of values of an array of one dimension, the bytes of text and of other values of variable
-    size, or the value of an integer. Only rows are read; of Parquet files, the column. Run it again after the dataset
-    was repaired or indexed again: a file that does not fit is not used.
+    A length is the number of values in an array of one dimension, the number of bytes in text and other values of
+    variable size, or the value of an integer. Only rows are read; of Parquet files, only the column. Run it again after
+    you repair or index the dataset again: readers ignore a file of lengths that does not match.
     """
     from mdsx.writer import write_lengths
 

@@ -1,4 +1,4 @@
-"""`mdsx merge`: make one dataset of parts."""
+"""`mdsx merge`: make one dataset from parts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mdsx.errors import UsageError, shown
 def merge(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
     parts: Annotated[
-        int | None, typer.Option(min=1, help="How many parts there must be. Default: those found.")
+        int | None, typer.Option(min=1, help="How many parts to expect. Default: all that are found.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
     metadata: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="The metadata of the whole, an object. Default: the parts', if they agree."),
+        typer.Option(metavar="JSON", help="The dataset's metadata, an object. Default: the parts', if they agree."),
     ] = None,
     storage_option: StorageOption = None,
     as_json: Json = False,

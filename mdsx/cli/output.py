@@ -1,6 +1,6 @@
 """Printing for all commands: results to stdout, everything else to stderr; bars only on a terminal.
 
-Whatever a command prints passes `visible`, because names and values of strangers could control the terminal.
+All output passes through `visible`, because untrusted names and values could contain terminal escapes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from mdsx.errors import MdsxError, UnsupportedError, UsageError, visible
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="An option of the URL's storage (docs/clouds.md), as often as needed."),
+    typer.Option(metavar="KEY=VALUE", help="An option of the URL's storage (docs/clouds.md); can be repeated."),
 ]
 IndexOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="The folder with the index, if it is not beside the files.")
+    str | None, typer.Option(metavar="URL", help="The folder with the index, if it is not next to the files.")
 ]
 SnapshotOption = Annotated[
     str | None,
-    typer.Option(metavar="FINGERPRINT", help="Read it as it was before parts were appended; see `mdsx info`."),
+    typer.Option(metavar="FINGERPRINT", help="Read a snapshot from before parts were appended; see `mdsx info`."),
 ]
 EngineOption = Annotated[
     Literal["ray"] | None,
-    typer.Option(help="Do the work on a Ray cluster (docs/engines.md): the one of RAY_ADDRESS, or this machine's."),
+    typer.Option(help="Run on a Ray cluster (docs/engines.md): the one at RAY_ADDRESS, or this machine's."),
 ]
 SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
@@ -43,7 +43,7 @@ SourceOption = Annotated[
 
 WorldSize = Annotated[int, typer.Option(min=1, metavar="N", help="Ranks (GPUs) of the whole run.")]
 RanksPerNode = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Ranks of a machine. Default: all of them on one machine.")
+    int | None, typer.Option(min=1, metavar="N", help="Ranks on each machine. Default: all ranks on one machine.")
 ]
 
 
@@ -58,11 +58,11 @@ def complain(problem: object, kind: str = "error: ") -> None:
 
 
 def nodes_of(world_size: int, ranks_per_node: int | None, *, name: str = "--world-size") -> tuple[int, int]:
-    """Return the numbers of machines and of ranks on each. Raise UsageError if these cannot be."""
+    """Return the number of machines, and of ranks on each. Raise UsageError if the ranks do not divide evenly."""
     ranks = ranks_per_node or world_size
     if world_size % ranks:
         hint = f"give {name} a multiple of --ranks-per-node"
-        raise UsageError("all machines have the same number of ranks", found=f"{world_size} and {ranks}", hint=hint)
+        raise UsageError("all machines must have equally many ranks", found=f"{world_size} and {ranks}", hint=hint)
     return world_size // ranks, ranks
 
 
@@ -75,12 +75,12 @@ def check_page(path: Path) -> None:
 
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:
-    """Return the values of `--storage-option`. Raise BadParameter for one without "=", and do not show it."""
+    """Return the values of `--storage-option`. Raise BadParameter for one without "=", without showing it."""
     options = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise typer.BadParameter("a storage option is KEY=VALUE")
+            raise typer.BadParameter("expected KEY=VALUE")
         options[name] = value
     return options or None
 
@@ -94,13 +94,13 @@ def print_json(value: object) -> None:
     try:
         say(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
     except RecursionError:
-        raise UnsupportedError("this is nested too deeply to print") from None
+        raise UnsupportedError("the value is nested too deeply to print") from None
 
 
 def as_plain(value: Any) -> Any:
     """Return a value as types of strict JSON. Raise UnsupportedError if its JSON would be huge.
 
-    A map becomes a list of [key, value] if keys differ that would be the same text, such as 1 and "1".
+    A map becomes a list of [key, value] if two of its keys would become the same text, as 1 and "1" would.
     """
     np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is an array
     if np and isinstance(value, np.ndarray | np.generic):
@@ -109,7 +109,7 @@ def as_plain(value: Any) -> Any:
         try:
             value = as_lists(value)
         except Refused as refused:
-            message = "an empty array of that many dimensions is not printed"
+            message = "an empty array with this many dimensions cannot be printed"
             raise UnsupportedError(message, found=refused.found, expected=refused.expected) from None
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -141,10 +141,9 @@ _LINE_EVERY = 30.0  # seconds
 
 
 class Bar:
-    """A progress bar in bytes, with rate and remaining time, on stderr if that is a terminal; otherwise lines, now and
-    then.
+    """A progress bar in bytes on stderr, with rate and remaining time. Without a terminal, a line now and then.
 
-    It is a context manager: what is printed within it appears above the bar.
+    It is a context manager: what is printed inside it appears above the bar.
     """
 
     def __init__(self, doing: str) -> None:
@@ -176,12 +175,12 @@ class Bar:
         self._progress.stop()
 
     def reach_samples(self, progress: Progress) -> None:
-        """Show how far a call has come that reads samples: its `watch`."""
+        """Show the progress of a call that reads samples. Pass this method as `watch`."""
         self.expect(progress.of_size)
         self.reach(progress.size, f"{progress.samples:,} samples")
 
     def reach_shards(self, progress: Progress) -> None:
-        """Show how far a call has come that reads shards: its `watch`."""
+        """Show the progress of a call that reads shards. Pass this method as `watch`."""
         self.expect(progress.of_size)
         self.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
 
@@ -199,9 +198,9 @@ class Bar:
 
 
 class LongCall:
-    """Shows a call that takes long: a bar with a `note` beside it, and each warning as soon as it is issued.
+    """Shows the progress of a long call: a bar with a `note`, and each warning as soon as it is issued.
 
-    It is a context manager. If the call is interrupted, and a repeated one `continues`, it says so and exits with 130.
+    It is a context manager. On an interrupt it exits with 130. If running the command again `continues`, it says so.
     """
 
     def __init__(self, doing: str, note: Callable[[Progress], str] | None = None, *, continues: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""`mdsx plan` and `mdsx trace`: a run with a plan, before it starts or in the middle, without reading samples."""
+"""`mdsx plan` and `mdsx trace`: what a run with a plan will read, computed without reading samples."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def plan(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a plan makes of a run before it starts: for each phase and component, tokens, samples and epochs; and
-    steps.
+    """Show what a run with this plan would read: steps, and tokens, samples and epochs of each phase and component.
 
-    These are expected values, from the indexes and from the lengths of the first window of each phase. If a component
-    is read more often than max_epochs allows, the exit code is 1.
+    The figures are estimates, from the indexes and the lengths in each phase's first window.
+
+    Exit status: 0, or 1 if a component would be read more often than max_epochs allows.
     """
     from mdsx.stream import Tokens
 
@@ -61,14 +61,14 @@ def plan(
 def trace(
     plan: Plan,
     data: Data,
-    step: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show what this step has.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show the samples of this step.")] = None,
     sample: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:N", help="Show where sample N of this component comes; of a dataset, just N."),
+        typer.Option(metavar="NAME:N", help="Show when sample N of this component is read; for a dataset, just N."),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Look for samples in this many steps.")] = 10_000,
     state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Begin at this state, JSON of state_dict(); else at the start.")
+        Path | None, typer.Option(metavar="FILE", help="Begin at this state, JSON of state_dict(). Default: the start.")
     ] = None,
     world_size: WorldSize = 1,
     seed: Seed = 0,
@@ -79,10 +79,11 @@ def trace(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show which samples a step of a run has, or at which steps a sample comes, from the order and the lengths alone.
+    """Show which samples a step of a run reads, or at which steps a sample is read. Only the order and the lengths are
+    used.
 
-    Give the seed, lanes, shuffle block and lengths of epochs that the run has. A state at a nearby step saves planning
-    all steps before it.
+    Give the run's seed, lanes, shuffle block and epoch lengths. With a state from a nearby step, the steps before it
+    need not be planned.
     """
     from mdsx.datasets import read_json
     from mdsx.order import Shuffle
@@ -117,7 +118,7 @@ def trace(
 
 
 def _loader(plan: Path, data: str, options: list[str] | None, **more: Any) -> Loader:
-    """Return a loader of a run, from which nothing is read."""
+    """Return a run's loader, which reads no samples."""
     from mdsx.datasets import Dataset, Mixture
     from mdsx.loader import Loader
     from mdsx.stream import Plan
@@ -134,5 +135,5 @@ def _loader(plan: Path, data: str, options: list[str] | None, **more: Any) -> Lo
 def _sample(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition(":")
     if not number.isdecimal():
-        raise UsageError("not a sample", found=text, expected="NAME:N, such as web:123")
+        raise UsageError("--sample is invalid", found=text, expected="NAME:N, such as web:123")
     return name, int(number)

@@ -26,7 +26,7 @@ def print_report(report: Report) -> None:
         [
             ("steps", f"{settings['steps']:,} of {settings['global_batch_size']:,} samples"),
             ("bytes", f"{format_size(whole.bytes)}{about}, {_ahead(whole.ahead)}"),
-            ("what the nodes need", f"{format_size(whole.minimum)}: it comes {whole.duplication:.3f} times"),
+            ("bytes that nodes need", f"{format_size(whole.minimum)}, downloaded {whole.duplication:.3f} times"),
             ("the dataset", format_size(whole.dataset)),
             ("requests", f"{whole.requests:,}"),
             ("time to first batch", words.seconds(whole.first_batch)),
@@ -38,8 +38,8 @@ def print_report(report: Report) -> None:
     _section(
         "a node's cache",
         [
-            ("shards in use at a time", format_size(whole.cache_needed) if whole.cache_needed else "not known"),
-            ("most that it held", format_size(max((each.peak_cache for each in report.epochs), default=0))),
+            ("shards in use at a time", format_size(whole.cache_needed) if whole.cache_needed else "unknown"),
+            ("largest size", format_size(max((each.peak_cache for each in report.epochs), default=0))),
             ("limit", format_size(settings["cache"])),
         ],
     )
@@ -122,7 +122,7 @@ def _busiest(found: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def _ahead(size: int) -> str:
-    return f"{format_size(size)} of them for the next epoch" if size else "none of them for the next epoch"
+    return f"{format_size(size)} of them for the next epoch" if size else "none for the next epoch"
 
 
 def _cost(cost: Cost) -> str:

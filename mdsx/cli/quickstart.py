@@ -39,7 +39,7 @@ def quickstart(
 ) -> None:
     """Make a small dataset, train on it, kill the training, resume it, and count: was each sample read exactly once?
 
-    It needs no network, no bucket and no GPU. With PyTorch it trains with mdsx.torch.StreamingDataLoader, without it
+    It needs no network, bucket or GPU. It trains with mdsx.torch.StreamingDataLoader if PyTorch is installed, otherwise
     with mdsx.Loader. It writes only to a temporary directory, which it removes, and to DIR and FILE.
 
     Exit status: 0 if each sample was read exactly once, else 1.
@@ -95,7 +95,7 @@ def quickstart(
 def _train(
     life: Life, show: Callable[[str], None], begun: Callable[[], None], *, kill_at: int | None = None
 ) -> list[Step]:
-    """Return the steps of a life. It is killed after step `kill_at`. `begun` is called at the first one."""
+    """Return the steps of a training process, which is killed after step `kill_at`. Call `begun` at the first step."""
     steps: list[Step] = []
     with closing(life.steps()) as running:
         for step in running:
@@ -105,7 +105,7 @@ def _train(
                 show(f"   step {step.step:3}   {step.loss:.2f} bits per byte")
             steps.append(step)
             if step.step == kill_at:
-                break  # which kills it
+                break  # closing the iterator kills the process
     end = f"killed after step {kill_at}" if kill_at else f"the end of the epoch, after step {steps[-1].step}"
     show(f"   {end}: {steps[-1].loss:.2f} bits per byte")
     return steps

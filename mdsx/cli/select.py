@@ -13,18 +13,18 @@ from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, s
 @command("mdsx select s3://bucket/corpus --where 'label = 3 and length(tokens) > 64' --name hard")
 def select(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
-    where: Annotated[str, typer.Option(metavar="CONDITION", help="Of numbers and bools of a fixed size, and lengths.")],
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="Compares numbers, bools and lengths of columns.")],
     name: Annotated[str, typer.Option(metavar="NAME", help="The selection's name: letters, digits, . _ and -")],
     index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Store which samples a condition chooses, next to the index, so that each process of a job opens them at once:
-    mdsx.Dataset(url, selection="hard").
+    """Store which samples a condition chooses, next to the index. Then each process of a job opens the selection at
+    once: mdsx.Dataset(url, selection="hard").
 
     A condition compares columns of numbers and bools that have a fixed size, and length(column), with =, !=, <, <=, >,
-    >=, between, in (...), is null, and, or, not. Only rows are read, so 10^8 samples take seconds. docs/training.md has
-    the rules. An append extends the selections of a dataset.
+    >=, between, in (...) and is null. Combine conditions with and, or and not. Only rows are read, so 10^8 samples take
+    seconds. docs/training.md has the rules. `mdsx append` extends the selections of a dataset.
     """
     from mdsx.writer import write_selection
 

@@ -34,7 +34,7 @@ def info(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
+    """Show a dataset's format, what its checksums cover, samples, shards, sizes, compression, fingerprint, columns and
     metadata, the snapshots from before parts were appended, and the selections that `mdsx select` stored. Long metadata
     is shortened, except with --json."""
     from mdsx.format import ReadsExtents, ReadsParts, object_sizes
@@ -48,7 +48,7 @@ def info(
     kept = snapshots(beside) if found.format == "mdsx" else []
     selections = selection_heads(beside, found.fingerprint)
     columns = {column.name: str(column.type) for column in found.schema.columns}
-    size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # sizes in a damaged index exceed 64 bits
     in_parts = isinstance(found, ReadsParts)
     about = "about " if in_parts else ""
     shards = f"{len(found.counts):,}"
@@ -130,7 +130,7 @@ def cat(
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Show only this column; give it once for each column.")
+        list[str] | None, typer.Option(metavar="NAME", help="Show only this column; can be repeated.")
     ] = None,
     index: IndexOption = None,
     snapshot: SnapshotOption = None,
@@ -139,11 +139,11 @@ def cat(
 ) -> None:
     """Print samples in the order in which they were written; long values are shortened.
 
-    A package's type is shown as the package decodes it, or as its stored bytes where the package is not installed.
+    Values of another package's type are decoded by that package. If it is not installed, the stored bytes are shown.
 
-    With --json: one object per line and sample, with complete values; bytes, images and the types of packages as
-    base64, arrays as nested lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity". Keys of
-    maps become text; a map whose keys would then be equal, such as 1 and "1", is a list of [key, value].
+    With --json, each line is one sample as an object, with complete values: bytes, images and other packages' types as
+    base64, arrays as nested lists, and numbers that JSON lacks as "NaN", "Infinity" and "-Infinity". Keys of maps
+    become text; a map with two keys that would become equal, such as 1 and "1", becomes a list of [key, value].
     """
     from mdsx import Dataset
     from mdsx.datasets import excerpt_of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def simulate(
     url: Annotated[
         list[str] | None,
-        typer.Argument(metavar="URL", help="Datasets; several are mixed. None: give --samples, for made-up data."),
+        typer.Argument(metavar="URL", help="Datasets; several are mixed. Omit them if you give --samples."),
     ] = None,
     samples: Annotated[
         str | None, typer.Option(metavar="N", help="Make up a dataset of this many samples, such as 1e10.")
@@ -31,7 +31,7 @@ def simulate(
     sample_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a made-up sample.")] = "100kB",
     shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a made-up shard.")] = "64MiB",
     proportion: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="The share of each dataset of a mixture, in their order.")
+        list[float] | None, typer.Option(metavar="P", help="Each dataset's share of the mixture, in their order.")
     ] = None,
     world_size: WorldSize = 1,
     ranks_per_node: RanksPerNode = None,
@@ -39,7 +39,7 @@ def simulate(
     batch_size: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch; rows with --pack.")] = 32,
     lanes: Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = None,
     shuffle_block: Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")] = None,
-    no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="In the stored order.")] = False,
+    no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="Read in the stored order.")] = False,
     seed: Annotated[int, typer.Option(help="seed of the order.")] = 0,
     drop_last: Annotated[
         bool, typer.Option("--drop-last/--no-drop-last", help="Leave out an epoch's short last batch, as loaders do.")
@@ -50,7 +50,7 @@ def simulate(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Length-bounded batches (mdsx.MaxTokens).")
     ] = None,
-    length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose length counts.")] = "tokens",
+    length: Annotated[str, typer.Option(metavar="COLUMN", help="The column whose lengths count.")] = "tokens",
     kind: Annotated[str, typer.Option(metavar="pack|concat", help="kind of mdsx.Pack, for --pack.")] = "pack",
     balance: Annotated[
         str | None,
@@ -65,12 +65,12 @@ def simulate(
         str, typer.Option(metavar="SIZE", help="Bytes a second from storage to a node; 0: no limit.")
     ] = "1.25GB",
     latency: Annotated[
-        float, typer.Option(min=0, help="Seconds from a request of mdsx to its first byte, on an idle link.")
+        float, typer.Option(min=0, help="Seconds from a request to its first byte, on an idle link.")
     ] = 0.03,
     step: Annotated[float, typer.Option(min=0, help="Seconds of a training step.")] = 0.3,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs to simulate, if that is quick; else a part of one.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to simulate. Long ones are sampled.")] = 1,
     resume_world_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Also: continue on this many ranks at half of an epoch.")
+        int | None, typer.Option(min=1, metavar="N", help="Also resume on this many ranks after half of an epoch.")
     ] = None,
     price_requests: Annotated[float, typer.Option(min=0, help="Price of 1,000 requests.")] = 0.0004,
     price_gb: Annotated[float, typer.Option(min=0, help="Price of 10^9 bytes from storage.")] = 0.0,
@@ -88,7 +88,7 @@ def simulate(
     """Plan a training run before it costs money: bytes, requests, cache, waits, cost, and the quality of the shuffle.
 
     The loader's own code for order, prefetch and eviction runs on the dataset's index with a simulated clock and link.
-    No sample is read. What takes too long to simulate as a whole is sampled, and the report says how.
+    No sample is read. If a full simulation would take too long, a part is simulated, and the report says which.
     """
     from mdsx.cli.plan_text import print_report
     from mdsx.order import Shuffle
@@ -105,7 +105,7 @@ def simulate(
         options = storage_options(storage_option)
         source = opened(url, weights=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options)
     elif samples is None:
-        raise UsageError("there is nothing to simulate", hint="give a dataset's URL, or --samples N")
+        raise UsageError("no dataset to simulate", hint="give a dataset's URL, or --samples N")
     elif batching is not None or class_column is not None:
         raise UsageError("--pack, --max-tokens and --class-column need a dataset", hint="give its URL")
     else:
@@ -151,7 +151,7 @@ def _batching(
     if pack is not None and max_tokens is not None:
         raise UsageError("give --pack or --max-tokens, not both")
     if balance is not None and pack is None:
-        raise UsageError("--balance deals rows", hint="give --pack")
+        raise UsageError("--balance needs --pack")
     if pack is not None:
         given: Any = {"kind": kind, "balance_over": balance_over}
         return Pack(pack, length=length, balance=_costs(balance), **given)

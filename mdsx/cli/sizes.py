@@ -15,17 +15,17 @@ def sizes(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     column: Annotated[
         str | None,
-        typer.Option("--column", metavar="NAME", help="Encoded images. Default: the only column of jpeg, png or webp."),
+        typer.Option("--column", metavar="NAME", help="The image column. Default: the only one of jpeg, png or webp."),
     ] = None,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Store the height and the width of all images next to the index, for jobs that batch images of one shape
+    """Store the height and width of all images next to the index, for jobs that batch images of one shape
     (mdsx.Buckets).
 
-    Shards are read once. Only the headers of images are looked at, by Pillow (pip install 'mdsx[images]'). Run it
-    again after the dataset was repaired or indexed again; `mdsx append` extends the files.
+    Shards are read once. Pillow reads the images' headers (pip install 'mdsx[images]'). Run it again after you repair
+    or index the dataset again; `mdsx append` extends the files.
     """
     from mdsx.writer import write_sizes
 

@@ -1,4 +1,4 @@
-"""`mdsx tokenize`: text to rows of tokens."""
+"""`mdsx tokenize`: turn text into rows of tokens."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def tokenize(
         str | None, typer.Option(metavar="NAME", help="The column of the texts. Default: text; in tars, txt.")
     ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A column to store beside the tokens, as often as needed.")
+        list[str] | None, typer.Option(metavar="NAME", help="A column to store with the tokens; can be repeated.")
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a kept column; others are inferred.")
     ] = None,
     begin_of_text: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="What begins each document: the text or number of a token.")
+        str | None, typer.Option(metavar="TOKEN", help="Insert a token before each document: its text or number.")
     ] = None,
     end_of_text: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="What ends each document: the text or number of a token.")
+        str | None, typer.Option(metavar="TOKEN", help="Insert a token after each document: its text or number.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, metavar="L", help="Rows of L tokens. Default: a row is a document.")
@@ -69,26 +69,27 @@ def tokenize(
     ] = None,
     engine: EngineOption = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the dataset at OUT, which stays until the new one is complete.")
+        bool, typer.Option("--overwrite", help="Replace the dataset at OUT, but only once the new one is complete.")
     ] = False,
     storage_option: StorageOption = None,
     source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the tokens of texts as a dataset, whose rows are documents, or L tokens each.
+    """Tokenize texts, and write a dataset whose rows are documents, or have L tokens each.
 
-    SRC are JSON lines (.jsonl, .ndjson, .json) and text files (.txt, .text, .md), plain, gzip or zstd; Parquet files,
-    WebDataset tars, or datasets that mdsx reads: in its own format, MDS, indexed Parquet files and tars.
+    SRC can be JSON lines (.jsonl, .ndjson, .json) and text files (.txt, .text, .md), plain, gzip or zstd; Parquet
+    files; WebDataset tars; or datasets that mdsx reads: its own format, MDS, indexed Parquet files and tars.
 
-    Documents of any length, with the lengths stored, are what Pack needs. With --rows, rows are cut from successive
-    documents; the tokens that are left at the end of each stretch of the sources, of 8 MiB or more, are left out and
-    counted.
+    By default, a row is a document of any length, and the lengths are stored: Pack needs this. With --rows, documents
+    are concatenated and cut into rows. Tokens that do not fill a row at the end of each stretch of sources (8 MiB or
+    more) are dropped and counted.
 
-    A line that is not JSON, a document whose text is missing, null or no text, and a value that does not fit are errors
-    that name file, line and column; then no index is written. With --on-error skip the rest is tokenized. After a kill,
-    the same command continues where it stopped. The result is the same for any number of processes.
+    A line that is not JSON, a document whose text is missing, null or not text, or a value that does not fit its column
+    stops the command with an error that names file, line and column, and no index is written. With --on-error skip, the
+    other documents are tokenized. After a kill, the same command continues where it stopped. The result is the same for
+    any number of processes.
 
-    Needs the package tokenizers, the extra tokenize of mdsx, except for bytes.
+    Needs the package tokenizers (pip install 'mdsx[tokenize]'), except for bytes.
 
     Exit status: 0 tokenized, 1 error, 2 wrong usage, 3 tokenized but something was skipped, 130 interrupted.
     """

@@ -1,4 +1,4 @@
-"""`mdsx view`: a local web page to look through datasets."""
+"""`mdsx view`: browse datasets on a local web page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def view(
         str | None, typer.Option(metavar="NAMES", help="Show only these columns: their names, separated by commas.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A tokenizer.json, by which token rows are shown as text.")
+        str | None, typer.Option(metavar="FILE", help="A tokenizer.json, to show rows of tokens as text.")
     ] = None,
     image: Annotated[
         list[str] | None,
@@ -39,16 +39,16 @@ def view(
         typer.Option(metavar="COLUMN[=JSON]", help="Show what mdsx.Audio gives of a column, likewise."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is any free one.")] = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
     index: IndexOption = None,
     snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Look through datasets on a local web page: columns and metadata, samples with their images, arrays and texts,
-    shards and their checks, and which samples a batch has.
+    """Browse datasets on a local web page: columns and metadata, samples with their images, arrays and texts, shards
+    and their checks, and the samples of each batch.
 
-    Only this machine can open the page, at the address that is printed. Samples of a remote dataset are read by range.
-    Ctrl-C ends it.
+    The command prints the page's address, which only this machine can open. Samples of a remote dataset are read by
+    range. Ctrl-C ends it.
     """
     from mdsx.decoding import Audio, Image
     from mdsx.view import Library, Opening, Tokenizer, check_installed, serve
@@ -73,7 +73,7 @@ def view(
         except KeyboardInterrupt:
             complain("ended", kind="")
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        os._exit(0)  # a request waits for its storage, maybe for minutes
+        os._exit(0)  # a request may be waiting minutes for its storage
 
 
 def _decoders(make: Callable[..., Any], option: str, given: list[str] | None) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is read: a dataset, a mixture of several, or the columns of several as one."""
+"""Datasets to read: one dataset, a mixture of several, or several joined column by column."""
 
 from mdsx.datasets.dataset import Dataset, Sample, dataset_of, decoded, excerpt_of, with_excerpt
 from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, extended, held_of

@@ -47,7 +47,7 @@ Sample = dict[str, Any]
 T = TypeVar("T")
 
 _WORTH_FETCHING = 4  # fetch a shard whole once a fourth of it was requested
-_SHARE = 8  # at most an eighth of the cache is held open, so that other jobs can evict the rest
+_SHARE = 8  # hold at most an eighth of the cache open, so that other jobs can evict the rest
 
 
 class Dataset:
@@ -57,38 +57,39 @@ class Dataset:
         ds[42]["tokens"]  # a NumPy array
         ds[10:20]  # a list of samples
 
-    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; a shard that is
-    read much is fetched whole into the cache. Every sample is checked, by its own checksum or with its shard.
+    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; once much of a
+    shard was requested, the whole shard is fetched into the cache. Every sample is checked, by its own checksum or with
+    its shard.
 
-    A sample is a dict. Numbers are NumPy scalars of the column's type (`bool` is Python's), arrays are NumPy arrays
-    (types that NumPy lacks as float32), the rest bytes, str, or parsed JSON or MessagePack. Null is None. A dataset may
-    be pickled, forked, and used by several threads. Under PyTorch's DataLoader, use `collate_fn=mdsx.torch.collate`.
+    A sample is a dict. Numbers are NumPy scalars of the column's type (`bool` is Python's). Arrays are NumPy arrays;
+    types that NumPy lacks become float32. Other values are bytes, str, or parsed JSON or MessagePack. Null is None. A
+    dataset may be pickled, forked, and used by several threads. With PyTorch's DataLoader, use
+    `collate_fn=mdsx.torch.collate`.
 
     Args:
         url: A path, or a URL with `s3://` or another scheme of docs/clouds.md.
-        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
-            With `mdsx.Cast(name, type)` as a value, the column is read as another type.
-        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`: of integers to integers
-            or floats, of floats to floats. Integers must fit; floats are rounded. `torch.int64` and `np.int64` are
-            also types.
-        fill: What comes in place of null in columns of numbers, and in arrays of them without a star:
-            `{"score": math.nan}`. With the name of a mask, `{"score": (0, "has_score")}`, there is one more column, a
-            bool for each sample: False where there was a null. Such columns have one size, so batches have arrays. A
-            mask is a column like any other, which can be chosen, filtered and split by.
-        decode: What decodes columns of encoded bytes: `{"image": mdsx.Image(size=224)}`, `{"speech": mdsx.Audio()}`, or
-            an `mdsx.Decoder` of your own. Samples then have its arrays, None for null, and slices and `take` arrays
-            [n, ...] if all have one size. Sample i always has the same random part of its picture: its seed is that of
-            an unshuffled run with the seed 0, in its first epoch. See docs/images.md.
+        columns: Decode only these columns: their names, or a mapping from new names to names in the dataset.
+            `mdsx.Cast(name, type)` as a value reads the column as another type.
+        dtypes: Number types to convert columns to, such as `{"tokens": "int64"}`: integers to integers or floats,
+            floats to floats. Integers must fit; floats are rounded. `torch.int64` and `np.int64` are also accepted.
+        fill: Values that replace null in columns of numbers, and of arrays with a fixed shape: `{"score": math.nan}`.
+            `{"score": (0, "has_score")}` also adds a mask, a bool column that is False where the value was null. Filled
+            columns have a fixed size, so batches have arrays of them. A mask is a column like any other: you can select
+            it, and filter and split by it.
+        decode: Decoders for columns of encoded bytes: `{"image": mdsx.Image(size=224)}`, `{"speech": mdsx.Audio()}`, or
+            an `mdsx.Decoder` of your own. Samples then have the decoder's arrays, or None for null. Slices and `take`
+            return arrays [n, ...] if all have one size. The random crop of sample i is always the same: its seed is
+            that of the first epoch of an unshuffled run with seed 0. See docs/images.md.
         cache: An `mdsx.Cache`, or its directory.
-        mmap: Whether to map local shards. Without it they are read by `pread`.
+        mmap: Whether to memory-map local shards. Otherwise they are read with `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
-            (docs/clouds.md). They belong to this URL only, and are never stored or shown.
-        index: The folder with the dataset's index, if it is not `url`: for files that are indexed where they cannot be
-            written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
-        snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`): only the
+            (docs/clouds.md). They apply to this URL only, and are never stored or shown.
+        index: The folder with the dataset's index, if it is not `url`: for files in read-only storage, such as `hf://`
+            and `https://`. `storage_options` apply to it if it has the same scheme as `url`.
+        snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`). Only the
             samples that it had then are read.
-        selection: The name of a selection that `mdsx select` or `mdsx.write_selection` has stored: only its samples are
-            read, as `select` and `filter` return them. Every process gets the same ones, or an error.
+        selection: The name of a selection that `mdsx select` or `mdsx.write_selection` stored. Only its samples are
+            read, as with `select` and `filter`. Every process gets the same samples, or an error.
 
     Raises:
         MissingError: There is no finished dataset, or no such snapshot or selection.
@@ -125,10 +126,10 @@ class Dataset:
     def _show(self, excerpt: DatasetSlice) -> Dataset:
         self._excerpt = excerpt
         self._view = View([excerpt])
-        direct = not (excerpt.sides or excerpt.subset.name or any(excerpt.changes))  # samples have their numbers
+        direct = not (excerpt.sides or excerpt.subset.name or any(excerpt.changes))  # samples keep their numbers
         self._direct = excerpt if direct else None
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
-        self._edges = array("q", self._first.tobytes())  # the same, as Python's integers
+        self._edges = array("q", self._first.tobytes())  # the same, as Python integers
         self._count = self._edges[-1]
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
         return self
@@ -138,16 +139,16 @@ class Dataset:
     @overload
     def select(self, samples: range | slice | ArrayLike) -> Dataset: ...
     def select(self, samples: Any, stop: int | None = None) -> Dataset:
-        """Return some of the samples, by number, as a dataset of their own, without copying anything.
+        """Return some of the samples, by number, as a dataset. Nothing is copied.
 
             ds.select(0, 1000)  # from number 0 up to, not including, number 1000
             ds.select(range(0, len(ds), 10))  # a range, or a slice
             ds.select([3, 14, 15])  # a list, an array or a tensor of numbers, ascending
             ds.select(mask)  # a bool for each sample: an array, a tensor or a list
 
-        A selection keeps the order of the dataset. 10^7 numbers out of 10^8 take 12 MB, runs of them less. The
-        fingerprint depends on which samples are chosen, not on whether numbers, a range, a list or a mask gave them;
-        that of all samples is the dataset's own.
+        A selection keeps the dataset's order. Selecting 10^7 of 10^8 samples takes 12 MB of memory, contiguous ones
+        less. The fingerprint depends on which samples are selected, not on how they were given. A selection of all
+        samples has the dataset's own fingerprint.
 
         Raises:
             UsageError: The numbers are out of range, or do not ascend.
@@ -157,20 +158,20 @@ class Dataset:
         if stop is None:
             subset = select_chosen(excerpt.subset, stored, chosen_of(samples, len(self)))
         elif isinstance(samples, float) or isinstance(stop, float):
-            hint = f"for a share of all samples: select_share({samples}, {stop})"
-            raise UsageError("select takes numbers of samples", found=f"{shown(samples)}, {shown(stop)}", hint=hint)
+            hint = f"to select a share of all samples, call select_share({samples}, {stop})"
+            raise UsageError("select takes sample numbers", found=f"{shown(samples)}, {shown(stop)}", hint=hint)
         else:
             subset = select_between(excerpt.subset, stored, samples, stop)
         return self._with(replace(excerpt, subset=subset))
 
     def select_share(self, start: float, stop: float, *, seed: int = 0) -> Dataset:
-        """Return a share of the samples, spread evenly, as a dataset of its own, without copying anything.
+        """Return a share of the samples, spread evenly, as a dataset. Nothing is copied.
 
             ds.select_share(0, 0.9)  # nine tenths of all samples
 
-        It has the samples whose number, hashed with `seed`, is between its bounds, as fractions of the hash's range. So
-        the shares from 0 to 0.9 and from 0.9 to 1 have no sample in common, and each sample stays in its set when the
-        dataset grows. It takes about 10 ns a sample.
+        A sample is selected if a hash of its number and `seed`, as a fraction of the hash's range, is between `start`
+        and `stop`. So the shares from 0 to 0.9 and from 0.9 to 1 have no sample in common, and each sample stays in its
+        share when the dataset grows. This takes about 10 ns per sample.
 
         Raises:
             UsageError: The bounds are not between 0 and 1, or do not ascend.
@@ -187,19 +188,19 @@ class Dataset:
         stratify: bool = False,
         progress: bool = False,
     ) -> tuple[Dataset, ...]:
-        """Return a dataset for each of `shares`: parts that have no sample in common.
+        """Split the samples into disjoint parts: one dataset for each of `shares`.
 
             train, valid = ds.split(0.9, 0.1)
             train, valid = ds.split(0.9, 0.1, by="user_id")  # all samples of a user are in one part
             train, valid = ds.split(0.9, 0.1, by="label", stratify=True)  # each part has its share of every label
 
-        A hash of each sample's number decides, or, with `by`, one of its value in that column: numbers, arrays, str or
-        bytes. Samples with equal values are in the same part, so that nothing leaks from one into the other; the parts
-        then have about their share of the different values: there should be many. Only that column is read.
+        A hash of each sample's number determines its part. With `by`, a hash of its value in that column does: numbers,
+        arrays, str or bytes. Samples with equal values are then in the same part, so that nothing leaks between parts.
+        Each part gets about its share of the distinct values, so there should be many. Only that column is read.
         Each sample stays in its part when the dataset grows.
 
-        With `stratify`, each part has its share of the samples of every value, and of those with null, as exactly as
-        whole samples allow. A sample may then change its part when the dataset grows.
+        With `stratify`, each part gets its share of the samples of every value, and of those with null, up to rounding
+        to whole samples. A sample may then move to another part when the dataset grows.
 
         Shares may add up to less than 1. `split(0.9, 0.1)` is `select_share(0, 0.9), select_share(0.9, 1)`.
 
@@ -207,8 +208,8 @@ class Dataset:
             shares: Numbers from 0 to 1.
             seed: Another seed splits differently.
             by: The name of a column.
-            stratify: Whether each part has its share of every value in that column. It takes 60 bytes of memory for
-                each sample meanwhile.
+            stratify: Whether each part gets its share of every value in that column. This takes 60 bytes of memory per
+                sample while it runs.
             progress: Whether to show a line on stderr while the column is read.
 
         Raises:
@@ -246,33 +247,33 @@ class Dataset:
             ds.filter(lambda score: score > 0.5, input_columns=["score"], batched=True)  # arrays: much faster
 
         A condition reads only the rows of the shards, many at once, so 10^8 samples take seconds. It compares columns
-        of numbers and bools that have a fixed size, and `length(column)`, which is what `length=` of a batching counts
-        (0 of null): with `=`, `!=`, `<`, `<=`, `>`, `>=`, `between 1 and 3`, `in (1, 2, 3)`; `column is null`; `and`,
-        `or`, `not` and parentheses. Comparisons with null are unknown, as in SQL. docs/training.md has the rules.
+        of numbers and bools that have a fixed size, and `length(column)`, which counts as `length=` of a batching does
+        (0 for null). Operators are `=`, `!=`, `<`, `<=`, `>`, `>=`, `between 1 and 3`, `in (1, 2, 3)`, `is null`,
+        `and`, `or`, `not` and parentheses. Comparisons with null are unknown, as in SQL; see docs/training.md.
 
-        A function reads every sample once, and only `input_columns`. If these have a fixed size, only the rows of the
-        shards are read, and not what is large: then a sample is not checked by its checksum, only its shard's list of
-        checksums is. The function runs in this process, one call after the other.
+        A function gets every sample once; only `input_columns` are read. If these have a fixed size, only the rows of
+        the shards are read, not the large values. Then samples are not checked by their own checksums; only the shard's
+        list of checksums is. The function runs in this process, one call after the other.
 
         Args:
-            function: A condition, as text; or a function, which gets the values of `input_columns` as positional
-                arguments, without them a sample as a dict.
+            function: A condition, as text; or a function. It gets the values of `input_columns` as positional
+                arguments, or without `input_columns` a sample as a dict.
             input_columns: The names of the columns that the function needs.
             batched: Whether the function gets many samples at once, as arrays [n, ...] for columns of a fixed size and
                 lists for the others (without `input_columns`, a dict of these), and returns n bools.
-            batch_size: The most samples of such a call. It may get fewer.
+            batch_size: The most samples per call with `batched`. There may be fewer.
             progress: Whether to show a line on stderr.
 
         Raises:
-            UsageError: There is no such column, the text is no condition, a condition needs values that are not in the
-                rows, or the function returns something else.
+            UsageError: A column does not exist, the text is not a condition, a condition needs values that are not in
+                the rows, or the function returns something else.
             MdsxError: The columns cannot be read.
-            Exception: What the function raises, with a note that says at which sample.
+            Exception: The function raised it. A note names the sample.
         """
         if isinstance(function, str):
             if input_columns is not None or batched:
-                hint = "give ds.filter(text) alone"
-                raise UsageError("a condition names its columns itself", found=shown(input_columns), hint=hint)
+                hint = "call ds.filter(text) without input_columns: the condition names its columns"
+                raise UsageError("a condition takes no input_columns", found=shown(input_columns), hint=hint)
             with status("filter", len(self), shown=progress) as reached:
                 subset = choose_where(self._excerpt, function, reached)
             return self._with(replace(self._excerpt, subset=subset))
@@ -282,11 +283,11 @@ class Dataset:
         return self._with(replace(self._excerpt, subset=subset))
 
     def select_columns(self, columns: ColumnChoice) -> Dataset:
-        """Return the same samples with only `columns`: names, or a mapping from new names to those here."""
+        """Return the same samples with only `columns`: names, or a mapping from new names to present ones."""
         return self._with(self._excerpt.choose(columns))
 
     def _with(self, excerpt: DatasetSlice) -> Dataset:
-        """Return what `excerpt` has, as a dataset of the same class."""
+        """Return a dataset of the same class that reads `excerpt`."""
         return copy(self)._show(excerpt)
 
     def __len__(self) -> int:
@@ -297,7 +298,7 @@ class Dataset:
 
     @property
     def url(self) -> str:
-        """Return where the dataset is, without credentials."""
+        """Return the dataset's URL, without credentials."""
         return self._excerpt.shards.storage.url
 
     @property
@@ -307,7 +308,7 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of the content: equal for equal samples in equal shards, compressed or not, anywhere."""
+        """Return a hash of the content. It is equal for equal samples in equal shards, compressed or not, anywhere."""
         return self._excerpt.fingerprint
 
     @property
@@ -322,7 +323,7 @@ class Dataset:
     def __getitem__(self, place: Any) -> Sample | list[Sample]:
         """Return one sample for an integer (negative ones count from the end), a list for a slice or a list.
 
-        The arrays of such a list share one memory, which any of them keeps: copy those you keep for long.
+        The arrays in such a list share one buffer, which each of them keeps alive: copy arrays that you keep for long.
         """
         number = place if type(place) is int else _number_of(place)
         if number is None:
@@ -338,11 +339,11 @@ class Dataset:
         return self._samples(self._checked([number]))[0]
 
     def __getitems__(self, places: Sequence[int]) -> list[Sample]:
-        """PyTorch's fetcher calls this with the numbers of a whole batch."""
+        """Return the samples of a whole batch: PyTorch's fetcher calls this."""
         return self[places] if self._reads_many else [self[place] for place in places]
 
     def __iter__(self) -> Iterator[Sample]:
-        """Yield all samples in order, read in runs."""
+        """Yield all samples in order. Many are read at a time."""
         run = 256
         for start in range(0, len(self), run):
             stop = min(start + run, len(self))
@@ -350,7 +351,7 @@ class Dataset:
 
     @property
     def _reads_many(self) -> bool:
-        """Whether `__getitem__` takes many numbers; that of a subclass may take one."""
+        """Whether `__getitem__` takes many numbers. A subclass's may take only one."""
         return type(self).__getitem__ is Dataset.__getitem__
 
     @overload
@@ -360,8 +361,8 @@ class Dataset:
     def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool = False) -> Any:
         """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others.
 
-        With `as_arrow`, return a `pyarrow.Table`; see docs/arrow.md for its types. No Python object is made for a
-        value, and fixed-size columns are not copied again. JSON stays text, MessagePack bytes.
+        With `as_arrow`, return a `pyarrow.Table`; see docs/writing.md for its types. This makes no Python objects for
+        values, and does not copy fixed-size columns again. JSON stays text, MessagePack bytes.
         """
         numbers = self._checked(places)
         return self._table(numbers) if as_arrow else self._columns(numbers)
@@ -373,12 +374,13 @@ class Dataset:
             polars.from_arrow(ds.select_columns(["text", "score"]).to_batches())
             for frame in map(pyarrow.RecordBatch.to_pandas, ds.to_batches()): ...
 
-        Storage is read ahead, and memory is bounded, whatever the size of the dataset. A reader can be read once. Types
-        are those of docs/arrow.md, as in `take(..., as_arrow=True)`. Every sample is checked. An error is raised by the
-        batch that it prevents; what reads Arrow's C interface, such as DuckDB, raises its own error with the text.
+        Storage is read ahead, and memory is bounded, whatever the size of the dataset. A reader can be read once.
+        docs/writing.md has the types, as for `take(..., as_arrow=True)`. Every sample is checked. An error is raised at
+        the batch where it occurred. Libraries that read through Arrow's C interface, such as DuckDB, raise their own
+        error with the same text.
 
         Args:
-            batch_size: The most samples of a batch. It may get fewer.
+            batch_size: The most samples of a batch. There may be fewer.
 
         Raises:
             UsageError: pyarrow is not installed, or Arrow has no type for a column.
@@ -399,10 +401,10 @@ class Dataset:
             ds.to_polars().filter(pl.col("score") > 0.5).select("text").collect()
             duckdb.sql("select text from frame where score > 0.5")  # with frame = ds.to_polars()
 
-        The query's columns are the only ones that are decoded. What `filter` can express of its predicate is evaluated
-        on the rows of the shards first: samples that cannot match are not read. Polars evaluates the whole predicate on
-        the others, so the result is that of a frame with all samples. Types are those of docs/arrow.md. Every sample
-        that is read is checked; Polars raises its own error with the text. The streaming engine of Polars
+        Only the query's columns are decoded. The part of its predicate that `filter` can express is evaluated on the
+        rows of the shards first, and samples that cannot match are not read. Polars evaluates the whole predicate on
+        the others, so the result is the same as for a frame with all samples. docs/writing.md has the types. Every
+        sample read is checked; Polars raises its own error with the text. The streaming engine of Polars
         (`collect(engine="streaming")`) reads batch by batch.
 
         Raises:
@@ -412,17 +414,17 @@ class Dataset:
         def read(columns: list[str] | None, condition: str | None, rows: int | None) -> Iterator[Any]:
             found = self if rows is None else self.select(0, min(rows, len(self)))
             if condition is not None:
-                with suppress(UsageError):  # there are too many parentheses
+                with suppress(UsageError):  # too many parentheses
                     found = found.filter(condition)
             if columns is not None:
                 found = found.select_columns(columns)
-            yield found._table(np.zeros(0, np.int64))  # a query without samples has a schema too
+            yield found._table(np.zeros(0, np.int64))  # a result without samples needs a schema too
             yield from found.to_batches()
 
         def known(condition: str) -> bool:
             try:
                 check_condition(self._excerpt, condition)
-            except UsageError:  # this format has the column in the heaps of its shards
+            except UsageError:  # this format stores the column outside of the rows
                 return False
             return True
 
@@ -438,7 +440,7 @@ class Dataset:
         masked = isinstance(places, np.ndarray) and np.ma.is_masked(places)  # a list does not import numpy.ma
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or masked:
             hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else self._way_to_column(places)
-            message = "samples are asked for by integer, slice, or list of integers"
+            message = "a sample is selected by an integer, a slice or a list of integers"
             raise UsageError(message, found=shown(places), hint=hint)
         count = len(self)
         bad = numbers > np.uint64(2**63 - 1) if numbers.dtype.kind == "u" else np.zeros(len(numbers), np.bool_)
@@ -461,18 +463,18 @@ class Dataset:
         try:
             return to_table(self._view.schema, self._stored(numbers, join=True))
         except CorruptError as error:
-            self._stored(numbers)  # decoded one by one, the damaged value is found and named
+            self._stored(numbers)  # decoding one by one finds and names the damaged value
             raise error
 
     def _stored(self, numbers: NDArray[np.int64], *, join: bool = False) -> Columns:
-        """Return columns in storage form. `join`: variable-size columns as JoinedValues, not decoded."""
+        """Return columns in storage form. With `join`, variable-size columns are JoinedValues, not decoded."""
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         samples = self._view.stored(shards, numbers - self._first[shards])
         places, groups = self._view.by_shard(shards, samples)
         found = [(shard, self._select(shard, group)) for shard, group in groups]
         seeds = sample_seeds(0, np.zeros(len(numbers), np.int64), numbers) if self._view.decodes else None
         (columns,) = self._view.gather(found, places, [len(numbers)], join=join, seeds=seeds)
-        del found  # a selection is a lease
+        del found  # it holds leases on shards
         for part in self._view.parts:
             if (cache := part.shards.cache) is not None:
                 part.shards.release(beyond=cache.recent_limit // _SHARE)
@@ -495,7 +497,7 @@ class Dataset:
 
 
 def _number_of(place: object) -> int | None:
-    """Return the number of the sample that `place` asks for; None if it asks for several, or for nothing that is."""
+    """Return `place` as the number of one sample; None if it names several samples, or is invalid."""
     if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):
         with suppress(TypeError):  # a tensor of one float has the method too
             return operator.index(place)
@@ -503,7 +505,7 @@ def _number_of(place: object) -> int | None:
 
 
 class OutOfRangeError(UsageError, IndexError):
-    """A sample number at or beyond the dataset's end; an IndexError, so that Python's sequence protocol works."""
+    """A sample number beyond the dataset's end. It is an IndexError, so that Python's sequence protocol works."""
 
 
 def _whole(shards: Shards) -> DatasetSlice:
@@ -515,27 +517,27 @@ def _whole(shards: Shards) -> DatasetSlice:
 
 
 def dataset_of(shards: Shards) -> Dataset:
-    """Return all samples of `shards`."""
+    """Return a dataset of all samples in `shards`."""
     return object.__new__(Dataset)._show(_whole(shards))
 
 
 def excerpt_of(dataset: Dataset) -> DatasetSlice:
-    """Return what is read of a dataset."""
+    """Return the slice that a dataset reads."""
     return dataset._excerpt
 
 
 def batched_excerpt_of(dataset: Dataset) -> DatasetSlice:
-    """Return what is read of a dataset in batches of columns.
+    """Return the slice that a dataset reads, for reading batches of columns.
 
     Raises:
-        UsageError: Its class changes samples in a method that nobody would call.
+        UsageError: Its class overrides a method that changes samples and that a loader never calls.
     """
     for name in ("__getitem__", "__getitems__", "__iter__"):
         if getattr(type(dataset), name) is not getattr(Dataset, name):
             raise UsageError(
                 f"{type(dataset).__name__} overrides {name}, which a loader never calls: it reads whole batches",
-                hint="give what it does to a sample as transform= to the StreamingDataset or mdsx.Loader, and an "
-                "mdsx.Dataset as the dataset",
+                hint="give the StreamingDataset or mdsx.Loader an mdsx.Dataset, and the change of a sample as "
+                "transform=",
             )
     return dataset._excerpt
 
@@ -543,7 +545,7 @@ def batched_excerpt_of(dataset: Dataset) -> DatasetSlice:
 def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, int], T], *, most: int) -> Iterator[T]:
     """Yield samples `start` to `stop` (exclusive), in order, up to `most` at a time. Storage is read ahead.
 
-    `decode` gets their columns as they are stored, and the number of the first one.
+    `decode` gets columns in storage form, and the number of the first sample.
 
     Raise CorruptError, which names the sample, and the errors of `mdsx.Dataset`.
     """
@@ -554,10 +556,10 @@ def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, 
             done += len(run.samples)
     except CorruptError:
         for number in range(done, stop):
-            dataset[number]  # read one by one, the damaged sample is found and named
+            dataset[number]  # reading one by one finds and names the damaged sample
         raise
 
 
 def with_excerpt(dataset: Dataset, excerpt: DatasetSlice) -> Dataset:
-    """Return what `excerpt` has, as a dataset of the same class."""
+    """Return a dataset of the same class that reads `excerpt`."""
     return dataset._with(excerpt)

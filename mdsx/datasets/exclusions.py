@@ -1,8 +1,8 @@
-"""The samples of a mixture's components that are left out: what the user gives, and what a state says of it.
+"""Excluded samples of a mixture's components: the user's lists, and how a state records them.
 
-A component has one list of numbers, in the order in which they were excluded: new ones come at its end. A state says
-how many of the list hold from which tick on, and has their hash: a run that is in the middle of a window still has what
-it began with.
+Each component has one list of sample numbers, in the order in which they were excluded; new numbers are appended. A
+state records how many numbers of the list apply from which tick on, and their hash: in the middle of a window, a run
+still has the exclusions that the window began with.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import MAX_SAMPLES, LeftOut
 
 Excludes = Mapping[str, ArrayLike]
-"""By the name of a component, the numbers of its samples that are left out."""
+"""From a component's name to the numbers of its excluded samples."""
 
 
 class Held(NamedTuple):
-    """From the tick `since` on, the first `size` numbers of a component's list are left out. `hash` is theirs."""
+    """From tick `since` on, the first `size` numbers of a component's list are excluded. `hash` is their hash."""
 
     component: int
     since: int
@@ -31,7 +31,7 @@ class Held(NamedTuple):
 
 
 def checked_numbers(given: ArrayLike, name: str, samples: int | None) -> NDArray[np.int64]:
-    """Return the numbers of samples of component `name`, which has `samples` (None: unknown). Raise UsageError."""
+    """Return the excluded numbers of component `name`, which has `samples` (None: unknown). Raise UsageError."""
     place = f"exclude[{name!r}]"
     try:
         numbers = np.asarray(given)
@@ -44,7 +44,7 @@ def checked_numbers(given: ArrayLike, name: str, samples: int | None) -> NDArray
     if numbers.size and (least < 0 or most >= (MAX_SAMPLES if samples is None else samples)):
         wrong = least if least < 0 else most
         expected = f"0 to {samples - 1}" if samples else "a number of at least 0"
-        raise UsageError("there is no such sample to exclude", place=place, found=wrong, expected=expected)
+        raise UsageError("an excluded sample does not exist", place=place, found=wrong, expected=expected)
     numbers = numbers.astype(np.int64)
     unique, counts = np.unique(numbers, return_counts=True)
     if len(unique) < len(numbers):
@@ -72,7 +72,7 @@ def held_of(found: Any, components: int) -> tuple[Held, ...]:
     except (TypeError, ValueError):
         expected = "[[component, tick, numbers, their hash], ...]"
         raise StateError(
-            "what the state excludes is damaged", place="exclude", found=shown(found), expected=expected
+            "the state's field exclude is damaged", place="exclude", found=shown(found), expected=expected
         ) from None
     return held
 
@@ -80,20 +80,20 @@ def held_of(found: Any, components: int) -> tuple[Held, ...]:
 def extended(
     held: Sequence[Held], component: int, name: str, numbers: NDArray[np.int64], since: int
 ) -> tuple[Held, ...]:
-    """Return `held` with all of a component's list from the tick `since` on.
+    """Return `held` with a component's whole list excluded from tick `since` on.
 
-    Raise UsageError if the list does not begin with the numbers that are left out already.
+    Raise UsageError if the list does not begin with the numbers that are excluded already.
     """
     own = [each for each in held if each.component == component]
     if own:
         last = own[-1]
         if len(numbers) < last.size or hash_of(numbers[: last.size]) != last.hash:
             raise UsageError(
-                "the list begins with other numbers than those that the run leaves out already",
+                "the list does not begin with the numbers that the run excludes already",
                 place=f"exclude[{name!r}]",
                 found=f"{len(numbers)} numbers",
                 expected=f"first the {last.size} with the hash {last.hash}, in their order",
-                hint="append new numbers to the list of before; what a run has left out stays so",
+                hint="append new numbers to the previous list; an exclusion cannot be undone in a run",
             )
         if len(numbers) == last.size:
             return tuple(held)
@@ -104,12 +104,12 @@ def extended(
 
 
 def check_given(held: Sequence[Held], component: int, name: str, numbers: NDArray[np.int64]) -> None:
-    """Raise StateError if a component's list is not that of a state."""
+    """Raise StateError if a component's list differs from the state's."""
     own = [each for each in held if each.component == component]
     place = f"exclude, component {name!r}"
     if not own and len(numbers):
         raise StateError(
-            "the mixture leaves out samples that the run does not",
+            "the mixture excludes samples that the run does not",
             place=place,
             found="none in the state",
             expected=f"{len(numbers)} numbers",
@@ -119,17 +119,17 @@ def check_given(held: Sequence[Held], component: int, name: str, numbers: NDArra
         return
     last = own[-1]
     raise StateError(
-        "the run leaves out other samples than the mixture",
+        "the run and the mixture exclude different samples",
         place=place,
         found=f"{last.size} numbers with the hash {last.hash} in the state",
-        expected=f"{len(numbers)} with the hash {hash_of(numbers)}" if len(numbers) else "none, as the mixture has it",
-        hint=f"give the mixture exclude={{{name!r}: numbers}} with the same numbers in the same order; to leave out "
+        expected=f"{len(numbers)} with the hash {hash_of(numbers)}" if len(numbers) else "none, as in the mixture",
+        hint=f"give the mixture exclude={{{name!r}: numbers}} with the same numbers in the same order; to exclude "
         "more, append them and call mdsx.change(state, exclude=...)",
     )
 
 
 def left_out(held: Sequence[Held], component: int, numbers: NDArray[np.int64]) -> LeftOut:
-    """Return from which tick on each of a component's numbers is left out."""
+    """Return from which tick on each of a component's numbers is excluded."""
     since = np.empty(len(numbers), np.int64)
     for each in sorted((each for each in held if each.component == component), reverse=True):
         since[: each.size] = each.since

@@ -10,7 +10,7 @@ _AT_ONCE = 2**20  # samples
 
 
 def sum_of_lengths(excerpt: DatasetSlice, column: str) -> int:
-    """Return the sum of the lengths by `column` of the samples that an excerpt has.
+    """Return the sum of the excerpt's sample lengths by `column`.
 
     Raise UsageError for a column without lengths, and the errors of reading.
     """

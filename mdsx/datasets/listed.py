@@ -1,4 +1,4 @@
-"""The components of a run as its states list them: by number, those that were removed included."""
+"""A run's components as its states list them: by number, including removed ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Listed(NamedTuple):
 
     name: str
     fingerprint: str
-    samples: int | None = None  # None: a state of an earlier version does not say it
-    lengths: int | None = None  # the sum of its lengths, if proportions are of it
+    samples: int | None = None  # None: states of earlier versions lack it
+    lengths: int | None = None  # the sum of its lengths, if proportions count lengths
 
     @property
     def plain(self) -> list[Any]:
@@ -56,8 +56,8 @@ def fingerprint_of(fingerprints: Iterable[str]) -> str:
 
 
 def matched(listed: Sequence[Listed], given: Sequence[Listed]) -> list[int | None]:
-    """Return which of `given` each listed component is; None if it is none. They are matched by fingerprint, equal ones
-    by name, then by order."""
+    """Return for each listed component its number in `given`, or None. Components are matched by fingerprint; among
+    equal fingerprints, by name, then by order."""
     places: list[int | None] = [None] * len(listed)
     waiting = defaultdict[str, list[int]](list)
     for place, component in enumerate(given):
@@ -75,7 +75,7 @@ def matched(listed: Sequence[Listed], given: Sequence[Listed]) -> list[int | Non
 
 
 def unique_names(listed: Sequence[Listed], removed: Sequence[bool]) -> tuple[str, ...]:
-    """Return the names. One that was removed and had the name of another one has its number added."""
+    """Return the names. If a removed component shares the name of another one, its number is added."""
     names = [component.name for component in listed]
     return tuple(
         f"{name}#{number}" if left and names.count(name) > 1 else name

@@ -28,7 +28,7 @@ from mdsx.storage.cache import Cache, CacheLike
 
 @dataclass(frozen=True)
 class Component:
-    """One dataset of a mixture, and how much of it an epoch has.
+    """One dataset of a mixture, and how much of it an epoch reads.
 
         mdsx.Mixture([mdsx.Component("s3://bucket/a", repeat=2), mdsx.Component("s3://bucket/b", samples=1000)])
 
@@ -37,10 +37,10 @@ class Component:
     Args:
         dataset: A URL, an `mdsx.Dataset`, or another `mdsx.Mixture`.
         proportion: Its share of all samples, relative to the proportions of the other components.
-        repeat: How often it is read in an epoch; may be a fraction.
-        samples: How many of its samples an epoch has.
-        columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset, or
-            to `mdsx.Cast(name, type)`: components whose numbers have other types need one type in the mixture.
+        repeat: How often an epoch reads it; may be a fraction.
+        samples: How many of its samples an epoch reads.
+        columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset or to
+            `mdsx.Cast(name, type)`. Cast columns of numbers whose type differs between components.
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL; by default, those of the mixture.
     """
 
@@ -63,8 +63,8 @@ class _Member:
     name: str
     excerpt: DatasetSlice
     amount: Fraction  # samples in an epoch, or a share
-    numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of samples that are left out
-    total: int | None = None  # the sum of the lengths, if proportions are of it
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of excluded samples
+    total: int | None = None  # the sum of the lengths, if proportions count lengths
 
     @cached_property
     def listed(self) -> Listed:
@@ -78,37 +78,38 @@ class Mixture:
         mixture = mdsx.Mixture({"wiki": ("s3://bucket/wiki", 0.7), "web": ("s3://bucket/web", 0.3)})
         data = StreamingDataset(mixture, seed=7)
 
-    Every batch has each component's share as exactly as its size allows, on any number of ranks and workers. Each
-    component is read in a shuffled order of its own, epoch after epoch.
+    Every batch has each component's share, up to rounding, on any number of ranks and workers. Each component is read
+    in its own shuffled order, epoch after epoch.
 
-    Without proportions, `repeat`, `samples` or a schedule, an epoch is every sample of every dataset exactly once,
-    shuffled together. With `repeat` or `samples`, an epoch has that many samples of each component, give or take a few
-    at its ends, because each component continues in the next epoch.
+    Without proportions, `repeat`, `samples` or a schedule, an epoch reads every sample of every dataset exactly once,
+    shuffled together. With `repeat` or `samples`, an epoch reads that many samples of each component. The number may be
+    off by a few, because each component continues in the next epoch.
 
     Args:
-        components: A list, or a mapping from names, of datasets. Each is a URL, an `mdsx.Dataset` or an `mdsx.Mixture`,
-            alone or as a pair (dataset, proportion), or an `mdsx.Component`. A mixture as a component counts as its
-            components, with its weight multiplied by theirs.
+        components: A list of datasets, or a mapping from names to datasets. Each is a URL, an `mdsx.Dataset` or an
+            `mdsx.Mixture`, alone or as a pair (dataset, proportion), or an `mdsx.Component`. A nested mixture counts as
+            its components, with its weight multiplied by theirs.
         columns: The columns to read of all components. They must agree in name and type.
-        dtypes, fill: As in `mdsx.Dataset`, of all components: so that they agree.
-        component_column: The name of one more column, int64: the number of the component that a sample is from.
-        epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
-            the datasets' sizes, rounded down to whole runs if there is `run`.
-        run: The number of successive positions that draw the same component, over all ranks; a multiple of the lanes
-            (8, or those of `mdsx.Shuffle`). With `run = batch_size * world size`, all samples of a global batch are of
-            one component. Components then have their shares over many runs, not in every batch.
-        schedule: Proportions by position: a mapping from positions, which count the samples since the run began over
-            all ranks and epochs, to what `reweight` takes. It has position 0, and each entry holds up to the next one.
-            Then the components are datasets without proportions of their own.
-        proportions_of: The column of lengths, such as "tokens", whose values the proportions count: then they are
-            shares of tokens. The share of a component in samples is its proportion by the mean of its lengths, exactly:
-            their sum is that of the index, of the file of lengths, or of the rows.
-        exclude: Samples that are never read, such as documents that were taken down: from a component's name to their
-            numbers in that dataset, or selection. A run that continues needs `mdsx.change`, and every rank the same
-            numbers in the same order. Epochs stay as long; batches of samples have fewer of them.
-        cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs, and for datasets that were
-            opened without one.
-        storage_options: As in `mdsx.Dataset`, for the components that are given as URLs.
+        dtypes: As in `mdsx.Dataset`, for all components.
+        fill: Likewise.
+        component_column: Add an int64 column with this name: the number of the component that a sample comes from.
+        epoch_samples: The samples of an epoch. The default is the sum that `repeat` and `samples` give, or otherwise
+            the sum of the datasets' sizes, rounded down to whole runs if `run` is given.
+        run: The number of successive positions that draw from the same component, over all ranks. It must be a multiple
+            of the lanes (8, or those of `mdsx.Shuffle`). With `run = batch_size * world size`, each global batch comes
+            from one component. Components then have their shares over many runs, not in every batch.
+        schedule: Proportions by position: a mapping from positions to what `reweight` takes. Positions count the
+            samples since the run began, over all ranks and epochs. Position 0 is required, and each entry applies up to
+            the next one. The components are then datasets without proportions of their own.
+        proportions_of: The column of lengths, such as "tokens", that the proportions count: they are then shares of
+            tokens. A component's share of samples is its proportion divided by its mean length, exactly. The sum of its
+            lengths comes from the index, the file of lengths, or the rows.
+        exclude: Samples that are never read, such as withdrawn documents: a mapping from a component's name to sample
+            numbers in that dataset or selection. Every rank needs the same numbers in the same order. To exclude
+            samples in the middle of a run, use `mdsx.change`. Epochs stay as long; batches of samples have fewer.
+        cache: An `mdsx.Cache`, or its directory, for components that are URLs, and for datasets that were opened
+            without a cache.
+        storage_options: As in `mdsx.Dataset`, for components that are URLs.
 
     Raises:
         UsageError: The columns differ (the error shows both), or an argument is invalid.
@@ -133,7 +134,7 @@ class Mixture:
         named = components.items() if isinstance(components, Mapping) else enumerate(components)
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
-            raise UsageError("a mixture needs a component")
+            raise UsageError("a mixture needs at least one component")
         if schedule is not None:
             _check_scheduled(given)
         self.component_column = component_column
@@ -152,9 +153,9 @@ class Mixture:
         self._gone: Mapping[int, Listed] = {}
         self._given: Mixture | None = None  # as the user gave it
         self.places: tuple[int | None, ...] = tuple(range(len(members)))
-        """For each component, its place in the mixture that the user gave; None: it was removed."""
+        """For each component, its number in the mixture that the user gave; None if it was removed."""
         self.changed: int | None = None
-        """The tick from which on the components were last changed, if they were during the run."""
+        """The tick from which the last change of components applies, if the run changed them."""
         self.lengths_column = proportions_of
         self._sums: dict[tuple[str, str], int] = {}
         self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
@@ -167,7 +168,7 @@ class Mixture:
             for number, member in enumerate(self._members)
             if len(member.numbers)
         )
-        """What the components leave out, and from which tick on."""
+        """The excluded samples of each component, and from which tick on."""
         if self.held and not self.weighted:
             hint = "give each component a proportion or repeat=1; or select the others, by mdsx.Dataset.select"
             raise UsageError("exclude= requires a mixture with proportions", hint=hint)
@@ -209,13 +210,13 @@ class Mixture:
                             "code": {"url": "s3://bucket/code", "proportion": "3/10", "snapshot": "1f0c..."}},
              "proportions_of": "tokens", "exclude": {"web": [17, 4]}}
 
-        A component has `url`, `proportion` (a number, or text such as "1/3"), `repeat` or `samples`, `columns`,
-        `snapshot`, `selection`, and `start` and `stop` for some of its samples. All other keys are arguments of
-        Mixture; positions of a schedule are text. What is excluded may be the name of a JSON file with the numbers,
-        beside the file.
+        A component has the keys `url`, `proportion` (a number, or text such as "1/3"), `repeat` or `samples`,
+        `columns`, `snapshot`, `selection`, and `start` and `stop` to read only some samples. All other keys are
+        arguments of Mixture; positions of a schedule are text. In `exclude`, numbers may be in a JSON file of their
+        own, whose name, relative to this file, is given instead.
 
         Raises:
-            UsageError: The file cannot be read, or is not such a description.
+            UsageError: The file cannot be read, or the description is invalid.
         """
         components, options = described(source, Component, cache, storage_options)
         return cls(components, **options, cache=cache, storage_options=storage_options)
@@ -226,7 +227,7 @@ class Mixture:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the components' names, in order: "0", "1", ... in a list; nested ones are `outer/inner`."""
+        """Return the components' names, in order: "0", "1", ... for a list; `outer/inner` for nested mixtures."""
         numbers = range(len(self._sizes))
         return unique_names(self.components, [number in self._gone for number in numbers])
 
@@ -237,7 +238,7 @@ class Mixture:
 
     @property
     def components(self) -> tuple[Listed, ...]:
-        """Return the components by number: in a run whose components were changed, those that were removed too."""
+        """Return the components by number. In a run whose components were changed, this includes removed ones."""
         members = iter(self._members)
         return tuple(self._gone.get(number) or next(members).listed for number in range(len(self._sizes)))
 
@@ -272,8 +273,8 @@ class Mixture:
         now: Sequence[Weight] | None = None,
         column: str | None = None,
     ) -> tuple[Weight, ...]:
-        """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `column`: of the
-        lengths that the proportions are of, if not the mixture's own.
+        """Return a weight for each component. Components that a mapping omits keep their weight in `now`. `column`: the
+        lengths that the proportions count, if not the mixture's own.
 
         Raise UsageError, with `place`, if one is missing, unknown or invalid.
         """
@@ -310,7 +311,7 @@ class Mixture:
             total = self._sum(number, column) if weight else 1
             if not total:
                 raise UsageError(
-                    f"component {self.names[number]} has a proportion, but no values in column {column!r}",
+                    f"component {self.names[number]} has a proportion, but its lengths by column {column!r} are all 0",
                     found="a sum of lengths of 0",
                     hint="give it the proportion 0, or leave it out",
                 )
@@ -318,7 +319,7 @@ class Mixture:
         return tuple(found)
 
     def _of_lengths(self, weights: Sequence[Weight], column: str | None = None) -> tuple[Weight, ...]:
-        """Return shares of samples as shares of the values of a column: what `_by_samples` takes."""
+        """Return shares of samples as shares of the values of a column. This is the inverse of `_by_samples`."""
         column = self.lengths_column if column is None else column
         if column is None:
             return tuple(weights)
@@ -332,7 +333,7 @@ class Mixture:
         member = self._at(number)
         if member is None:
             listed = self._gone[number]
-            raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is not known")
+            raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is unknown")
         place = member.excerpt.fingerprint, column
         if place not in self._sums:
             self._sums[place] = sum_of_lengths(member.excerpt, column)
@@ -397,7 +398,7 @@ class Mixture:
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
         if not isinstance(schedule, Mapping):
             raise UsageError(
-                "a schedule is a mapping from positions to proportions",
+                "schedule must be a mapping from positions to proportions",
                 found=shown(schedule),
                 hint="write schedule={0: {...}, 10_000_000: {...}}",
             )
@@ -421,29 +422,29 @@ class Mixture:
             exact_weight(weight, f"the proportion of {name}") for weight, name in zip(proportions, names, strict=True)
         ]
         if not any(exact):
-            raise UsageError("a component needs a proportion above 0")
+            raise UsageError("at least one component needs a proportion above 0")
         for number, (size, weight) in enumerate(zip(self._sizes, exact, strict=True)):
             member = self._at(number)
             if weight and member is None:
-                hint = "give the mixture this component again, and the run the state that mdsx.change makes with it"
+                hint = "add the component to the mixture again, and load the state that mdsx.change makes with it"
                 raise UsageError(f"component {names[number]} was removed but has a proportion", hint=hint)
             if weight and member is not None and not size:
                 raise UsageError(
-                    f"component {member.name} has no samples but a proportion", file=member.excerpt.shards.storage.url
+                    f"component {member.name} has a proportion but no samples", file=member.excerpt.shards.storage.url
                 )
         return tuple(proportions)
 
 
 def spread(weights: Sequence[Weight], places: Sequence[int | None]) -> tuple[Weight, ...]:
-    """Return a weight for each component of a run: that at its place, or 0."""
+    """Return a weight for each component of a run: the weight at its place, or 0."""
     return tuple(0 if place is None else weights[place] for place in places)
 
 
 def datasets_of(mixture: Mixture) -> list[Dataset]:
-    """Return the datasets of a mixture whose epoch has each sample of them once, in order. Raise UsageError."""
+    """Return the datasets of a mixture that reads each sample once, in order. Raise UsageError for other mixtures."""
     if mixture.weighted:
         hint = "give the datasets, or a mixture without proportions, repeat and samples"
-        raise UsageError("each sample is read once, so there are no proportions", found=shown(mixture), hint=hint)
+        raise UsageError("expected a mixture that reads each sample once", found=shown(mixture), hint=hint)
     return [with_excerpt(dataset_of(member.excerpt.shards), member.excerpt) for member in mixture._members]
 
 
@@ -451,10 +452,10 @@ def _component(given: Any) -> Component:
     if isinstance(given, Component):
         chosen = [given.proportion, given.repeat, given.samples]
         if sum(value is not None for value in chosen) > 1:
-            raise UsageError("a component has a proportion, or repeat, or samples, or none of them", found=shown(given))
+            raise UsageError("a component takes at most one of proportion, repeat and samples", found=shown(given))
         if given.storage_options is not None and isinstance(given.dataset, Dataset | Mixture):
             hint = "give storage_options= to the mdsx.Dataset"
-            raise UsageError("a component that is open already has its storage options", found=shown(given), hint=hint)
+            raise UsageError("storage_options apply only to a component that is a URL", found=shown(given), hint=hint)
         return given
     if isinstance(given, str | os.PathLike | Dataset | Mixture):
         return Component(given)
@@ -467,40 +468,40 @@ def _component(given: Any) -> Component:
 
 
 def _check_scheduled(given: Sequence[tuple[str, Component]]) -> None:
-    """Raise UsageError if components have weights that a schedule does not know."""
+    """Raise UsageError if components have weights of their own beside a schedule."""
     for name, component in given:
         if isinstance(component.dataset, Mixture):
             raise UsageError(
-                f"component {name} of a mixture with a schedule is a mixture",
+                f"a mixture with a schedule cannot contain another mixture, as component {name} does",
                 hint="make one mixture of all the datasets, and give the schedule the proportion of each",
             )
         if (component.proportion, component.repeat, component.samples) != (None, None, None):
             raise UsageError(
-                f"component {name} has a weight of its own, but the schedule has the weights",
+                f"component {name} has a weight of its own besides the schedule",
                 found=shown(component),
                 hint="give its proportion in the schedule, at position 0",
             )
 
 
 def _check_of_lengths(given: Sequence[tuple[str, Component]], *, scheduled: bool) -> None:
-    """Raise UsageError if components have no proportions that could be of lengths."""
+    """Raise UsageError if components have no proportions that could count lengths."""
     for name, component in given:
         if isinstance(component.dataset, Mixture):
             hint = "make one mixture of all the datasets"
-            raise UsageError(f"component {name} of a mixture with proportions_of= is a mixture", hint=hint)
+            raise UsageError(f"proportions_of= does not support a nested mixture: component {name}", hint=hint)
         if component.proportion is None and not scheduled:
             raise UsageError(
-                "proportions_of= says what the proportions count, and a component has none",
+                "proportions_of= needs a proportion for each component",
                 found=f"component {name}: {shown(component)}",
                 hint="give each component a proportion; repeat and samples count samples",
             )
 
 
 def _without(members: Sequence[_Member], exclude: Excludes) -> tuple[_Member, ...]:
-    """Return the members with the samples that they leave out. Raise UsageError."""
+    """Return the members with their excluded samples. Raise UsageError."""
     if not isinstance(exclude, Mapping):
         hint = 'write exclude={"web": [17, 4]}'
-        raise UsageError("exclude is a mapping from components to numbers", found=shown(exclude), hint=hint)
+        raise UsageError("exclude must be a mapping from components to numbers", found=shown(exclude), hint=hint)
     names = [member.name for member in members]
     if unknown := [name for name in exclude if name not in names]:
         raise UsageError(
@@ -515,7 +516,7 @@ def _without(members: Sequence[_Member], exclude: Excludes) -> tuple[_Member, ..
 
 
 def _once(component: Component) -> bool:
-    """Whether an epoch has each of its samples once."""
+    """Return whether an epoch reads each of its samples once."""
     if isinstance(component.dataset, Mixture) and component.dataset.weighted:
         return False
     return component.proportion is None and component.repeat is None and component.samples is None
@@ -532,17 +533,17 @@ def _open(
     if isinstance(source, Mixture):
         if source.component_column is not None:
             raise UsageError(
-                "a mixture within another one has no component_column",
+                "a nested mixture cannot have a component_column",
                 found=source.component_column,
-                hint="give component_column to the outer one, which numbers the components of both",
+                hint="give component_column to the outer mixture, which numbers the components of both",
             )
         if len(source.phases) > 1 or source.run is not None:
             raise UsageError(
-                "a mixture within another one has neither a schedule nor run",
+                "a nested mixture cannot have a schedule or run",
                 found=f"run={source.run}" if source.run is not None else f"{len(source.phases)} phases",
                 hint="give them to one mixture of all the datasets"
                 if len(source.phases) > 1
-                else "give run= to the outer one",
+                else "give run= to the outer mixture",
             )
         members = list(source._members)
     else:
@@ -573,9 +574,9 @@ def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> li
     without = [name for name, component in given if component.proportion is None]
     if without and len(without) < len(given):
         raise UsageError(
-            "some components have a proportion and some do not",
+            "either all components have a proportion, or none",
             found=f"none for {', '.join(without)}",
-            hint="give each one a proportion; repeat and samples are for mixtures without proportions",
+            hint="give each component a proportion; repeat and samples are for mixtures without proportions",
         )
     amounts = []
     for (name, component), size in zip(given, sizes, strict=True):
@@ -627,8 +628,8 @@ def weights_of(
     *,
     planned: bool = False,
 ) -> tuple[Weight, ...]:
-    """Return a weight for each component; `now`: those in force, which a mapping need not repeat. `proportions_of`: the
-    column of lengths whose sums the proportions are of; `planned`: whether a plan has the proportions.
+    """Return a weight for each component. Components that a mapping omits keep their weight in `now`. `proportions_of`:
+    the column of lengths that the proportions count; `planned`: whether a plan has the proportions.
 
     Raise UsageError for proportions that do not fit the mixture.
     """
@@ -638,7 +639,7 @@ def weights_of(
 
 
 def proportions_in(mixture: Mixture, weights: Sequence[Weight]) -> tuple[Weight, ...]:
-    """Return the proportions that give these weights, which are shares of samples."""
+    """Return the proportions that result in these weights, which are shares of samples."""
     return mixture._of_lengths(weights)
 
 
@@ -655,28 +656,29 @@ def in_run(
     changed: int,
     epoch_samples: int,
 ) -> Mixture:
-    """Return the mixture with the components of a run by their numbers. Each is that at its place; None: removed."""
+    """Return the mixture with a run's components, by their numbers there. Each place is a component's number in the
+    mixture, or None if it was removed."""
     return mixture._in_run(listed, places, changed, epoch_samples)
 
 
 def holding(mixture: Mixture, held: tuple[Held, ...]) -> Mixture:
-    """Return the mixture that leaves out samples from the ticks that `held` has."""
+    """Return the mixture with the exclusions `held`, from their ticks on."""
     return mixture._holding(held)
 
 
 def numbers_left_out(mixture: Mixture, number: int) -> NDArray[np.int64] | None:
-    """Return the numbers of the samples that a component leaves out; None if the component was removed."""
+    """Return the numbers of a component's excluded samples; None if the component was removed."""
     member = mixture._at(number)
     return None if member is None else member.numbers
 
 
 def left_out_of(mixture: Mixture) -> dict[int, LeftOut]:
-    """Return what each component leaves out, and from which tick on."""
+    """Return the excluded samples of each component, and from which tick on."""
     return mixture._left_out()
 
 
 def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:
-    """Return the same, read through `cache`. Raise UsageError if a part of it was opened with another one."""
+    """Return the same data, read through `cache`. Raise UsageError if a part of it was opened with another cache."""
     if isinstance(dataset, Mixture):
         return dataset._with_cache(cache)
     before = excerpt_of(dataset)
@@ -692,7 +694,7 @@ def view_of(
     fill: Fill | None = None,
     decode: Decode | None = None,
 ) -> View:
-    """Return what a run reads of a dataset, or of the components of a mixture, as one."""
+    """Return the view of a dataset, or of all components of a mixture, that a run reads."""
     if isinstance(dataset, Mixture):
         return dataset._view(columns, dtypes, fill, decode)
     excerpt = batched_excerpt_of(dataset)

@@ -1,4 +1,4 @@
-"""Mixtures described as JSON: for `Mixture.from_json` and `mdsx change`."""
+"""Descriptions of mixtures in JSON, for `Mixture.from_json` and `mdsx change`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def described(
     cache: CacheLike,
     storage_options: StorageOptions | None,
 ) -> tuple[dict[str, T], dict[str, Any]]:
-    """Return the components, which `component` makes, and the other arguments of a mixture. Raise UsageError."""
+    """Return a mixture's components, made by `component`, and its other arguments. Raise UsageError."""
     folder, place = Path(), "the description of a mixture"
     if isinstance(source, Mapping):
         found: Any = source
@@ -47,7 +47,7 @@ def described(
     components = _fields(found, _MIXTURE, place).get("components")
     if not isinstance(components, Mapping) or not components:
         expected = '{"components": {"web": {"url": ..., "proportion": 0.5}, ...}}'
-        raise UsageError("a mixture has components", file=place, found=shown(components), expected=expected)
+        raise UsageError("the mixture lacks components", file=place, found=shown(components), expected=expected)
     options = {name: value for name, value in found.items() if name != "components"}
     if isinstance(schedule := options.get("schedule"), Mapping):
         options["schedule"] = {_position(at, place): _weights(own, place) for at, own in schedule.items()}
@@ -64,20 +64,20 @@ def described(
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file has. Raise UsageError."""
+    """Return the content of a JSON file. Raise UsageError."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("the file cannot be read", file=str(path), found=str(error)) from None
     except ValueError as error:
-        raise UsageError("the file is no JSON", file=str(path), found=str(error)) from None
+        raise UsageError("the file is not JSON", file=str(path), found=str(error)) from None
 
 
 def _component(found: Any, place: str, cache: CacheLike, storage_options: StorageOptions | None) -> dict[str, Any]:
     """Return the arguments of a component."""
     given = _fields(found, _COMPONENT, place)
     if not isinstance(given.get("url"), str):
-        raise UsageError("a component has a URL", file=place, found=shown(found), expected='{"url": ...}')
+        raise UsageError("the component lacks a URL", file=place, found=shown(found), expected='{"url": ...}')
     dataset: str | Dataset = given["url"]
     if any(name in given for name in ("snapshot", "selection", "start", "stop")):
         opened = Dataset(
@@ -99,7 +99,7 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
 
 def _fields(found: Any, names: tuple[str, ...], place: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
-        raise UsageError("a description is a JSON object", file=place, found=shown(found))
+        raise UsageError("a description must be a JSON object", file=place, found=shown(found))
     if unknown := [name for name in found if name not in names]:
         expected = ", ".join(names)
         raise UsageError("there is no such key", file=place, found=shown(unknown[0]), expected=expected)
@@ -127,4 +127,4 @@ def _weight(found: Any, place: str) -> Any:
             raise ValueError(found)
         return Fraction(found)
     except (ValueError, ZeroDivisionError):
-        raise UsageError("a proportion is a number or a fraction", file=place, found=shown(found)) from None
+        raise UsageError("a proportion must be a number or a fraction", file=place, found=shown(found)) from None

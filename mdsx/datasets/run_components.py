@@ -1,7 +1,7 @@
-"""A mixture in a run whose components were changed: which component has which number, and what fits a state.
+"""A mixture in a run whose components were changed: the components' numbers, and which mixtures fit a state.
 
-A state lists the components by number. Old ones keep their numbers, new ones follow, and one that was removed keeps its
-number, with the share 0. A mixture fits if it has all components that have a share.
+A state lists the components by number. Old components keep their numbers, and new ones follow. A removed component
+keeps its number, with the share 0. A mixture fits a state if it has all components that have a share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHANGE = "mdsx.change(state, mixture), or `mdsx change STATE --mixture new.json
 
 
 def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
-    """Return the mixture as the run of a state has it: its components by the state's numbers, and what it leaves out.
+    """Return the mixture as in the state's run: with the state's numbers of components, and its exclusions.
 
     Raise StateError if it does not fit.
     """
@@ -31,11 +31,11 @@ def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
             raise StateError("the state lacks the numbers of its last change", place="changed", found=shown(numbers))
         if state.get("fingerprint") != (expected := fingerprint_of(component.fingerprint for component in listed)):
             raise StateError(
-                "the state's fingerprint is not that of its components",
+                "the state's fingerprint does not match its components",
                 place="fingerprint",
                 found=shown(state.get("fingerprint")),
                 expected=expected,
-                hint="load what state_dict() or mdsx.change returned, whole",
+                hint="load the whole value that state_dict() or mdsx.change returned",
             )
         changed, epoch_samples = (int(number or 0) for number in numbers)
         places = fitting(listed, mixture)
@@ -50,24 +50,24 @@ def as_in(mixture: Mixture, state: Mapping[str, Any]) -> Mixture:
 
 
 def renumbered(weights: Sequence[Weight], before: Mixture, after: Mixture) -> tuple[Weight, ...]:
-    """Return weights of the components of `before` for those of `after`; both are one mixture, in different runs."""
+    """Return the weights of `before`'s components by the numbers in `after`: the same mixture in another run."""
     by_place = {place: weight for place, weight in zip(before.places, weights, strict=True) if place is not None}
     return tuple(0 if place is None else by_place[place] for place in after.places)
 
 
 def fitting(listed: Sequence[Listed], mixture: Mixture) -> list[int | None]:
-    """Return which component of the mixture each listed one is; None: it was removed.
+    """Return for each listed component its number in the mixture, or None if it was removed.
 
-    Raise StateError if the mixture has one that is not listed.
+    Raise StateError if the mixture has a component that is not listed.
     """
     places = matched(listed, mixture.components)
     if strange := [each for number, each in enumerate(mixture.components) if number not in places]:
         raise StateError(
-            f"the run has no component {shown(strange[0].name)} like that of the mixture",
+            f"the run has no component with the content of the mixture's {shown(strange[0].name)}",
             place="components",
             found=[f"{each.name} {each.fingerprint}" for each in listed],
             expected=f"one with the fingerprint {strange[0].fingerprint}",
-            hint=f"to change the data of the run, make a state for it once: {_CHANGE}; if parts were appended to a "
+            hint=f"to continue with other data, convert the state once: {_CHANGE}; if parts were appended to a "
             "dataset, give its snapshot, mdsx.Dataset(url, snapshot=...), and the part as another component",
         )
     return places

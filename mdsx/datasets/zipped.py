@@ -1,4 +1,4 @@
-"""Datasets with the same samples and different columns, read as one."""
+"""Join datasets that have the same samples and different columns."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
         ds = mdsx.zip("s3://bucket/images", "s3://bucket/scores")
         good = ds.filter(lambda score: score > 0.5, input_columns=["score"], batched=True)  # reads only the scores
 
-    Each is stored, cached and updated on its own, in any format that mdsx reads. `select`, `filter`, `split` and
-    `select_columns` read only the datasets that have the columns in question. The result can be used wherever an
-    `mdsx.Dataset` can. Its order is that of the first dataset, so give the one with the largest samples first; its
-    `url`, `shards` and `metadata` are those of the first too. The fingerprint depends on all of them.
+    Each dataset is stored, cached and updated on its own, in any format that mdsx reads. `select`, `filter`, `split`
+    and `select_columns` read only the datasets that have the columns in question. The result can be used wherever an
+    `mdsx.Dataset` can. It has the order of the first dataset, so put the one with the largest samples first. Its `url`,
+    `shards` and `metadata` also come from the first. The fingerprint depends on all datasets.
 
     Args:
-        datasets: `mdsx.Dataset`s, or their URLs. They may be selections, of the same numbers of samples.
+        datasets: `mdsx.Dataset`s, or their URLs. They may be selections of the same sample numbers.
 
     Raises:
-        UsageError: The datasets do not have the same samples by number, or two have a column of the same name.
+        UsageError: The datasets do not have the same sample numbers, or two have a column of the same name.
     """
     if not datasets:
         raise UsageError("zip needs a dataset")
@@ -55,7 +55,7 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
         if double := {column.name for column in joined.schema.columns} & set(other.columns):
             name = min(double)
             raise UsageError(
-                "two of the datasets have a column of this name",
+                "two of the datasets have a column with this name",
                 file=other.url,
                 place=f"column {name!r}",
                 hint=f"choose or rename columns first: .select_columns({{'other_{name}': {name!r}}})",

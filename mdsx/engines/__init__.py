@@ -1,7 +1,7 @@
 """Datasets written and read by distributed engines: `mdsx.engines.ray` and `mdsx.engines.spark`.
 
-`reading.py` cuts a dataset into pieces, for the tasks that read it.
-The rules of exactly once are in `mdsx/writer/runs/commit.py`. Each engine is an extra, imported when it is used.
+`reading.py` cuts a dataset into pieces, for the tasks that read it. `mdsx/writer/runs/commit.py` has the rules for
+writing exactly once. Each engine is an extra, imported on first use.
 """
 
 from __future__ import annotations

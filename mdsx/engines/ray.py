@@ -2,9 +2,9 @@
 
 Rules:
 - The driver begins the run when the first block is ready, before any task writes, and commits when Ray has the results
-  of all tasks. Only the job travels to the tasks.
-- A task is a part. Its number is Ray's number of the task, which is the same in all attempts at it. However often Ray
-  runs a task, it keeps one result, and the commit counts these attempts only.
+  of all tasks. Only the job is sent to the tasks.
+- A task writes one part. The part's number is Ray's number of the task, which is the same in all its attempts. However
+  often Ray runs a task, it keeps one result, and only these attempts are committed.
 - Settings of Ray under which samples could be lost are refused.
 """
 
@@ -29,36 +29,36 @@ from mdsx.writer.runs import Done, Driver, WriteJob, Written, check_place
 
 __all__ = ["Datasink", "read"]
 
-_ANY = {"any": BYTES.name}  # columns, to check options before the columns are known
+_ANY = {"any": BYTES.name}  # placeholder columns, to check options before the columns are known
 
 
 class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there where the types are checked
-    """Writes a dataset of Ray Data, every row once.
+    """Writes a Ray Data dataset, every row exactly once.
 
         sink = mdsx.engines.ray.Datasink("s3://bucket/corpus", {"tokens": "uint16[2048]", "source": "str"})
         ray_dataset.write_datasink(sink)
         sink.written.samples
 
-    No dataset is visible until all of it is. Each task of Ray gets about one shard of data, and writes a part with
-    shards of its own. See docs/engines.md, also for the order of the rows.
+    The dataset becomes visible only when it is complete. Each Ray task gets about one shard of data, and writes a part
+    with its own shards. See docs/engines.md, also for the order of the rows.
 
     Args:
         url: Where to write, as in `mdsx.Writer`. A path must be in a file system that all machines share.
-        columns: Column name -> type, for all columns of the Ray dataset. By default, they follow from the first block:
-            with a question mark wherever Arrow allows nulls, which is nearly everywhere. So columns of numbers are
-            stored at a fixed size only if their types are given here, or if they are arrays of NumPy.
+        columns: Column name -> type, for all columns of the Ray dataset. By default, types are inferred from the first
+            block, with a question mark wherever Arrow allows nulls, which is nearly everywhere. So columns of numbers
+            have a fixed size only if you give their types, or if they are NumPy arrays.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         metadata: As in `mdsx.Writer`.
         lengths: As in `mdsx.Writer`.
-        mode: "create" refuses a place where there is a dataset already. "replace" replaces the dataset in one step.
+        mode: "create" refuses to write over a dataset. "replace" replaces an existing dataset in one step.
         storage_options: As in `mdsx.Writer`. They are sent to the tasks.
 
     Raises:
-        UsageError: An argument is invalid, Ray is not installed, there is something at `url` already, or a setting of
-            Ray would lose samples. No row was written.
-        SampleError: A value does not fit its column. As every error of a task, it reaches the caller as Ray's error.
-        ChangedError: Another run has finished a dataset here meanwhile.
+        UsageError: An argument is invalid, Ray is not installed, `url` is not empty, or a setting of Ray would lose
+            samples. No row was written.
+        SampleError: A value does not fit its column. Like every error in a task, it reaches the caller as Ray's error.
+        ChangedError: Another run finished a dataset here meanwhile.
         TransportError: Storage failed.
     """
 
@@ -88,7 +88,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         self._driver: Driver | None = None
         self._job: WriteJob | None = None
         self._written: Written | None = None
-        check_place(open_storage(url, storage_options, write=True), mode)  # the run begins when data are ready
+        check_place(open_storage(url, storage_options, write=True), mode)  # the run begins with the first block
 
     @property
     def written(self) -> Written:
@@ -104,7 +104,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
     # --- what Ray calls on the driver
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Ray calls this before the first task; Ray before 2.55 does not say the schema."""
+        """Ray calls this before the first task. Before version 2.55 it does not pass the schema."""
         context = ray_library.DataContext.get_current()
         for setting, way in (("max_errored_blocks", "0"), ("checkpoint_config", "None")):
             if getattr(context, setting, None):
@@ -114,20 +114,20 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         if columns is None:
             if schema is None:
                 hint = "give the columns: Datasink(url, columns={name: type, ...})"
-                raise UsageError("there is no data that says the columns", file=self._url, hint=hint)
+                raise UsageError("the columns are unknown, because there is no data", file=self._url, hint=hint)
             columns = columns_of(schema)
         elif schema is not None:
             check_names(schema, columns)
-        if self._driver is not None:  # Ray says nothing of a write that Ctrl-C has ended
+        if self._driver is not None:  # Ray does not report a write that Ctrl-C ended
             self._driver.abort()
         self._written, self._driver = None, Driver.begin(self._url, columns, **self._options)
         self._job = self._driver.job
 
     def on_write_complete(self, write_result: Any) -> None:
         """Ray calls this with the results of all tasks."""
-        if self._driver is None:  # there was no block
+        if self._driver is None:  # there was no data
             self.on_write_start()
-        driver, self._driver = self._driver, None  # whatever happens now, the commit has dealt with it
+        driver, self._driver = self._driver, None  # whatever happens now, the commit handles it
         assert driver is not None
         self._written = driver.commit(Done(*result) for result in write_result.write_returns)
 
@@ -143,8 +143,8 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
 
     @property
     def min_bytes_per_write(self) -> int:
-        """Return how many bytes Ray passes to a task at least. So Ray cannot fuse the writing with the step before it,
-        and `on_write_start` gets the schema of what is written."""
+        """Return the least bytes that Ray passes to a task. Because it is set, Ray does not fuse the write with the
+        previous step, and `on_write_start` gets the schema of the written data."""
         return self._size
 
     # --- in a task
@@ -175,21 +175,20 @@ def read(
     snapshot: str | None = None,
     **options: Any,
 ) -> Any:
-    """Return a dataset as a `ray.data.Dataset`: every sample once, as Arrow data (docs/arrow.md has the types).
+    """Read a dataset as a `ray.data.Dataset`: every sample once, as Arrow data (docs/writing.md has the types).
 
         ray_dataset = mdsx.engines.ray.read("s3://bucket/corpus", columns=["tokens"])
 
-    Each task of Ray reads some whole shards. The rows are in the order of the dataset if Ray preserves the order
-    (docs/engines.md).
+    Each Ray task reads some whole shards. Rows are in the dataset's order if Ray preserves order (docs/engines.md).
 
     Args:
         dataset: The URL of any dataset that `mdsx.Dataset` opens, or a dataset, such as `ds.select(...)`.
-        columns: The only columns to read: their names, or a mapping from new names to those in the dataset.
-        cache: As in `mdsx.Dataset`; on each machine.
+        columns: Read only these columns: their names, or a mapping from new names to names in the dataset.
+        cache: As in `mdsx.Dataset`, on each machine.
         storage_options: As in `mdsx.Dataset`. They are sent to the tasks.
         index: As in `mdsx.Dataset`.
         snapshot: As in `mdsx.Dataset`.
-        options: Those of `ray.data.read_datasource`: `override_num_blocks`, `concurrency`, `num_cpus`, ...
+        options: Options of `ray.data.read_datasource`: `override_num_blocks`, `concurrency`, `num_cpus`, ...
 
     Raises:
         UsageError: An argument is invalid, or Ray is not installed.
@@ -205,7 +204,7 @@ def read(
     elif any(value is not None for value in given.values()):
         found = ", ".join(name for name, value in given.items() if value is not None)
         raise UsageError(
-            "a dataset that is open has its options already", found=found, hint="give them to mdsx.Dataset"
+            "these options apply only to a URL, not to an open dataset", found=found, hint="give them to mdsx.Dataset"
         )
     elif columns is not None:
         dataset = dataset.select_columns(columns)

@@ -1,6 +1,6 @@
-"""Blocks of Ray Data -> columns, as Arrow data.
+"""Convert blocks of Ray Data to columns, as Arrow data.
 
-Ray keeps arrays of NumPy in Arrow extension types of its own. They become lists, nested as deep as the arrays have
+Ray keeps NumPy arrays in its own Arrow extension types. They become lists, nested as deep as the arrays have
 dimensions. Everything else is as in `mdsx.foreign.arrow`.
 """
 
@@ -24,14 +24,14 @@ _GIVE = "give the types: Datasink(url, columns={name: type, ...})"
 def columns_of(schema: Any) -> dict[str, str]:
     """Return the columns in which blocks with the `pyarrow.Schema` `schema` are stored: name -> type.
 
-    Nobody has seen all blocks yet, so each type has a question mark, unless the schema excludes nulls or the column has
-    arrays of NumPy. Raise UsageError.
+    Later blocks may have nulls, so each type has a question mark, unless the schema excludes nulls or the column has
+    NumPy arrays. Raise UsageError.
     """
     found = {}
     for field in schema:
         place, (kind, nullable) = f"column {field.name!r}", _type_of(field)
         if kind is None:
-            raise UsageError("the first block does not say the type of this column", place=place, hint=_GIVE)
+            raise UsageError("the first block does not show the type of this column", place=place, hint=_GIVE)
         if field.name in found:
             raise UsageError("two columns have the same name", place=place, hint="rename one: ds.rename_columns(...)")
         found[field.name] = str(ColumnType(kind.base, kind.shape, nullable or kind.nullable))
@@ -43,12 +43,12 @@ def check_names(schema: Any, columns: Iterable[str]) -> None:
     """Raise UsageError unless blocks with this schema have exactly these columns."""
     there, wanted = sorted(schema.names), sorted(columns)
     if there != wanted:
-        message, hint = "the columns of the Ray dataset are not those to write", "choose with ds.select_columns(...)"
+        message, hint = "the Ray dataset has other columns than those to write", "choose with ds.select_columns(...)"
         raise UsageError(message, found=", ".join(there), expected=", ".join(wanted), hint=hint)
 
 
 def _type_of(field: Any) -> tuple[ColumnType | None, bool]:
-    """Return the column type of an Arrow field, None if it is not known, and whether there may be nulls."""
+    """Return the column type of an Arrow field, or None if unknown, and whether it may have nulls."""
     type, name = field.type, getattr(field.type, "extension_name", "")
     if pa.types.is_null(type):
         return None, True
@@ -107,4 +107,4 @@ def _arrays(storage: Any) -> list[Any]:
 
 def _objects(name: str) -> SampleError:
     hint = "make bytes, text or numbers of them with ds.map_batches, or drop the column"
-    return SampleError("Ray has pickled the values, which Arrow has no type for", place=f"column {name!r}", hint=hint)
+    return SampleError("Arrow has no type for the values, so Ray has pickled them", place=f"column {name!r}", hint=hint)

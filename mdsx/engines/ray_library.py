@@ -1,4 +1,4 @@
-"""Ray, if it is installed: the base classes of what plugs into Ray Data. Without it, a class can still be described."""
+"""Base classes from Ray Data, if it is installed. Without Ray, placeholders let the module be imported."""
 
 from __future__ import annotations
 

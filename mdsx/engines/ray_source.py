@@ -13,7 +13,7 @@ from mdsx.storage import answered, believe
 
 
 class DatasetSource(Datasource):  # type: ignore[misc]  # Ray is not there where the types are checked
-    """What Ray asks of a source: its size, its name, and tasks that return Arrow tables."""
+    """The datasource that Ray reads: its size, its name, and tasks that return Arrow tables."""
 
     def __init__(self, dataset: Dataset) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class DatasetSource(Datasource):  # type: ignore[misc]  # Ray is not there where
     ) -> list[Any]:
         import ray
 
-        shared = ray.put(self._dataset)  # once, not with each task: it has the index
+        shared = ray.put(self._dataset)  # once, not with each task, because it contains the index
         known = answered()
         return [
             ReadTask(

@@ -18,7 +18,7 @@ _RUN = 2**16  # samples of a table
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Samples `start` to `stop` (exclusive) of a dataset, with about `size` bytes when they are not compressed."""
+    """Samples `start` to `stop` (exclusive) of a dataset, with about `size` uncompressed bytes."""
 
     start: int
     stop: int
@@ -41,7 +41,7 @@ def pieces_of(dataset: Dataset, most: int) -> list[Piece]:
 
 
 def shard_sizes(dataset: Dataset) -> NDArray[np.float64]:
-    """Return about how many bytes the samples of each shard have, when they are not compressed."""
+    """Return about how many uncompressed bytes the samples of each shard have."""
     excerpt = excerpt_of(dataset)
     view = View([excerpt])
     sizes: NDArray[np.float64] = excerpt.subset.counts * view.mean_sizes[: len(view.counts)]

@@ -1,10 +1,10 @@
-"""Spark DataFrames to datasets: `write` uses `mapInArrow`, so it works with Spark 3.4 and later, and with Connect.
+"""Write Spark DataFrames as datasets, with `mapInArrow`, which works with Spark 3.4 and later, and with Connect.
 
 Rules:
 - Each task of the job writes one part, as Arrow batches, and returns one row. Its number is that of Spark's partition.
-- The driver collects these rows in one action. In one action, Spark accepts one result for each partition, whatever it
-  retries or speculates, and the commit counts these attempts only.
-- Everything that can be known before the job starts is checked before.
+- The driver collects these rows in one action. Within an action, Spark accepts one result per partition, whatever it
+  retries or speculates, and only these attempts are committed.
+- Everything that can be checked before the job starts is checked then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["columns_of", "register", "write"]
 
 _LACKING = re.compile(r"No module named '[\w.]+'")
 _REFUSED = re.compile(r"^mdsx\.errors\.SampleError: (.+)$", re.MULTILINE)
-_MANY, _TIMES = 16, 4  # shards, and times as many as are needed, from which a warning is worth it
+_MANY, _TIMES = 16, 4  # warn from this many shards on, if they are this many times as many as needed
 _RESULT = "part int, folder string, samples long, hash string"
 
 
@@ -44,13 +44,13 @@ def write(
     mode: Literal["create", "replace"] = "create",
     storage_options: StorageOptions | None = None,
 ) -> Written:
-    """Write a Spark DataFrame as a dataset, every row once, and return what was written.
+    """Write a Spark DataFrame as a dataset, every row exactly once, and return what was written.
 
         mdsx.engines.spark.write(df, "s3://bucket/corpus")
 
-    Each partition becomes a part with shards of its own, in the order of the partitions. So give each partition about
-    one shard of data, or more: many small shards are a warning, and docs/engines.md has ways out. No dataset is visible
-    until all of it is.
+    Each partition becomes a part with its own shards, in the order of the partitions. So give each partition at least
+    about one shard of data: many small shards cause a warning, and docs/engines.md says what to do. The dataset becomes
+    visible only when it is complete.
 
     Args:
         df: A DataFrame of Spark 3.4 or later, also of Spark Connect. mdsx must be installed where its tasks run.
@@ -61,19 +61,19 @@ def write(
         compression: As in `mdsx.Writer`.
         metadata: As in `mdsx.Writer`.
         lengths: As in `mdsx.Writer`.
-        mode: "create" refuses a place where there is a dataset already. "replace" replaces the dataset in one step.
+        mode: "create" refuses to write over a dataset. "replace" replaces an existing dataset in one step.
         storage_options: As in `mdsx.Writer`. They are sent to the tasks.
 
     Raises:
-        UsageError: An argument is invalid, there is something at `url` already, or PySpark or pyarrow is not installed.
-            No job was started, unless mdsx is not installed where the tasks run.
-        ChangedError: Another run has finished a dataset here meanwhile.
+        UsageError: An argument is invalid, `url` is not empty, or PySpark or pyarrow is not installed. No job was
+            started, unless mdsx is not installed where the tasks run.
+        ChangedError: Another run finished a dataset here meanwhile.
         TransportError: Storage failed.
     """
     require_spark()
     if df.isStreaming:
-        hint = "write each batch to a place of its own, with foreachBatch"
-        raise UsageError("a streaming DataFrame has no end", hint=hint)
+        hint = "write each batch to its own URL, with foreachBatch"
+        raise UsageError("a streaming DataFrame cannot be written: it has no end", hint=hint)
     if columns is None:
         columns = columns_of(df)
     else:
@@ -107,7 +107,7 @@ def _warn_of_small_shards(written: Written, shard_size: int) -> None:
 
 
 def _task(job: WriteJob, names: Sequence[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the function that writes a partition, whose columns get these names. It is pickled, with the job."""
+    """Return the function that writes a partition with these column names. It is pickled together with the job."""
 
     def write_partition(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -125,9 +125,10 @@ def _collect(results: Any) -> list[Any]:
         found: list[Any] = results.collect()
     except Exception as error:
         if lacking := _LACKING.search(str(error)):
-            message, hint = "the Python of Spark's tasks lacks a module", "install mdsx there: spark.pyspark.python"
+            message = "the Python of Spark's tasks lacks a module"
+            hint = "install mdsx in the Python that spark.pyspark.python names"
             raise UsageError(message, found=lacking[0], hint=hint) from error
-        if refused := _REFUSED.search(str(error)):  # without the lines of Java around it
+        if refused := _REFUSED.search(str(error)):  # without the surrounding lines of Java
             raise SampleError(refused[1]) from None
         raise
     return found

@@ -1,11 +1,11 @@
-"""How many bytes Spark sends to a Python task at once, while a DataFrame is written.
+"""Limit how many bytes Spark sends to a Python task at once, while a DataFrame is written.
 
-Spark counts rows: by default it sends 10,000 of them. Of large rows, that is hundreds of megabytes for which the JVM
-and Python need new memory each time, and it takes two to four times as long. Spark 4 can count bytes too.
+Spark counts rows, by default 10,000. With large rows, that is hundreds of megabytes, for which the JVM and Python
+allocate new memory each time, and writing takes two to four times as long. Spark 4 can count bytes too.
 
 Rules:
-- A limit that the user has set stays. Otherwise ours is set while the job runs, and removed after it.
-- It is a setting of the session. So it also applies to functions in Python that compute the DataFrame, and to other
+- A limit that the user has set stays. Otherwise ours is set while the job runs, and removed afterwards.
+- The limit is a setting of the session. So it also applies to Python functions that compute the DataFrame, and to other
   jobs of this session that start meanwhile. Their results do not depend on it.
 """
 
@@ -17,16 +17,16 @@ from typing import Any
 
 SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 MOST = 2**22
-"""Bytes: less than what a processor's caches hold, and enough that the number of batches does not matter."""
+"""Bytes: few enough for a processor's caches, and enough that the number of batches does not matter."""
 _FIRST = 4  # the first version of Spark with the setting
 
 
 @contextmanager
 def small_batches(spark: Any) -> Iterator[None]:
-    """Let a session of Spark send about `MOST` bytes at once, or one larger row, unless it has such a limit already."""
+    """Make a Spark session send about `MOST` bytes at once, or one larger row, unless it has such a limit already."""
     ours = False
     if int(spark.version.partition(".")[0]) >= _FIRST:
-        with suppress(Exception):  # a platform may forbid the setting: then the job is slower
+        with suppress(Exception):  # a platform may forbid the setting; the job is then slower
             if ours := spark.conf.get(SETTING, None) is None:
                 spark.conf.set(SETTING, str(MOST))
     try:

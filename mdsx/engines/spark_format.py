@@ -1,13 +1,14 @@
 """The classes of `format("mdsx")` that Spark calls: a data source, its reader and its writer. They need Spark 4.
 
-Spark makes and pickles them in processes of its own on its driver's machine; none of them is the user's. So a write
-begins in one process (`Source.writer`) and ends in another (`Writer.commit`, `Writer.abort`).
+Spark creates and pickles them in its own processes on the driver's machine, not in the user's. So a write begins in one
+process (`Source.writer`) and ends in another (`Writer.commit`, `Writer.abort`).
 
 Rules of a write:
 - Spark lets one attempt of each partition return its message, whatever it retries or speculates (its commit
   coordinator), and calls `commit` once, with these messages. `mdsx.writer.runs` has the rest.
-- If `commit` raises an error, Spark calls `abort` with all messages. The index may be stored then, so `abort` removes
-  nothing: a commit that can know has removed the attempts itself. If a task failed, at least one message is None.
+- If `commit` raises an error, Spark calls `abort` with all messages. The index may be stored already, so `abort`
+  removes nothing: if the commit knew that it failed, it has removed the attempts itself. If a task failed, at least one
+  message is None.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of
         return "mdsx"
 
     def schema(self) -> Any:
-        """Return the dataset's columns as Spark's types, and pin the dataset as it is now."""
+        """Return the dataset's columns as Spark types, and pin the dataset's present state."""
         self._scan = Scan.begin(ReadOptions.parse(self.options))
         return from_arrow_schema(self._scan.arrow_schema())
 
@@ -52,8 +53,8 @@ class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of
             scan = Scan.begin(ReadOptions.parse(self.options))
             found = from_arrow_schema(scan.arrow_schema())
             if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in found]:
-                hint = 'leave .schema(...) out, and choose columns with .option("columns", ...)'
-                message = "the dataset has another schema than the one given"
+                hint = 'remove .schema(...), and choose columns with .option("columns", ...)'
+                message = "the dataset's schema differs from the given one"
                 raise UsageError(
                     message,
                     file=scan.dataset.url,
@@ -65,7 +66,7 @@ class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of
         return Reader(self._scan)
 
     def writer(self, schema: Any, overwrite: bool) -> Writer:
-        """Begin a write. Raise UsageError for what is at the place, before a task starts."""
+        """Begin a write. If the URL is not empty, raise UsageError before any task starts."""
         options = WriteOptions.parse(self.options)
         if options.columns is None:
             columns = columns_of(_Frame(schema))
@@ -87,7 +88,7 @@ class Source(DataSource):  # type: ignore[misc]  # PySpark is in environments of
 
 
 class _Frame(NamedTuple):
-    """What a DataFrame says of its columns."""
+    """The columns of a DataFrame."""
 
     schema: Any
 
@@ -109,7 +110,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         return [Samples(start, stop) for start, stop in self._scan.ranges()]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Yield record batches. Of a dataset without samples, Spark reads a partition of its own, such as None."""
+        """Yield record batches. For a dataset without samples, Spark passes a partition of its own, such as None."""
         if not isinstance(partition, Samples):
             return iter(())
         return self._scan.read(partition.start, partition.stop, self._schema)

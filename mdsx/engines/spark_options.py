@@ -1,6 +1,6 @@
-"""The options of `format("mdsx")`: what users give with `.option(name, text)`, parsed.
+"""Parse the options of `format("mdsx")`, which users give with `.option(name, text)`.
 
-Spark's names of options are the same in upper and lower case, and their values are text.
+Names of Spark options ignore case, and values are text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITE = ("columns", "compression", "lengths", "metadata", "shard_size")
 class ReadOptions:
     """The options of a read: those of `mdsx.Dataset`, and how much each task reads.
 
-    `columns`: names, or new names -> names in the dataset; None for all of them. `partition_size`: bytes.
+    `columns`: names, or new names -> names in the dataset; None for all. `partition_size`: bytes.
     """
 
     url: str
@@ -73,7 +73,7 @@ def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tup
     found = {name.lower(): value for name, value in options.items()}
     url = found.pop("path", "")
     if not url:
-        hint = f".{call}(url) gives it, for one dataset"
+        hint = f"give the URL of one dataset with .{call}(url)"
         raise UsageError('format("mdsx") needs the URL of a dataset', hint=hint)
     storage = {name: found.pop(name) for name in list(found) if name.startswith(_STORAGE)}
     for name in found:
@@ -84,7 +84,7 @@ def _split(options: Mapping[str, str], known: tuple[str, ...], call: str) -> tup
 
 
 def _names(text: str) -> tuple[tuple[str, str], ...]:
-    """Return new names and names in the dataset, from JSON or from names with commas between."""
+    """Return new names and names in the dataset, from JSON or from names separated by commas."""
     if not text.lstrip().startswith(("[", "{")):
         names: Any = [name.strip() for name in text.split(",")]
     else:

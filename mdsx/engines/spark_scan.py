@@ -1,4 +1,4 @@
-"""What a read with `format("mdsx")` has: its partitions, and Arrow batches in types that Spark knows.
+"""A read with `format("mdsx")`: its partitions, and Arrow batches in types that Spark knows.
 
 Spark has no unsigned integers, no float16 and no arrays of a fixed size. Unsigned integers become the next larger
 signed ones, uint64 a decimal of 20 digits, as in Spark's own Parquet reader; float16 becomes float; all arrays become
@@ -29,7 +29,7 @@ _WIDER = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "halffloat": "
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A read of the dataset that `options` name, as it was when it had the fingerprint of its snapshot."""
+    """A read of the dataset that `options` name, in the state of its snapshot's fingerprint."""
 
     options: ReadOptions
 
@@ -55,16 +55,17 @@ class Scan:
         return pa.schema(fields)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the samples of each partition, from the first to before the last: of whole shards, which have about
-        `partition_size` bytes together, or of one larger shard."""
+        """Return the samples [start, stop) of each partition: whole shards of about `partition_size` bytes together, or
+        one larger shard."""
         index = excerpt_of(self.dataset).shards.index
         group = (np.cumsum(index.raw_sizes) - 1) // self.options.partition_size
-        firsts = np.flatnonzero(np.diff(group, prepend=-1))  # the shards with which partitions begin
+        firsts = np.flatnonzero(np.diff(group, prepend=-1))  # the first shard of each partition
         cuts = np.concatenate(([0], np.cumsum(index.counts)))[[*firsts, len(index.counts)]].tolist()
         return [(start, stop) for start, stop in pairwise(cuts) if start < stop]
 
     def read(self, start: int, stop: int, schema: Any) -> Iterator[Any]:
-        """Return the samples [start, stop), as record batches of `schema`. It, or a batch, raises MdsxError."""
+        """Return the samples [start, stop) as record batches of `schema`. This call, or a batch, may raise
+        MdsxError."""
         dataset = self.dataset
 
         def batch(columns: Columns, first: int) -> Any:
@@ -88,11 +89,11 @@ def _open(options: ReadOptions) -> Dataset:
     )
 
 
-_opened = lru_cache(maxsize=4)(_open)  # for workers of Spark, which run many tasks of a few reads
+_opened = lru_cache(maxsize=4)(_open)  # for Spark workers, which run many tasks of a few reads
 
 
 def spark_type(type: Any) -> Any:
-    """Return the Arrow type in which values of the Arrow type `type` are handed to Spark."""
+    """Return the Arrow type in which values of the Arrow type `type` are passed to Spark."""
     if pa.types.is_list(type) or pa.types.is_fixed_size_list(type) or pa.types.is_large_list(type):
         return pa.list_(pa.field("element", spark_type(type.value_type), nullable=False))
     if pa.types.is_struct(type):
@@ -118,6 +119,6 @@ def _array(url: str, column: Any, values: Any, type: Any, first: int) -> Any:
         found = to_table(Schema((replace(column, type=kind),)), {column.name: values}).column(0)
         return found.cast(type).combine_chunks()
     except (Refused, UsageError, pa.ArrowException) as error:
-        message = f"values of type '{column.type}' are not of the type that the first samples have"
+        message = f"values of type '{column.type}' do not have the type of the first samples"
         place, hint = f"samples from {first} on, column {column.name!r}", 'choose the other columns: .option("columns")'
         raise UsageError(message, file=url, place=place, found=str(error), expected=str(type), hint=hint) from None

@@ -1,7 +1,7 @@
-"""The columns of a Spark DataFrame: which column type holds each, checked before a job starts.
+"""Column types for the columns of a Spark DataFrame, checked before a job starts.
 
-Spark gives the rows to Python as Arrow data, so the table of `mdsx.foreign.arrow` applies. A type has a question mark
-if Spark says that there may be nulls, as it does for most columns.
+Spark passes rows to Python as Arrow data, so the table of `mdsx.foreign.arrow` applies. A type has a question mark if
+Spark says that there may be nulls, as it does for most columns.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check_columns(df: Any, columns: Mapping[str, str]) -> None:
     schema = Schema.from_columns(columns)
     there = {name: kind for name, kind, _ in _fields(df)}
     if there.keys() != set(columns):
-        message = "the columns of the DataFrame are not those to write"
+        message = "the DataFrame has other columns than those to write"
         hint = "choose with df.select(...), and give the type of each column"
         raise UsageError(message, found=", ".join(sorted(there)), expected=", ".join(sorted(columns)), hint=hint)
     for column in schema.columns:
@@ -71,7 +71,7 @@ def check_columns(df: Any, columns: Mapping[str, str]) -> None:
 
 
 def _fields(df: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Yield name, Arrow type and whether there may be nulls, of each column."""
+    """Yield the name and Arrow type of each column, and whether it may have nulls."""
     fields = df.schema.fields
     if twice := [name for name, count in Counter(field.name for field in fields).items() if count > 1]:
         hint = "rename one of them: df.toDF(...)"

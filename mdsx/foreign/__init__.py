@@ -1,1 +1,1 @@
-"""Files that others wrote, read in place, and Arrow data. Each format has a package of its own."""
+"""Files in other formats, read in place, and Arrow data. Each format has its own package."""

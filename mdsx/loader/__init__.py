@@ -1,4 +1,4 @@
-"""Loaders without PyTorch: a rank's batches, as NumPy arrays, and what `mdsx.torch` makes its own of."""
+"""Loaders without PyTorch: a rank's batches as NumPy arrays, and the base that `mdsx.torch` builds on."""
 
 from mdsx.loader.ahead import Ahead, Workforce, batches_ready
 from mdsx.loader.assembly import (

@@ -1,12 +1,12 @@
-"""What the ranks of a run must agree on, or they lose and repeat samples: as one hash, and compared where that is free.
+"""What the ranks of a run must agree on, or they lose and repeat samples: one hash, compared where that costs nothing.
 
 Rules:
-- Nothing here waits for another rank. Where torch.distributed is initialised, the ranks have a store in common: the
-  first of them leaves there what it found, and each other one compares it with its own.
-- Only loaders that were made alike are compared, the nth of a rank with the nth of the others, when each begins, and
-  begins after a state was loaded. What they found may differ if the dataset was replaced, or if parts were appended,
-  while the job started; where they begin, if they loaded different states.
-- Ranks with different versions of mdsx may not compare the same things, so versions are compared first.
+- Nothing here waits for another rank. If torch.distributed is initialised, the ranks share a store: the first rank to
+  arrive writes its facts there, and each later rank compares them with its own.
+- Only loaders made with the same arguments are compared, the nth of each rank, when they begin, and when they begin
+  after a state was loaded. Facts differ if the dataset was replaced, or parts were appended, while the job started.
+  Positions differ if the ranks loaded different states.
+- Versions are compared first: different versions of mdsx may compare different facts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FOUND = (
     "ranks_per_node",
     "decode",
 )
-"""What follows from the data and the state; everything else is given."""
+"""Facts that depend on data and state; all others are arguments."""
 _HINTS = {
     "fingerprint": "the dataset was replaced, or parts were appended, while the job started: start it again, and open "
     "one state on all ranks, with mdsx.Dataset(url, snapshot=...)",
@@ -45,7 +45,7 @@ _HINTS = {
     "decode": "give all ranks the same decode=",
     "positions": "the index was replaced while the job started: start it again, or give batching= a window",
 }
-_begun = Counter[str]()  # how many loaders of this process were made alike
+_begun = Counter[str]()  # how many loaders this process made with the same arguments
 
 
 class Store(Protocol):
@@ -55,7 +55,7 @@ class Store(Protocol):
 
 
 def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
-    """Return what decides which samples come in which step: as JSON, equal on all ranks."""
+    """Return the facts that decide which samples come in which step, as JSON. They must be equal on all ranks."""
     order = reading.identity.state(0, 0, reached=Tick(MAX_SAMPLES))
     spec = reading.spec
     sizes = {"batch_size": spec.rows}
@@ -72,7 +72,7 @@ def agreed(reading: Reading, steps: Steps) -> dict[str, Any]:
 
 
 def asked(reading: Reading) -> object:
-    """Return what a run was asked to read, as JSON: equal on ranks that were given the same."""
+    """Return a run's arguments, as JSON: equal on ranks with equal arguments."""
     view, spec = reading.view, reading.spec
     return [
         [[[shards.storage.url for shards in excerpt.datasets], excerpt.subset.name] for excerpt in view.excerpts],
@@ -82,7 +82,7 @@ def asked(reading: Reading) -> object:
 
 
 def decoders(reading: Reading) -> list[list[str]]:
-    """Return what decodes the columns of a run, as JSON; of decoders without a `repr` of their own, the class."""
+    """Return a run's decoders, as JSON; for decoders without a `repr` of their own, the class."""
     return [
         [name, *(repr(one) if type(one).__repr__ is not object.__repr__ else type(one).__qualname__ for one in each)]
         for name, each in sorted(reading.view.decodes.items())
@@ -90,7 +90,7 @@ def decoders(reading: Reading) -> list[list[str]]:
 
 
 def digest(found: Mapping[str, Any]) -> str:
-    """Return a hash of JSON values, 16 digits, equal on all ranks that agree."""
+    """Return a hash of JSON values, 16 digits. Ranks that agree have the same hash."""
     hashed: str = xxhash.xxh3_64_hexdigest(_text(found).encode())
     return hashed
 
@@ -98,9 +98,8 @@ def digest(found: Mapping[str, Any]) -> str:
 def compare(
     store: Store, source: object, agreed: Mapping[str, Any], *, loads: int, begin: object, decode: object = ()
 ) -> None:
-    """Raise UsageError if another rank found anything else for the nth loader that was made with the same arguments,
-    those in `agreed`, and of the same `source`; or if it begins elsewhere than at `begin` after as many `loads`, or has
-    other decoders than `decode`."""
+    """Raise UsageError if another rank's nth loader with the same arguments and `source` has other facts than `agreed`,
+    begins elsewhere than at `begin` after the same number of `loads`, or has other decoders than `decode`."""
     given = {name: value for name, value in agreed.items() if name not in _FOUND}
     text = _text({name: value for name, value in agreed.items() if name in _FOUND} | {"begin": begin, "decode": decode})
     name = digest({"source": source, "loads": loads, **given})
@@ -112,7 +111,7 @@ def compare(
     here = json.loads(text)
     for place in _FOUND:
         if here.get(place) != other.get(place):
-            samples = "the ranks do not agree which samples come: they would lose and repeat some"
+            samples = "the ranks do not agree on the samples: they would lose and repeat some"
             raise UsageError(
                 "the ranks decode differently" if place == "decode" else samples,
                 place=place,
@@ -123,7 +122,7 @@ def compare(
 
 
 def compare_versions(store: Store) -> None:
-    """Raise UsageError if the first rank runs another version of mdsx: what versions compare may differ."""
+    """Raise UsageError if the first rank runs another version of mdsx, which may compare other facts."""
     version: str = sys.modules["mdsx"].__version__
     try:
         first = store.compare_set("mdsx/version", "", version).decode()
@@ -139,7 +138,7 @@ def compare_versions(store: Store) -> None:
 
 
 def compare_change(store: Store, asked: object) -> None:
-    """Raise UsageError if another rank asked for another change of its run, as the nth of this program."""
+    """Raise UsageError if another rank's nth change of its run differs from this one."""
     text = _text({"asked": asked})
     _begun["change"] += 1
     try:

@@ -29,10 +29,10 @@ _HINT = (
 
 
 class Workforce(NamedTuple):
-    """Who makes batches: `num_threads` threads, or `num_workers` processes.
+    """What makes batches: `num_threads` threads, or `num_workers` processes.
 
     `seed`: from an epoch to the seed of workers that start in it; `setup`: called in each worker process before
-    `worker_init_fn`. The others are options of PyTorch's `DataLoader`.
+    `worker_init_fn`. The other fields are options of PyTorch's `DataLoader`.
     """
 
     num_threads: int = 1
@@ -46,13 +46,13 @@ class Workforce(NamedTuple):
     setup: Callable[[WorkerInfo], object] | None = None
 
     def check(self) -> None:
-        """Raise UsageError for options that are invalid or do not fit each other."""
+        """Raise UsageError for options that are invalid or exclude each other."""
         for name, least in (("num_threads", 1), ("num_workers", 0), ("prefetch_factor", 1)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
         if self.num_workers and self.num_threads > 1:
-            hint = "each worker process has one thread that makes batches; give one of the two"
+            hint = "give only one of the two: each worker process makes batches in one thread"
             raise UsageError("num_threads and num_workers exclude each other", hint=hint)
         if not self.num_workers and (self.prefetch_factor is not None or self.persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
@@ -63,15 +63,15 @@ class Workforce(NamedTuple):
 
 
 class Carrier(Protocol):
-    """Takes batches somewhere, such as to a device. A copy, also by pickle, has nothing under way."""
+    """Moves batches, such as to a device. A copy, also by pickle, has no batches in flight."""
 
     def carry(self, made: Iterator[tuple[Any, Any]]) -> Generator[tuple[Any, Any], None, None]:
-        """Yield tasks with batches under way, one by one, in a thread of its own, which also closes it. It is called in
-        the consumer's thread."""
+        """Yield tasks with batches in flight, one by one. Called in the consumer's thread; the generator runs, and is
+        closed, in a thread of its own."""
         ...
 
     def arrived(self, batch: Any) -> Any:
-        """Return a batch that was under way, in the consumer's thread."""
+        """Return a batch that was in flight. Called in the consumer's thread."""
         ...
 
 
@@ -81,7 +81,7 @@ class Ahead:
     def __init__(self, workforce: Workforce, carrier: Carrier | None = None) -> None:
         workforce.check()
         self._workforce, self._carrier, self._pace = workforce, carrier, Pace()
-        self._now: tuple[Executor | None, tuple[int, ...]] = None, _ZEROS  # with the totals of those before it
+        self._now: tuple[Executor | None, tuple[int, ...]] = None, _ZEROS  # with the totals of earlier executors
         self._steps: Steps | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,12 +95,12 @@ class Ahead:
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Return what other processes have counted, a total for each Counter."""
+        """Return a total for each Counter over the worker processes."""
         executor, before = self._now
         return before if executor is None else tuple(map(sum, zip(before, executor.totals, strict=True)))
 
     def forget(self) -> None:
-        """Have new workers make the next batches, even if the present ones persist."""
+        """Start new workers for the next batches, even if the present ones are persistent."""
         if (executor := self._now[0]) is not None:
             executor.close()
             self._now = None, self.totals
@@ -108,8 +108,8 @@ class Ahead:
     def batches(
         self, reading: Reading, steps: Steps, cursor: Cursor, meter: Meter
     ) -> Generator[tuple[Task, Any], None, None]:
-        """Yield the tasks from there to the epoch's end with their batches, as `arrived` takes them. `meter` counts the
-        work of threads, and measures the wait."""
+        """Yield the tasks up to the epoch's end with their batches, as `arrived` takes them. `meter` counts the work of
+        threads, and measures the time spent waiting."""
         executor = self._now[0]
         if executor is None or self._steps != steps or not self._workforce.persistent_workers:
             self.forget()
@@ -124,7 +124,7 @@ class Ahead:
         return executor.run(steps.tasks(cursor), meter.waiting)
 
     def arrived(self, batch: Any) -> Any:
-        """Return a batch that is handed out."""
+        """Return a batch for the consumer, as the carrier delivers it."""
         return batch if self._carrier is None else self._carrier.arrived(batch)
 
     def _threads(self, reading: Reading, steps: Steps, meter: Meter) -> Threads:
@@ -185,7 +185,7 @@ class _Maker:
 
 @dataclass(frozen=True, slots=True)
 class _JoinedMaker(_Maker):
-    """Makes the batches of a worker process, whose columns cross in one piece."""
+    """Makes the batches of a worker process. Columns of several batches cross together."""
 
     def __call__(self, chunk: list[Task]) -> Iterator[Any]:
         maker, reader = self.maker, self.reader
@@ -195,7 +195,7 @@ class _JoinedMaker(_Maker):
         try:
             batches = reader.read(chunk, joined=True)  # it ends after the batch was sent
             batch = next(batches)
-        except Exception:  # of one of the batches: those before it come first
+        except Exception:  # one of the batches failed: yield those before it first
             yield from maker.assembled(reader, chunk)
             return
         edges = accumulate(reader.shares(chunk), initial=0)
@@ -213,7 +213,7 @@ def _cut(columns: dict[str, Any], edges: tuple[int, int]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _InThread:
-    """Begins the work of one of `threads` threads. Several have a pace each."""
+    """Begins the work of one of `threads` threads. With several threads, each has its own pace."""
 
     reading: Reading
     steps: Steps
@@ -227,7 +227,7 @@ class _InThread:
 
 @dataclass(frozen=True, slots=True)
 class _InProcess:
-    """Begins the work of a process, with what was prepared before a fork."""
+    """Begins the work of a process, with objects that were prepared before a fork."""
 
     maker: BatchMaker
     reader: RankReader

@@ -1,8 +1,8 @@
-"""From columns to what a training loop gets: arrays, or samples through `transform` and `collate_fn`.
+"""Assemble a training loop's batches from columns: arrays, or samples through `transform` and `collate_fn`.
 
-With `on_error="skip"`, samples that are damaged, or for which `transform` raises, are left out. The batch carries them
-as text. The loader logs and counts them when it hands out the batch, so once for each sample: batches prepared in vain,
-or made twice, do not count.
+With `on_error="skip"`, samples that are damaged, or for which `transform` raises, are left out. The batch carries a
+text for each of them. The loader logs and counts them when it returns the batch, so each sample counts once: batches
+that are prepared but never returned, or made twice, do not count.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Transform = Callable[..., Any]
 Collate = Callable[[list[Any]], Any]
 OnError = Literal["raise", "skip"]
 BUCKET = "bucket"
-"""The key of samples and batches of one shape that has their bucket."""
+"""In batches of one shape, the key of samples and batches for their bucket."""
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 
 
-_PLAIN = ColumnType(INT64.name)  # of keys that packing adds: their arrays stay as they are
+_PLAIN = ColumnType(INT64.name)  # type of keys that packing adds: their arrays stay as they are
 _BOOL = ColumnType(BOOL.name)
 
 
 class ArrayBackend(NamedTuple):
-    """How batches hold values: NumPy's way, or that of another library."""
+    """How batches hold values: as arrays of NumPy or of another library."""
 
     array: Callable[[ColumnType, Any], Any]  # from an array in storage form
     column: Callable[[ColumnType, Any], Any]  # from a column in storage form: an array, or a list
@@ -54,7 +54,7 @@ class ArrayBackend(NamedTuple):
 
 
 class PartialBatch(NamedTuple):
-    """A batch without some of its samples: which, and why."""
+    """A batch without some of its samples; it says which, and why."""
 
     batch: Any
     skipped: tuple[str, ...]
@@ -68,8 +68,8 @@ def assemble(
     collate: Collate | None,
     fill: int = 0,
 ) -> Any:
-    """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated. `fill`: how many
-    samples it has with repeated ones, and then a mask; or 0."""
+    """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated. `fill`: the
+    number of samples to fill up to with repeated ones, marked by a mask; 0 for no filling."""
     if transform is None and collate is None:
         return _from_columns(backend, schema, batch, fill)
     return _from_samples(backend, batch, list(transformed(schema, batch, transform)), collate, fill)
@@ -84,9 +84,9 @@ def assemble_undamaged(
     fill: int,
     stand_ins: Callable[[], Iterator[Batch]],
 ) -> Any:
-    """As `assemble`, without the samples that fail; return a PartialBatch if there are any.
+    """As `assemble`, without the samples that fail; if any do, return a PartialBatch.
 
-    If no sample is left, return what a rank without samples gets, made from the first good one of `stand_ins`.
+    If no sample is left, return a batch as for a rank without samples, made from the first good one of `stand_ins`.
     """
     failures, ours = list(batch.damaged), not batch.stand_in
     if transform is None and collate is None:
@@ -113,8 +113,8 @@ class PackedBatch(NamedTuple):
 
 
 def pack_run(batch: Batch, packing: Packing, counts: Sequence[int]) -> Iterator[PackedBatch]:
-    """Yield the packed rows, or padded batch, of each step in `batch`, without its damaged samples. `counts`: the
-    samples of each."""
+    """Yield the packed rows, or the padded batch, of each step in `batch`, without damaged samples. `counts`: how many
+    samples each step has."""
     skipped = skipped_lines(batch.damaged)
     groups = batch.groups or list(map(RankGroups.alone, counts))
     for columns in packing.batches(batch.columns, groups, partial(_named, batch)):
@@ -130,9 +130,9 @@ def pack_transformed(
     *,
     skip: bool,
 ) -> PackedBatch:
-    """Return the packed batch of one step, from samples through `transform`; with `skip`, without those that fail.
+    """Return the packed batch of one step, from transformed samples; with `skip`, without those that fail.
 
-    If no sample is left, the first good one of `stand_ins` shows the keys and types of the batch.
+    If no sample is left, the first good one of `stand_ins` determines the keys and types of the batch.
     """
     (groups,), failures = batch.groups or [RankGroups.alone(len(batch.positions))], list(batch.damaged)
     results = list(_transformed_each(schema, batch, transform) if skip else transformed(schema, batch, transform))
@@ -152,13 +152,13 @@ def pack_transformed(
 def presented_groups(
     backend: ArrayBackend, batch: PackedBatch, kinds: Mapping[str, ColumnType], *, nested: bool
 ) -> dict[str, Any] | PartialBatch:
-    """Return a batch of groups as arrays and lists; a PartialBatch if samples were left out. `kinds`: the types of
-    columns; none after a transform, which may change them. `nested`: other columns have a list for each row."""
+    """Return a batch of groups as arrays and lists; a PartialBatch if samples were left out. `kinds`: the columns'
+    types; empty after a transform, which may change them. `nested`: whether other columns have a list for each row."""
     types, found = {**kinds, **batch.types}, dict[str, Any]()
     for name, values in batch.columns.items():
         if isinstance(values, int):
             found[name] = values
-        elif isinstance(values, dict):  # of columns with lengths of their own
+        elif isinstance(values, dict):  # for columns with lengths of their own
             found[name] = {of: _key(backend, value) for of, value in values.items()}
         elif not isinstance(values, list):
             found[name] = backend.array(types.get(name, _PLAIN), values)
@@ -182,7 +182,7 @@ def _packed_list(backend: ArrayBackend, values: list[Any], kind: ColumnType | No
 
 
 def _joined(backend: ArrayBackend, name: str, values: list[Any], like: Mapping[str, Any] | None) -> Any:
-    """Return a key of transformed samples, joined as in batches of samples."""
+    """Return one key's values of transformed samples, joined as in batches of samples."""
     if values:
         return backend.collate([{name: value} for value in values])[name]
     return [] if like is None else emptied({name: like[name]}, backend.collate)[name]
@@ -193,7 +193,7 @@ def _named(batch: Batch, number: int) -> str:
 
 
 def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:
-    """Return the log's text for samples left out."""
+    """Return a line for the log for each sample left out."""
     lines = [f"{failure.place}: {type(failure.error).__name__}: {failure.error}" for failure in failures]
     return tuple(line for _, line in sorted(zip([failure.position for failure in failures], lines, strict=True)))
 
@@ -209,12 +209,12 @@ def _stand_in(
         except Exception as raised:  # its own batch reports it
             errors.append(raised)
     error = errors[0] if errors else CorruptError("every sample near an empty batch is damaged")
-    error.add_note("mdsx: no sample is left of this batch, and none near it shows the structure of an empty one")
+    error.add_note("mdsx: all samples of this batch failed, and so did those near it: an empty batch has no structure")
     raise error
 
 
 def _from_columns(backend: ArrayBackend, schema: Schema, batch: Batch, fill: int) -> Any:
-    """A batch of columns."""
+    """Return a batch of columns."""
     count = len(batch.positions)
     columns = {name: _filled(values, fill - count) for name, values in batch.columns.items()}
     made = presented(backend, schema, columns)
@@ -242,7 +242,7 @@ def _again(value: Any) -> Any:
 
 
 def _from_samples(backend: ArrayBackend, batch: Batch, samples: list[Any], collate: Collate | None, fill: int) -> Any:
-    """Return a batch of `samples`, made from those of `batch`."""
+    """Return a batch of `samples`, which were made from `batch`."""
     if collate is None and samples and all(sample is None for sample in samples):
         hint = "does it lack a return? to leave out a sample, let it raise with on_error='skip', or give a collate_fn"
         raise UsageError("transform returned None", hint=hint)
@@ -254,7 +254,7 @@ def _from_samples(backend: ArrayBackend, batch: Batch, samples: list[Any], colla
 
 
 def _masked(backend: ArrayBackend, made: Any, batch: Batch, count: int, fill: int) -> Any:
-    """Return a batch with the mask of its own samples, if it was filled up."""
+    """Return a batch, with the mask of its own samples if it was filled up."""
     if not fill:
         return made
     return with_mask(made, backend.array(_BOOL, np.arange(fill) < (0 if batch.stand_in else count)))
@@ -264,7 +264,7 @@ def check_empty(schema: Schema, batch: Batch, transform: Transform | None, colla
     """Raise what `collate` raises for a single sample, or UsageError if its batches cannot be cut to 0 samples."""
     try:
         samples = list(transformed(schema, batch, transform))
-    except Exception:  # it may need what only a worker has; if not, its own batch raises it
+    except Exception:  # the transform may need a worker's state; if not, its own batch raises this again
         return
     _collated(batch, samples, collate, empty=True)
 
@@ -301,13 +301,13 @@ def _samples(schema: Schema, batch: Batch) -> list[Sample]:
 
 
 def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
-    """Yield the samples of a batch through `transform`; its exceptions name the sample it was given."""
+    """Yield a batch's samples, transformed. Exceptions of `transform` name the sample."""
     samples = _samples(schema, batch)
     if transform is None:
         yield from samples
         return
     number = 0
-    try:  # around all samples: a `try` and a call for each are as slow as a small transform
+    try:  # around all samples: a `try` and a call for each would take as long as a small transform
         if batch.seeds is None:
             for number, sample in enumerate(samples):  # noqa: B007
                 yield transform(sample)
@@ -319,7 +319,7 @@ def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> It
 
 
 def _transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
-    """The same, with a Failure in place of a sample for which `transform` raises."""
+    """As `transformed`, with a Failure in place of each sample for which `transform` raises."""
     for number, sample in enumerate(_samples(schema, batch)):
         try:
             if transform is None:
@@ -334,17 +334,18 @@ def _transformed_each(schema: Schema, batch: Batch, transform: Transform | None)
 
 
 def failed_in_transform(error: BaseException) -> bool:
-    """Whether `transform` raised it."""
+    """Return whether `transform` raised the error."""
     return any(note.startswith(_IN_TRANSFORM) for note in getattr(error, "__notes__", ()))
 
 
 def failed_in_collate(error: BaseException) -> bool:
-    """Whether `collate_fn` raised it."""
+    """Return whether `collate_fn` raised the error."""
     return any(note.startswith(_IN_COLLATE) for note in getattr(error, "__notes__", ()))
 
 
 def _noted(error: Exception, batch: Batch, number: int) -> Exception:
-    """Return an error of `transform` with the sample it was given. A StopIteration would end the loop silently."""
+    """Return an error of `transform` with a note that names the sample. StopIteration, which would end the loop
+    silently, becomes a RuntimeError."""
     if isinstance(error, StopIteration):
         stopped = RuntimeError("transform raised StopIteration")
         stopped.__cause__ = error

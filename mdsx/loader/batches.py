@@ -1,8 +1,8 @@
 """Base class of both loaders: a rank's batches, prefetched, with checkpoints.
 
-Only the loader's run knows the cursor (see mdsx/stream/run.py). The loader hands tasks to threads or to worker
-processes, and its run counts what `next()` returns. So a state skips no batch that was prepared ahead, and fits any
-number of workers.
+Only the loader's run knows the cursor (see mdsx/stream/run.py). The loader hands tasks to threads or worker processes,
+and its run counts the batches that `next()` returns. So a state skips no prefetched batch, and fits any number of
+workers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("mdsx")
 
 
 class BatchLoader:
-    """The batches of a rank, epoch by epoch: what `StreamingDataLoader` and `Loader` have in common."""
+    """The batches of a rank, epoch by epoch: the base of `StreamingDataLoader` and `Loader`."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class BatchLoader:
         self.drop_last = spec.drop_last
         self.collate_fn = spec.collate_fn
         self._reading, self._run = reading, run
-        begun = run.cursor != Cursor()  # of a dataset that was read before
+        begun = run.cursor != Cursor()  # the dataset was read before
         if begun and reading.plan.given:
             where = f"epoch {run.cursor.epoch}, position {run.cursor.position}"
             hint = "make the loader first, and load the state into it"
-            raise UsageError("a plan begins with its run, and the dataset is elsewhere", found=where, hint=hint)
+            raise UsageError("a run with a plan must begin at its start", found=where, hint=hint)
         run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens, complete=not begun)
         self._ahead, self._progress = ahead, progress
         self._meter = Meter()
         self._components = _components_of(reading)
         self._order_hash, self._compared, self._loads = "", False, 0
         self._checked_tail = False
-        self._entered: Reading | None = None  # that batches were last made of
+        self._entered: Reading | None = None  # what the last batches were made of
         self._current: ref[Iteration] | None = None  # weak: an iteration ends when its user drops it
         self._part = (0, 1)  # of that iteration
         try:
             known = reading.steps()
-        except UsageError:  # the ranks are not known yet
+        except UsageError:  # the ranks are unknown yet
             return
         self._check_tail(known)
 
@@ -83,20 +83,20 @@ class BatchLoader:
 
     @property
     def batch_size(self) -> int:
-        """Return the most samples, or packed rows, that a batch of this rank has."""
+        """Return the most samples, or packed rows, in a batch of this rank."""
         rows = self._reading.spec.rows
         return rows if rows is not None else self._reading.spec.cut(*self._reading.spec.ranks.part).rows
 
     @property
     def consumed(self) -> Consumed:
         """Return what the run has consumed since it began, over all ranks: samples and tokens of each component, steps,
-        rows, and what was dropped and skipped. It is the same on every rank, also after a resume or a change."""
+        rows, and dropped and skipped samples. It is the same on every rank, also after a resume or a change."""
         return self._settled().consumed(self._reading.names)
 
     @property
     def step_complete(self) -> bool:
-        """Whether the last batch that was handed out ends its step: with `micro_batch`, the time for the optimizer's
-        step. It is True before the first batch."""
+        """Whether the last batch returned ends its step: with `micro_batch`, the time to call the optimizer. It is True
+        before the first batch."""
         return not self._run.cursor.part
 
     @property
@@ -106,26 +106,25 @@ class BatchLoader:
 
     @property
     def remaining(self) -> int:
-        """Return the number of batches left in that epoch. Raise TypeError as `len` does."""
+        """Return how many batches are left in the epoch of the next batch. Raise TypeError as `len` does."""
         return self._steps.count(self._run.coming)
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, the same on every rank.
 
-        With `batching`, raise a TypeError if that is not known: it depends on the lengths of all samples. `plan` counts
-        them, and `epoch_steps` fixes it.
+        With `batching`, the number depends on the lengths of all samples. Raise TypeError if it is unknown: call `plan`
+        to compute it, or fix it with `epoch_steps`.
         """
         return self._steps.count(self._run.start_of(self._run.coming_epoch))
 
     def plan(self, epoch: int | None = None, *, until: int | None = None) -> PlannedEpoch | PlannedRun:
-        """Return what an epoch of groups has (default: that of the next batch), from a pass over the lengths.
+        """Return what an epoch of groups has (default: the next batch's epoch), from a pass over the lengths.
 
-        Afterwards `len(loader)` and `remaining` are known for that epoch.
+        This makes `len(loader)` and `remaining` known for that epoch.
 
-        With `plan=`, return what the whole run has, as a table if printed: for each phase and component the tokens,
-        samples and epochs, the steps, and what `max_epochs` forbids. These are expected values; no data but lengths is
-        read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, where it has read as many samples
-        as an epoch has.
+        With `plan=`, return what the whole run reads: the steps, the tokens, samples and epochs of each phase and
+        component, and where `max_epochs` is exceeded. Printed, it is a table. The figures are estimates; only lengths
+        are read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, after one epoch's samples.
 
         Raises:
             UsageError: The loader has neither `batching` nor `plan`.
@@ -137,10 +136,10 @@ class BatchLoader:
         return self._steps.plan(self._run.coming.epoch if epoch is None else epoch)
 
     def trace(self, step: int, stop: int | None = None, *, world_size: int | None = None) -> Iterator[TracedItem]:
-        """Yield which samples a step of the run has, or the steps from `step` up to `stop`, over all ranks.
+        """Yield the samples of one step of the run, or of the steps from `step` up to `stop`, over all ranks.
 
-        Steps are counted from 0 since the run began. It reads lengths, but no samples. `world_size`: of the run; the
-        default is that of now.
+        Steps are counted from 0 at the run's start. Only lengths are read, no samples. `world_size`: the run's; the
+        default is the present one.
 
         Raises:
             UsageError: The run is past that step.
@@ -152,52 +151,52 @@ class BatchLoader:
     def trace_samples(
         self, samples: Iterable[tuple[str, int]], steps: int, *, world_size: int | None = None
     ) -> Iterator[TracedItem]:
-        """Yield where samples come in the next `steps` steps: each is a component's name ("" of a dataset) and a number
-        in it."""
+        """Yield where samples come in the next `steps` steps. A sample is given as its component's name ("" for a
+        dataset) and its number there."""
         ranks = self._reading.spec.ranks.part[1] if world_size is None else world_size
         cursor = self._run.cursor
         return steps_with(self._reading, cursor, samples, cursor.step + steps, world_size=ranks)
 
     def stats(self) -> Stats:
-        """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
+        """Return statistics of this loader so far, on this rank, in all its processes. This takes some microseconds.
 
         Any thread may call it at any time, also while `next()` waits. A copy of a loader counts from 0.
         """
         return stats_of(self._meter, self._ahead.totals, self._order_hash, self._components)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass `epoch` from its start; an iteration under way ends.
+        """Make the next pass read `epoch` from its start; a running iteration ends.
 
-        Nothing changes if that epoch comes next anyway, so it undoes neither a resume nor an open pass.
+        If that epoch comes next anyway, nothing changes: a resume or a running pass continues.
         """
         if self._reading.plan.given and epoch != self._run.coming_epoch:
             hint = "a plan counts what the run has read: begin another run, or load a state"
-            raise UsageError("a run with a plan has no other next epoch", found=epoch, hint=hint)
+            raise UsageError("a run with a plan cannot jump to another epoch", found=epoch, hint=hint)
         self._run.set_epoch(epoch)
         self._close_if_left()
 
     def resume(self) -> None:
-        """Make the next `for` take the rest of the epoch that was left. Change nothing if none was."""
+        """Make the next `for` continue the epoch that was interrupted. Change nothing if none was."""
         self._run.resume()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the run is: a few numbers, the same on every rank after the same number of batches.
+        """Return the run's position: a few numbers, the same on every rank after the same number of batches.
 
-        Loading it gives the rest of the epoch, also if the epoch was left.
+        A run that loads it continues with the rest of the epoch, even if the loop over the epoch was left.
         """
         return {**self._reading.state(self._run.cursor), "consumed": self._settled().state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
 
-        An iteration from which no batch was taken yet continues there too; one under way ends.
+        An iteration that has returned no batch yet continues there too; a running one ends.
 
-        If parts were appended to the dataset since (`mdsx.append`), the run continues with the snapshot of the dataset
-        that the state is of, and logs that. This is so for a whole dataset. For a selection or a mixture, open its
-        datasets with `mdsx.Dataset(url, snapshot=...)`.
+        If parts were appended to the dataset since (`mdsx.append`), the run continues with the snapshot that the state
+        was saved with, and logs that. This works for a whole dataset. For a selection or a mixture, open the datasets
+        with `mdsx.Dataset(url, snapshot=...)`.
 
         Raises:
-            StateError: The state is of another dataset or order. The error names the field.
+            StateError: The state belongs to another dataset or order. The error names the field.
         """
         own = (
             {name: value for name, value in state.items() if name != "consumed"}
@@ -209,8 +208,8 @@ class BatchLoader:
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
             if reading.plan.skip and "consumed" not in state and not ledger.complete:
-                hint = "give the plan no skip= now: then the steps count from here, as loader.consumed says"
-                message = "the plan skips steps, and the state does not say how many the run has had"
+                hint = "remove skip= from the plan: steps then count from here, as in loader.consumed"
+                message = "the plan skips steps, but the state lacks the number of steps so far"
                 raise StateError(message, place="consumed", found="no accounts", hint=hint)
         self._run.load(cursor)
         self._run.ledger = ledger
@@ -224,14 +223,14 @@ class BatchLoader:
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the next batch on.
 
-        Give a list in the order of the components, or a mapping from their names. A mapping may have only those that
-        change: the others keep the numbers that they have now. Each component continues where it is.
-        The proportions hold up to the next entry of the mixture's schedule, if there is one. A mixture in runs (`run=`)
+        Give a list in the order of the components, or a mapping from their names. A mapping may omit components: these
+        keep their present numbers. Each component continues where it is.
+        The proportions apply up to the next entry of the mixture's schedule, if there is one. A mixture with `run=`
         changes with its next run; with `batching`, a mixture changes at the end of the window (see docs/batches.md).
         Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
 
         Raises:
-            UsageError: The dataset is no mixture, or the proportions do not fit its components.
+            UsageError: The dataset is not a mixture, or the proportions do not fit its components.
         """
         if self._reading.plan.changes:
             reading = self._reading.at(self._run.cursor)
@@ -243,15 +242,15 @@ class BatchLoader:
         self._use(self._reading.reweighted(proportions, self._run.cursor))
 
     def change(self, phase: Phase, at: int | None = None) -> None:
-        """Change the run in the middle: what is read, how it is grouped, and the size of its steps.
+        """Change the running run: what it reads, how samples are grouped, and the size of steps.
 
             loader.change(mdsx.Phase({"web": 0.5, "math": 0.5}, batching=mdsx.Pack(32768, length="tokens")))
 
-        What `phase` leaves open stays. It begins at the next boundary: in batches of samples, with the next step; in
-        groups, at the end of the window that the run is in. Or it begins at a later threshold `at`, as in `mdsx.Plan`.
-        Batches that are prepared and do not change are kept. The state holds the phase, so a resumed program may give
-        the old or the new arguments. Call it on every rank at the same position, with the same phase. Where
-        torch.distributed is initialised, ranks compare what they asked for.
+        Fields that `phase` does not set keep their values. The phase begins at the next boundary: for batches of
+        samples, the next step; for groups, the end of the present window. Or it begins at a later threshold `at`, as in
+        `mdsx.Plan`. Prefetched batches that do not change are kept. The state holds the phase, so a resumed program may
+        give the old or the new arguments. Call it on every rank at the same position, with the same phase. If
+        torch.distributed is initialised, the ranks compare their phases.
 
         Raises:
             UsageError: The phase does not fit the run, or another rank asked for another one.
@@ -268,7 +267,7 @@ class BatchLoader:
         changed = reading.changed(phase, at)
         if (store := reading.spec.ranks.store) is not None:
             compare_change(store, [int(at), changed.plan.phases[changed.plan.stages.at(at)].fields])
-        if changed.at(cursor) is not changed:  # it begins here
+        if changed.at(cursor) is not changed:  # the phase begins here
             self._close()
         self._reading = changed
 
@@ -279,7 +278,7 @@ class BatchLoader:
         return Iteration(self._run, made, "loader", warns=self._reading.warns, owner=Owner())
 
     def _settled(self) -> Ledger:
-        """Return the run's accounts, with all that was handed out."""
+        """Return the run's accounts, including every batch returned so far."""
         ledger = self._run.ledger
         assert ledger is not None, "a loader's run has accounts"
         settled = ledger.settled(self._reading.drawn)
@@ -289,7 +288,7 @@ class BatchLoader:
 
     @property
     def _steps(self) -> Steps:
-        """Return how epochs are cut, for the ranks of now; in an iteration, for those at its start."""
+        """Return how epochs are cut into steps, for the present ranks; in an iteration, for the ranks at its start."""
         iteration = self._iteration
         part = self._part if iteration is not None and self._run.has(iteration) else None
         return self._reading.steps(self._meter.counters, part)
@@ -300,7 +299,7 @@ class BatchLoader:
         return self._current() if self._current is not None else None
 
     def _use(self, reading: Reading) -> None:
-        """Continue with what is read now; drop what was prepared in another order."""
+        """Continue with `reading`, and drop batches that were prefetched in another order."""
         before, self._reading = self._reading, reading
         if reading.names != before.names:
             self._components = _components_of(reading)
@@ -313,12 +312,12 @@ class BatchLoader:
             iteration.close()
 
     def _close(self) -> None:
-        """Drop what the last iteration prepared: if it continues, it makes that again."""
+        """Drop the last iteration's prefetched batches. If it continues, it makes them again."""
         if (before := self._iteration) is not None:
             before.close()
 
     def _enter(self, cursor: Cursor) -> Reading:
-        """Return what is read from a cursor on."""
+        """Return the Reading from a cursor on."""
         reading = self._reading.at(cursor)
         if reading is not self._entered:
             if self._entered is not None:
@@ -327,13 +326,13 @@ class BatchLoader:
         return reading
 
     def _replace_pass(self, iteration: Iteration, made: Pass) -> None:
-        """Let `iteration` be the one that prepares batches, those of `made`."""
+        """Make `iteration` the one that prepares batches, through `made`."""
         self._close()
         self._current, self._part = ref(iteration), made.part
 
     def _agree(self, steps: Steps, cursor: Cursor) -> None:
-        """Note what all ranks must agree on; compare it with another rank's, once after each state that was loaded.
-        Raise UsageError."""
+        """Record what all ranks must agree on, and compare it with another rank's, once after each loaded state. Raise
+        UsageError if they differ."""
         reading = self._reading
         found = agreed(reading, steps)
         if (hashed := digest(found)) != self._order_hash:
@@ -347,7 +346,7 @@ class BatchLoader:
         self._compared = True
 
     def _check_tail(self, steps: Steps) -> None:
-        """Raise UsageError if a rank will have no samples in a batch and `collate_fn` cannot make an empty one."""
+        """Raise UsageError if a rank will have no samples in a batch and `collate_fn` cannot make an empty batch."""
         spec, coming = self._reading.spec, self._run.coming
         if spec.collate_fn is None or spec.uneven == "repeat" or self._checked_tail:
             return

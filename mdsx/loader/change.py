@@ -1,4 +1,4 @@
-"""`mdsx.change`: a run continues with other data, or without some samples. It makes a new state from an old one."""
+"""`mdsx.change`: make a new state from an old one, to continue a run with other data or without some samples."""
 
 from __future__ import annotations
 
@@ -31,36 +31,33 @@ from mdsx.stream import in_json, number_of, phases_of, same_shares
 def change(
     state: Mapping[str, Any], mixture: Mixture | None = None, *, exclude: Excludes | None = None
 ) -> dict[str, Any]:
-    """Return the state of a run that continues with other data: compute it once, and load it on every rank.
+    """Convert a state, so that its run continues with other data. Do this once, and load the result on every rank.
 
         state = mdsx.change(torch.load("checkpoint.pt")["data"], mdsx.Mixture({"web": ("s3://b/web", 0.5), ...}))
 
-    The mixture has the components that the run reads from now on, and their proportions. Old ones are found by what
-    they contain, wherever they are now; others are new. Each one that stays continues where it was, and all draws
-    before stay as they are. The change holds from the next batch on; in groups, from the end of the window that the run
-    is in; with `run=`, from the next run on. A component that is removed is needed up to there: then keep it in the
-    mixture, with the proportion 0. A warning says for how long.
+    The mixture has the components that the run reads from now on, with their proportions. Old components are recognised
+    by their content, wherever they are now; all others are new. Components that stay continue where they were. The
+    change applies from the next batch on; for groups, from the end of the present window; with `run=`, from the next
+    run on. Until then, a removed component is still read: keep it in the mixture, with the proportion 0. A warning says
+    for how long.
 
-    The shares of a run with a plan are in its plan: give a mixture without proportions. New components have 0 until a
-    later phase of the plan gives them a share.
+    Epoch lengths, lanes, shuffle block and `run` stay those of the state. Every rank makes its loader with the new
+    mixture, and loads the new state. Components are numbered as in the state: old ones first, including removed ones.
 
-    Lengths of epochs, lanes, shuffle block and `run` stay those of the state. Every rank makes its loader with the new
-    mixture, and loads the state. Components have the numbers of the state: old ones first, those that were removed too.
+    To read parts that were appended to a dataset, give two components: its snapshot,
+    `mdsx.Dataset(url, snapshot=...)`, and the part, `url/part-NNNNN`.
 
-    A dataset to which parts were appended is two components: its snapshot, `mdsx.Dataset(url, snapshot=...)`, and the
-    part, `url/part-NNNNN`.
-
-    In a run with a plan, give the mixture no proportions: those in force stay, and new components have none until a
-    later phase of the plan, or `loader.change`, gives them one.
+    In a run with a plan, the plan has the proportions: give a mixture without them. The present ones stay, and new
+    components have the share 0 until a later phase of the plan, or `loader.change`, gives them one.
 
     Args:
-        state: What `state_dict()` returned, of a run of a mixture with proportions.
-        mixture: What the run reads from now on. None: what it read.
-        exclude: Samples that are left out from now on, as in `mdsx.Mixture`: by component, all numbers, first those
-            that are left out already. The mixture needs the same ones then.
+        state: What `state_dict()` returned, for a mixture with proportions.
+        mixture: What the run reads from now on. None keeps the present components.
+        exclude: Samples to exclude from now on, as in `mdsx.Mixture`: for each component all numbers, beginning with
+            those already excluded. The loader's mixture then needs the same exclusions.
 
     Raises:
-        UsageError: The run cannot change so.
+        UsageError: The run cannot be changed like this.
         StateError: The state is damaged.
     """
     done = changed(state, mixture, exclude)
@@ -71,7 +68,7 @@ def change(
 
 @dataclass(frozen=True)
 class Changed:
-    """A state, and what its user has to know."""
+    """A new state, and warnings for its user."""
 
     state: dict[str, Any]
     notes: tuple[str, ...] = ()
@@ -87,7 +84,7 @@ def changed(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes
         after, listed, names = _with_components(state, before, mixture)
         notes += _needed(after, before, mixture, names)
         if mixture.held and exclude is not None:
-            raise UsageError("exclude is given twice", hint="give it to the mixture, or to mdsx.change")
+            raise UsageError("exclude is given twice", hint="give it to the mixture or to mdsx.change, not both")
         if mixture.held:
             lists = [numbers_left_out(mixture, number) for number in range(len(mixture.sizes))]
             exclude = {name: numbers for name, numbers in zip(mixture.names, lists, strict=True) if numbers is not None}
@@ -106,12 +103,12 @@ def changed(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes
 
 @dataclass(frozen=True)
 class _Before:
-    """What a state says of its run."""
+    """A run as its state records it."""
 
     listed: tuple[Listed, ...]
     phases: Phases
     start: Tick
-    """What the run reads first: the position of the state."""
+    """The first tick that the run reads: the state's position."""
     reached: Tick
     """The first tick whose order may still change."""
 
@@ -125,7 +122,7 @@ class _Before:
             raise UsageError(
                 "the state does not list its components: an earlier version saved it",
                 place="components",
-                hint="load it into a loader with the mixture that the run had, and change what state_dict() returns",
+                hint="load it into a loader with the run's mixture, and change what its state_dict() returns",
             )
         samples, groups = number_of(state, "epoch_samples"), state.get("groups", {})
         if not isinstance(groups, Mapping) or not samples:
@@ -140,24 +137,25 @@ class _Before:
 
 def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes | None) -> None:
     if not isinstance(state, Mapping):
-        raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
+        raise StateError("state must be the dict that state_dict() returned", found=type(state).__name__)
     if mixture is None and exclude is None:
         raise UsageError("there is nothing to change", hint="give a mixture, or exclude=")
     if mixture is not None and not isinstance(mixture, Mixture):
-        raise UsageError("a run changes to an mdsx.Mixture", found=shown(mixture))
+        raise UsageError("mixture must be an mdsx.Mixture", found=shown(mixture))
     if exclude is not None and not isinstance(exclude, Mapping):
         hint = 'write exclude={"web": [17, 4]}'
-        raise UsageError("exclude is a mapping from components to numbers", found=shown(exclude), hint=hint)
+        raise UsageError("exclude must be a mapping from components to numbers", found=shown(exclude), hint=hint)
     if "worker" in state:
         raise UsageError(
-            "the state is that of one worker process", hint="change what the StreamingDataLoader's state_dict() returns"
+            "the state is that of one worker process",
+            hint="change the state that StreamingDataLoader.state_dict() returns",
         )
     if "phases" not in state or (mixture is not None and not mixture.weighted and "plan" not in state):
         raise UsageError(
-            "only a mixture with proportions can change: otherwise an epoch is each sample once",
+            "only a mixture with proportions can change: without them, an epoch reads each sample once",
             found="a state without proportions" if "phases" not in state else repr(mixture),
-            hint="give each component a proportion; a run without them continues with its data to the end of the "
-            "epoch: then begin another one with the new data",
+            hint="give each component a proportion; or finish the epoch with the old data, and begin another run with "
+            "the new data",
         )
     if mixture is None:
         return
@@ -166,7 +164,7 @@ def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes 
             continue
         if given != state.get(name):
             raise UsageError(
-                f"{name} is that of the run, and does not change",
+                f"{name} cannot change within a run",
                 found=f"{name}={given}",
                 expected=f"{name}={shown(state.get(name))}",
                 hint=f"give the mixture {name}={shown(state.get(name))}",
@@ -176,7 +174,7 @@ def _check(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes 
 def _with_components(
     state: Mapping[str, Any], before: _Before, mixture: Mixture
 ) -> tuple[dict[str, Any], tuple[Listed, ...], tuple[str, ...]]:
-    """Return the state with the mixture's components, these, and their names."""
+    """Return the state with the mixture's components and their names."""
     components, places = mixture.components, matched(before.listed, mixture.components)
     new = [place for place in range(len(components)) if place not in places]
     listed = tuple(
@@ -191,11 +189,11 @@ def _with_components(
     if not same_shares(phases[-1][1], weights):
         if isinstance(state.get("plan"), Mapping) and state["plan"].get("given"):
             raise UsageError(
-                "the shares of a run with a plan are in the plan",
+                "the plan of the run has the proportions",
                 found=f"a mixture with other proportions, {in_json(weights)}",
-                expected=f"a mixture without proportions, or with those of now, {in_json(phases[-1][1])}",
-                hint="give the mixture without them: new components have 0 until a later phase of the plan, or "
-                "loader.change(), gives them a share",
+                expected=f"a mixture without proportions, or with the present ones, {in_json(phases[-1][1])}",
+                hint="give the mixture no proportions: new components have the share 0 until a later phase of the "
+                "plan, or loader.change(), gives them one",
             )
         phases = add_phase(phases, before.reached, weights)
     if len(phases) > MAX_PHASES:
@@ -215,22 +213,22 @@ def _with_components(
 
 
 def _as_planned(before: _Before, places: Sequence[int | None], names: Sequence[str]) -> tuple[Weight, ...]:
-    """Return the proportions that are in force in a run whose plan has them, with 0 for new components. Raise
-    UsageError if the mixture lacks a component that has one."""
+    """Return the present proportions of a run with a plan, with 0 for new components. Raise UsageError if the mixture
+    lacks a component that has a share."""
     now = before.phases[-1][1]
     if lacking := [name for name, weight, place in zip(names, now, places, strict=False) if weight and place is None]:
         raise UsageError(
             "the run reads a component that the mixture lacks",
             found=f"a mixture without {lacking[0]}",
-            hint="keep it, and give it the proportion 0 in a later phase, or by loader.change(); then remove it",
+            hint="keep it, and give it the proportion 0 in a later phase or by loader.change(); then remove it",
         )
     return (*now, *(0,) * (len(places) - len(now)))
 
 
 def _longer(consumed: Any, components: int) -> Any:
-    """Return the accounts of a state with 0 for components that came later."""
+    """Return a state's accounts, with 0 for new components."""
     if not isinstance(consumed, Mapping):
-        return consumed  # loading it says so
+        return consumed  # it is invalid: loading the state says so
     longer = {
         name: [*consumed[name], *[0] * (components - len(consumed[name]))]
         for name in ("samples", "tokens")
@@ -240,8 +238,8 @@ def _longer(consumed: Any, components: int) -> Any:
 
 
 def _in_force(plan: Any, weights: list[Any]) -> Any:
-    """Return the plan of a state with these proportions in the phase that is in force. It has the one before as
-    replaced, for the program may still have that."""
+    """Return a state's plan with these proportions in the present phase. It records the previous phase as replaced,
+    because the program may still declare it."""
     try:
         *earlier, (at, fields) = plan["begun"]
         replaced = list(plan.get("replaced", []))
@@ -250,12 +248,12 @@ def _in_force(plan: Any, weights: list[Any]) -> Any:
         begun = [*earlier, [at, {**fields, "proportions": weights}]]
         return {**plan, "begun": begun, "replaced": replaced}
     except (TypeError, KeyError, ValueError):
-        return plan  # loading it says so
+        return plan  # it is invalid: loading the state says so
 
 
 def _needed(after: Mapping[str, Any], before: _Before, mixture: Mixture, names: Sequence[str]) -> list[str]:
-    """Return what to say of components that are removed and still read for a while. Raise UsageError for one that the
-    mixture does not have."""
+    """Return warnings about removed components that are still read for a while. Raise UsageError if the mixture lacks
+    one of them."""
     listed, lanes = listed_of(after["components"]), number_of(after, "lanes")
     phases = phases_of(after, len(listed), before.reached)
     sizes = [max(component.samples or 1, 1) for component in listed]
@@ -276,21 +274,21 @@ def _needed(after: Mapping[str, Any], before: _Before, mixture: Mixture, names: 
     if lacking:
         name = names[lacking[0]]
         raise UsageError(
-            f"component {shown(name)} is still needed: the change holds from tick {order.last_change} on",
-            found=f"{drawn[lacking[0]]} of its samples from tick {before.start} up to there",
+            f"component {shown(name)} is still needed: the change applies from tick {order.last_change} on",
+            found=f"{drawn[lacking[0]]} of its samples from tick {before.start} to there",
             expected="a mixture with that component",
-            hint="keep it in the mixture, with the proportion 0, up to there (mdsx.change then says how many groups "
-            "that is); or change a state that is at the end of a window",
+            hint="keep it in the mixture until then, with the proportion 0 (mdsx.change then says for how many "
+            "groups); or change a state that is at the end of a window",
         )
     return [
-        f"component {shown(names[number])} is removed and still read for {left}: keep it in the mixture, with the "
-        "proportion 0, up to there"
+        f"the removed component {shown(names[number])} is still read for {left}: keep it in the mixture until then, "
+        "with the proportion 0"
         for number in removed
     ]
 
 
 def _groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
-    """Return how many groups are left of the window that a state is in; None if its lengths cannot be found."""
+    """Return how many groups are left in a state's window; None if the lengths cannot be found."""
     try:
         without = {name: value for name, value in state.items() if name != "exclude"}
         return groups_left(state, as_in(mixture, without if not mixture.held else state))

@@ -1,6 +1,6 @@
-"""Collation: arrays of values that fit, and lists of others; and batches for a rank without samples.
+"""Collation: stack values into arrays where possible, and make batches for a rank without samples.
 
-Such a rank gets, in the last batch of an epoch, an empty batch, or one with a repeated sample.
+In the last batch of an epoch, such a rank gets an empty batch, or one with a repeated sample.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mdsx.stream import Info
 Uneven = Literal["empty", "repeat"]
 VALID = "valid"
 Listed = Callable[[list[Any]], list[Any]]
-"""Makes the values of a list, which do not fit into one array, what a batch has."""
+"""Converts a list of values that do not stack for a batch."""
 
 
 class _Ways(NamedTuple):
-    """How values are joined."""
+    """How to join values."""
 
     stack: Callable[[list[Any]], Any]
     listed: Listed
@@ -35,8 +35,8 @@ def join_samples(
     listed: Listed,
     array: Callable[[NDArray[Any]], Any],
 ) -> Any:
-    """Join samples into a batch, value by value: with `stack`, or where it raises, with `listed`. `array` makes the
-    library's array of one of NumPy's.
+    """Join samples into a batch, value by value: with `stack`, or if it raises, with `listed`. `array` converts a NumPy
+    array to the library's.
 
     Raises:
         UsageError: The samples have different keys.
@@ -100,7 +100,7 @@ def _alike(first: Any, joined: Any) -> Any:
 def emptied(sample: Any, collate: Any) -> Any:
     """Return a batch of 0 samples, with the structure that `collate` gives to batches of samples like this one.
 
-    The parts that differ between a batch of one and of two such samples grow with the samples, so they are cut to 0.
+    The parts that differ between a batch of one and a batch of two such samples grow with the samples: cut these to 0.
     Raise UsageError if such a part cannot be cut.
     """
     one = collate([deepcopy(sample)])
@@ -117,7 +117,7 @@ def with_mask(batch: Any, mask: Any) -> Any:
 
 
 def _cut(one: Any, two: Any, place: str) -> Any:
-    """Extrapolate from `two` samples and `one` to none."""
+    """Extrapolate from batches of `two` samples and `one` to a batch of none."""
     if type(one) is type(two):
         if isinstance(getattr(one, "shape", None), tuple):
             axes = [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]
@@ -141,8 +141,7 @@ def _cut(one: Any, two: Any, place: str) -> Any:
         elif one is two or one == two:
             return one
     raise UsageError(
-        "a rank without samples in the last batch needs an empty one, and what collate_fn returns cannot be cut to 0 "
-        "samples",
+        "a rank without samples needs an empty last batch, but what collate_fn returns cannot be cut to 0 samples",
         place=place,
         found=shown(type(one)),
         hint="return tensors, arrays, lists, tuples and dicts of them, or give the loader uneven='repeat' or "

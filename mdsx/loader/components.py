@@ -1,7 +1,7 @@
-"""How many samples of each component of a mixture were handed out on this rank.
+"""Count the samples of each component in the batches that this rank returned.
 
-Components follow from the order alone, so nothing is counted where samples are read. Tasks that were handed out are
-kept until there are enough of them to look them up at once, or until somebody asks.
+The order alone determines the components, so readers count nothing. Finished tasks are collected, and looked up
+together once there are many, or when the totals are requested.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AT_ONCE = 2**14  # samples
 
 
 class ComponentCounts:
-    """Counts the samples of the components `names`. Any thread may ask."""
+    """Counts the samples of the components `names`. Thread-safe."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)

@@ -1,4 +1,4 @@
-"""How many groups are left of the window that a state is in: from its order and the samples' lengths."""
+"""Count the groups left in a state's window, from its order and the samples' lengths."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mdsx.stream import Origin, Planner, number_of, origin_of, phases_of
 
 
 def groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
-    """Return how many; None if the state does not say by which column samples are long. `mixture`: as in the run of the
-    state. Raise the errors of reading, and StateError."""
+    """Return the number of groups left; None if the state does not name the column of lengths. `mixture`: as in the
+    state's run. Raise the errors of reading, and StateError."""
     groups, view = state["groups"], view_of(mixture)
     columns = _columns(groups.get("lengths"), view)
     if columns is None:
@@ -51,7 +51,7 @@ def groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
 
 
 def _columns(lengths: Any, view: View) -> str | tuple[str, ...] | None:
-    """Return the columns of a view by which the groups of a state were made."""
+    """Return the columns of lengths that a state's groups were made by."""
     if not isinstance(lengths, Mapping):
         return None
     if "longest" in lengths:

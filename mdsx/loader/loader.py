@@ -28,7 +28,7 @@ from mdsx.stream import Batching, Plan, Run
 
 
 def _collate(samples: Sequence[Any]) -> Any:
-    """Join samples into a batch: arrays and numbers to an array [n, ...], what does not fit into one to a list."""
+    """Join samples into a batch: arrays and numbers become an array [n, ...] if they fit, other values a list."""
     return join_samples(samples, _stacked, list, np.asarray)
 
 
@@ -47,7 +47,7 @@ def _stacked(values: list[Any]) -> Any:
         return np.array(values)
     if hasattr(first, "__array__"):
         return _stacked([np.asarray(value) for value in values])
-    raise TypeError("no numbers")
+    raise TypeError("not numbers")
 
 
 ARRAYS = ArrayBackend(array=numpy_values, column=numpy_values, listed=list, collate=_collate)
@@ -61,74 +61,74 @@ class Loader(BatchLoader):
             for batch in loader:
                 ...
 
-    It needs no PyTorch, and is the same run as that of `mdsx.torch.StreamingDataLoader`: the same samples in the same
-    batches, and a state that fits both. A batch is a dict of columns: those of a fixed size as arrays [n, ...], the
-    others as lists of n values, each as `mdsx.Dataset` returns it. With `transform` or
-    `collate_fn`, it is what `collate_fn` makes of a list of samples. `mdsx.torch.StreamingDataLoader` says more about
-    errors, a loop that was left, and copies: all of it is true here.
+    It needs no PyTorch. It has the same samples in the same batches as `mdsx.torch.StreamingDataLoader`, and either can
+    load the other's state. A batch is a dict of columns: arrays [n, ...] for columns of a fixed size, otherwise lists
+    of n values as `mdsx.Dataset` returns them. With `transform` or `collate_fn`, a batch is what `collate_fn` returns
+    for a list of samples. `mdsx.torch.StreamingDataLoader` documents errors, interrupted loops and copies; the same
+    applies here.
 
     Args:
         dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection, or an
             `mdsx.Mixture`.
-        batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
+        batch_size: Samples, or packed rows, per rank. The global batch is this times the world size. Do not give it
             with `mdsx.MaxTokens` and `mdsx.Buckets`.
 
-        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
-        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
-        fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
-        decode: What decodes columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`, in the threads or
-            processes that prepare batches, before the transform. Null stays None. Arrays of one size are joined, those
-            of other columns, and of columns that may be null, are in lists. See docs/images.md.
-        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
-            is an error to give both, and not the same.
+        columns: Decode only these columns: their names, or a mapping from new names to names in the dataset.
+        dtypes: Number types to convert columns to, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
+        fill: Values that replace null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
+        decode: Decoders for columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`. They run in the
+            threads or processes that prepare batches, before the transform. Null stays None. Arrays of one size are
+            stacked; other columns, and columns that may be null, become lists. See docs/images.md.
+        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset in a mixture, may have a cache
+            already; two different caches are an error.
         storage_options: As in `mdsx.Dataset`, if the dataset is a URL.
 
         seed: The seed of the order, an unsigned 64-bit integer.
-        shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
-        epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
-            the dataset, and leave out only what `drop_last` drops.
-        rank: This process among `world_size`. The default is torch.distributed's once it is initialised, or
-            else the launcher's (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
-        world_size: The number of processes; default as for `rank`, or else 1. It is given together with `rank`.
-        replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
-            means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
-            those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
-        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
-            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
-            are alike.
+        shuffle: True, an `mdsx.Shuffle`, or False for the order in which samples were written.
+        epoch_samples: The number of samples in an epoch, by default the dataset's. Shorter and longer epochs continue
+            through the dataset, and leave out only what `drop_last` drops.
+        rank: This process's rank. The default is torch.distributed's once it is initialised, or else the launcher's
+            (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
+        world_size: The number of processes. The default is as for `rank`, or else 1. Give both or neither.
+        replication: Which ranks get the same samples, for tensor, pipeline and context parallelism. A number R means
+            ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of these
+            dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`, not counting replicas. It
+            must divide the number of ranks. The default comes from the launcher, if all nodes are alike.
 
-        global_batch_size, micro_batch: As in StreamingDataLoader, in place of `batch_size`.
+        global_batch_size: As in StreamingDataLoader, instead of `batch_size`.
+        micro_batch: As in StreamingDataLoader, with `global_batch_size`.
         batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
             or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
-        plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
-            arguments do. See docs/pretraining.md.
+        plan: An `mdsx.Plan`: proportions, batching and step sizes, phase by phase. The other arguments apply where the
+            plan says nothing. See docs/pretraining.md.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
-            epoch into the next: none is left out.
-        drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
+            epoch into the next, and none is left out.
+        drop_last: Whether to leave out samples that do not fill the epoch's last batch. Otherwise they are split over
             the ranks as a shorter batch.
-        uneven: What the ranks get of a last batch that they cannot divide evenly: "empty" or "repeat", as in
+        uneven: What ranks get of a last batch that cannot be divided evenly: "empty" or "repeat", as in
             StreamingDataLoader.
 
-        transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything.
-        random_transform: The same with a NumPy generator made from the sample's seed, as in StreamingDataset: it is
+        transform: A function of a sample, a dict as `mdsx.Dataset` returns it. It may return anything.
+        random_transform: The same with a NumPy generator, seeded by the sample's seed, as in StreamingDataset. It is
             called as `random_transform(sample, rng)`.
-        info_column: The name of one more column, which says where each sample is from, as in StreamingDataset.
+        info_column: Add a column with this name that says where each sample comes from, as in StreamingDataset.
         zero_copy: Whether values of `bytes` and images are read-only memory views of the mapped shards instead of
             copies.
-        collate_fn: From a list of samples to a batch. The default joins arrays and numbers to arrays, and the rest to
-            lists.
+        collate_fn: A function from a list of samples to a batch. The default stacks arrays and numbers, and makes lists
+            of other values.
         on_error: "skip" leaves out samples that are damaged, or for which the transform raises.
-        max_skipped: With on_error="skip": the share of samples that may fail, as in StreamingDataLoader.
+        max_skipped: With on_error="skip", the share of samples that may fail, as in StreamingDataLoader.
 
-        num_threads: How many threads prepare batches. More than one helps if the transform is slow and
-            releases the GIL, as decoders of images do. It does not change which samples are in a batch.
+        num_threads: How many threads prepare batches. More than one helps if the transform is slow and releases the
+            GIL, as image decoders do. The samples in a batch stay the same.
         num_workers: How many processes prepare batches instead, which helps if the transform is slow and holds the
-            GIL. They seed `random` and NumPy from `seed`, the epoch and their number; `mdsx.worker_info()` names them.
-        prefetch_factor: What each worker prepares ahead: that many batches, or groups of up to 16 if they are small.
+            GIL. They seed `random` and NumPy from `seed`, the epoch and their number, which `mdsx.worker_info()` has.
+        prefetch_factor: How many batches, or groups of up to 16 small batches, each worker prepares ahead.
         persistent_workers: Whether workers stay for the next epoch.
         multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
         worker_init_fn: Called in each worker with its number.
-        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
+        timeout: Seconds to wait for a batch from a worker; 0 waits forever.
         progress: Whether to show one line with the epoch's progress on rank 0.
 
     Raises:
@@ -225,5 +225,5 @@ class Loader(BatchLoader):
 
 
 def _worker_seed(seed: int, epoch: int) -> int:
-    """Return the seed of worker processes that start in `epoch`: 62 bits, so that a worker's number can be added."""
+    """Return the seed of workers that start in `epoch`: 62 bits, so that a worker's number can be added."""
     return int(np.random.SeedSequence([int(seed), epoch]).generate_state(1, np.uint64)[0]) >> 2

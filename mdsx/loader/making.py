@@ -1,5 +1,5 @@
-"""How a rank makes its batches of what it has read: arrays and lists, samples through `transform` and `collate_fn`, or
-groups. It has no order and no position, so worker processes have one too.
+"""Make a rank's batches from what it has read: arrays and lists, samples through `transform` and `collate_fn`, or
+groups. A maker knows no order or position, so worker processes use one too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mdsx.stream import Batch, Packing, RankReader, Task
 
 @dataclass(frozen=True, slots=True)
 class BatchMaker:
-    """Makes batches of samples with this schema. `packing` makes those of groups, if no `collate` does."""
+    """Makes batches of samples with this schema. Without `collate`, `packing` makes batches of groups."""
 
     backend: ArrayBackend
     schema: Schema
@@ -39,26 +39,26 @@ class BatchMaker:
     on_error: OnError = "raise"
     packing: Packing | None = None
     buckets: Sequence[Any] | None = None
-    """In batches of one shape: what samples and batches get as "bucket", for each bucket."""
+    """In batches of one shape: the value of "bucket" for each bucket."""
 
     @property
     def per_sample(self) -> bool:
-        """Whether samples are made one by one, not columns."""
+        """Return whether it makes samples one by one, not columns."""
         return self.transform is not None or self.collate is not None
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each batch is completed where it is read."""
+        """Return whether each batch is completed where it is read."""
         return self.per_sample or self.uneven == "repeat"
 
     @property
     def needs_stand_ins(self) -> bool:
-        """Whether a rank without samples needs one to make its batch."""
+        """Return whether a rank without samples needs a sample to make its batch."""
         return self.one_by_one and self.packing is None
 
     @property
     def takes_stored(self) -> bool:
-        """Whether it takes columns as they are stored."""
+        """Return whether it takes columns as they are stored."""
         return self.packing is not None and self.transform is None
 
     def assemble(self, batch: Batch, fill: int = 0) -> Any:
@@ -66,7 +66,7 @@ class BatchMaker:
         return assemble(self.backend, self.schema, batch, self.transform, self.collate, fill)
 
     def filled(self, reader: RankReader, task: Task) -> int:
-        """Return how many samples every rank's batch of `task` has, some of them repeated; 0 if none is repeated."""
+        """Return how many samples each rank's batch of `task` has, repeated ones included; 0 if none is repeated."""
         if self.uneven != "repeat":
             return 0
         samples = task.stop - task.start if task.groups is None else task.groups.step_samples
@@ -79,7 +79,7 @@ class BatchMaker:
         return batch._replace(bucket=self.buckets[task.groups.bucket])
 
     def assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
-        """Yield for each task of a chunk what a loader gets: a batch, or PartialBatch."""
+        """Yield for each task of a chunk a batch, or a PartialBatch."""
         if self.packing is not None:
             yield from map(self.presented_groups, self.packed(reader, chunk))
             return
@@ -96,7 +96,7 @@ class BatchMaker:
         return (self._named(batch, task) for batch in reader.stand_ins(task))
 
     def packed(self, reader: RankReader, chunk: list[Task]) -> Iterator[PackedBatch]:
-        """Yield the batch of groups of each task; before a batch's error, those before it."""
+        """Yield each task's batch of groups. Batches before a failing one are yielded before its error is raised."""
         assert self.packing is not None
         if self.transform is not None:
             skip = self.on_error == "skip"

@@ -1,5 +1,4 @@
-"""A pass of a loader: its batches are made ahead, counted and logged when they are handed out, and explained if they
-fail."""
+"""A pass of a loader: it prefetches batches, counts and logs each one that it returns, and explains those that fail."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ from mdsx.stream import (
 
 _log = logging.getLogger("mdsx")
 
-_FAILURES = 3  # of one batch in a row, until the error says how to skip it
-_RECENT = 20  # statistics that the progress line remembers, one for each time it is written
+_FAILURES = 3  # of one batch in a row, before the error says how to skip it
+_RECENT = 20  # statistics that the progress line remembers, one for each line written
 
 
 class Host(Protocol):
-    """What a pass needs of its loader."""
+    """What a pass needs from its loader."""
 
     _reading: Reading
     _run: Run
@@ -54,10 +53,10 @@ class Host(Protocol):
 
 
 class Pass:
-    """The batches of one iteration of `loader`. In a forked child it has none of its threads."""
+    """The batches of one iteration of `loader`. In a forked child, its threads do not exist."""
 
     def __init__(self, loader: Host, part: tuple[int, int]) -> None:
-        """`part`: the rank and the number of ranks, as they are when the iteration begins."""
+        """`part`: the rank and the number of ranks when the iteration begins."""
         self._made: Generator[Any, None, None] | None = None
         self._line: StatusLine | None = None
         self._loader, self.part = loader, part
@@ -76,7 +75,7 @@ class Pass:
         return self._handed_out(self._made, reading)
 
     def _enter(self, cursor: Cursor) -> Reading:
-        """Return what is read from there on, and how it is cut: a state or a plan may have changed it."""
+        """Return what is read from `cursor` on, and update `steps`: a state or a plan may have changed both."""
         loader = self._loader
         reading = loader._enter(cursor)
         self.steps = reading.steps(loader._meter.counters, self.part)
@@ -88,7 +87,7 @@ class Pass:
     def _handed_out(
         self, made: Generator[tuple[Task, Any], None, None], reading: Reading
     ) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and their batches as they are handed out, phase by phase of a plan."""
+        """Yield tasks and their batches, phase by phase of a plan."""
         loader, run, epoch = self._loader, self._loader._run, None
         while True:
             for task, batch in made:
@@ -106,7 +105,7 @@ class Pass:
             self._made = made = self._batches(reading, here)
 
     def _counted(self, task: Task, batch: Any) -> Any:
-        """Return a batch that is handed out; count it, and log the samples left out of it."""
+        """Count a batch, log the samples left out of it, and return it."""
         loader, rank = self._loader, self.part[0]
         meter, components = loader._meter, loader._components
         share = loader._reading.share(self.steps, task, rank)
@@ -125,7 +124,7 @@ class Pass:
 
     def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
         if times >= _FAILURES and isinstance(error, Exception) and not failed_in_planning(error):
-            with suppress(Exception):  # the advice costs reads, and storage may fail again
+            with suppress(Exception):  # the advice needs reads, which may fail again
                 error.add_note(self._way_past(error, cursor))
 
     def _way_past(self, error: Exception, cursor: Cursor) -> str:
@@ -154,7 +153,7 @@ class Pass:
 
 
 def progress(steps: Steps, epoch: int, loader: Host) -> str:
-    """Return how many of an epoch's batches were handed out, if that is known."""
+    """Return how many of an epoch's batches were returned, if the total is known."""
     run = loader._run
     try:
         total = steps.count(run.start_of(epoch))
@@ -165,7 +164,7 @@ def progress(steps: Steps, epoch: int, loader: Host) -> str:
 
 
 def _status(loader: Host, steps: Steps, epoch: int) -> StatusLine:
-    """Return the line of a pass; it must not keep the loader alive."""
+    """Return a pass's status line. It must not keep the loader alive."""
     weak, recent = ref(loader), deque([loader.stats()], maxlen=_RECENT)
 
     def text() -> str:
@@ -179,7 +178,7 @@ def _status(loader: Host, steps: Steps, epoch: int) -> StatusLine:
 
 
 def _skip_cures(reading: Reading, error: Exception, task: Task, steps: Steps) -> bool:
-    """Return whether on_error="skip" would leave out what raised `error`."""
+    """Return whether on_error="skip" would leave out the samples that raised `error`."""
     if reading.spec.on_error == "skip" or failed_in_collate(error):
         return False
     if failed_in_transform(error):
@@ -187,7 +186,7 @@ def _skip_cures(reading: Reading, error: Exception, task: Task, steps: Steps) ->
     if not isinstance(error, CorruptError):
         return False
     reader = reading.reader(steps)
-    try:  # samples may be damaged, or the whole shard wrong
+    try:  # single samples may be damaged, or the whole shard
         reader.read_undamaged(task)
     except Exception:
         return False
@@ -201,7 +200,7 @@ _of_the_parent: list[Any] = []
 
 
 def _forget_in_child() -> None:
-    """Keep what the parent's passes prepare for ever: ending it here would end the parent's workers."""
+    """Keep the parent's executors alive for ever: ending them here would end the parent's workers."""
     for each in _alive:
         _of_the_parent.append(each._made)
         each._made = each._line = None

@@ -1,8 +1,9 @@
-"""What a plan makes of a run, before it starts: for each phase and component, tokens, samples and epochs; and steps.
+"""What a run with a plan will read, computed before it starts: steps, and tokens, samples and epochs per phase and
+component.
 
-Nothing is read but lengths. Components are drawn by their shares and have their mean lengths, so all numbers are
-expected values. A run of many tokens comes close to them, but a phase begins at the end of a window, so a short phase
-may be one window longer. How full rows are is found from the first window of each phase.
+Only lengths are read. The figures are estimates: they assume that components are drawn by their shares and that samples
+have their component's mean length. A run of many tokens comes close to them. A phase begins at the end of a window, so
+a short phase may be one window longer. The fill of rows is taken from the first window of each phase.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mdsx.loader.run_plan import RunPhase, RunPlan
 from mdsx.order import Busiest, MixtureCourse
 from mdsx.stream import Outlook
 
-_STEPS = 100  # looked at for the busiest rank
+_STEPS = 100  # examined for the busiest rank
 
 
 class PlannedSource(NamedTuple):
@@ -33,16 +34,16 @@ class PlannedSource(NamedTuple):
     tokens: float | None
     """None in batches of samples."""
     share: float
-    """Of the phase's tokens, or samples."""
+    """Its share of the phase's tokens, or samples."""
     epochs: float
-    """How often the component was read up to the end of the phase, in the whole run."""
+    """How often the run has read the component, up to the end of the phase."""
 
 
 class PlannedPhase(NamedTuple):
-    """What one phase of a plan has, over all ranks."""
+    """What one phase of a plan reads, over all ranks."""
 
     start: int
-    """Where it begins: tokens, or in batches of samples, samples."""
+    """Where it begins, in tokens; for batches of samples, in samples."""
     stop: int
     steps: int
     rows: int
@@ -53,15 +54,15 @@ class PlannedPhase(NamedTuple):
     busiest: Busiest | None = None
     """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
     unbalanced: Busiest | None = None
-    """What it would be without `balance`."""
+    """The same without `balance`."""
 
 
 class PlannedRun(NamedTuple):
-    """What a plan makes of a run, over all ranks. `print` shows it as a table."""
+    """What a run with a plan reads, over all ranks. `print` shows it as a table."""
 
     phases: tuple[PlannedPhase, ...]
     exceeded: tuple[str, ...]
-    """What `max_epochs` forbids, each with the phase in which it happens."""
+    """A line for each component that exceeds `max_epochs`, with the phase in which it does."""
 
     @property
     def steps(self) -> int:
@@ -125,8 +126,8 @@ class PlannedRun(NamedTuple):
 def planned_run(
     reading: Reading, *, world_size: int, until: int | None = None, max_epochs: Mapping[str, float] | None = None
 ) -> PlannedRun:
-    """Return what the plan of `reading` makes of a run. `until`: where the run ends, in what its thresholds count; the
-    default is after as many samples as an epoch has, or with its last phase. Raise UsageError."""
+    """Return what a run with the plan of `reading` reads. `until`: where the run ends, in the unit of its thresholds;
+    by default after one epoch's samples, or with its last phase. Raise UsageError."""
     plan, found = reading.plan, list[PlannedPhase]()
     read = np.zeros(len(reading.names))  # epochs of each component so far
     samples_left = float(reading.course.epoch_samples)
@@ -162,7 +163,7 @@ def planned_run(
 
 
 class _Source:
-    """What a phase draws from: shares of samples, sizes and mean lengths of the components."""
+    """What a phase draws from: the components' shares of samples, sizes and mean lengths."""
 
     def __init__(self, reading: Reading, phase: RunPhase) -> None:
         self._reading, self._groups, self.grouped = reading, phase.batching.groups, phase.batching.counts_tokens
@@ -175,7 +176,7 @@ class _Source:
         self.means = [self._mean(component) if share else 0.0 for component, share in enumerate(self.shares)]
         self.tokens_of_sample = sum(share * mean for share, mean in zip(self.shares, self.means, strict=True))
         if not self.tokens_of_sample:
-            raise UsageError("a phase has no tokens", place=f"the phase from {phase.at:,} on")
+            raise UsageError("the phase has no tokens", place=f"the phase from {phase.at:,} on")
 
     @property
     def values_of_row(self) -> float:
@@ -185,19 +186,19 @@ class _Source:
 
     @property
     def step_rows(self) -> int | None:
-        """Return the samples of a step on average, if it is of a bucket; else None."""
+        """Return the average samples of a step with buckets; else None."""
         found = self.outlook
         return None if found is None or self.grouped else max(round(found.values / max(found.groups, 1)), 1)
 
     def busiest(self, world_size: int) -> tuple[Busiest | None, Busiest | None]:
-        """Return the cost of the busiest rank over the mean, with and without balance, in some steps of an epoch that
-        is read like this."""
+        """Return the cost of the busiest rank over the mean, with and without balance, in some steps of an epoch in
+        this phase."""
         reading, course = self._alone
         cut = reading.spec.cut(0, world_size)
         return reading.batcher.steps(course, cut).busiest(_STEPS, cut.micro) or (None, None)
 
     def _outlook(self, phase: RunPhase) -> Outlook | None:
-        """Return what the first window of an epoch has, if it is one of this phase."""
+        """Return an outlook on the first window of an epoch in this phase, if it can be computed."""
         reading, course = self._reading, self._reading.course
         if phase.weights is not None and isinstance(course, MixtureCourse):
             course = course.with_phases(((0, phase.weights),))
@@ -206,11 +207,11 @@ class _Source:
         return self._alone[0].batcher.outlook(course)
 
     def _mean(self, component: int) -> float:
-        """Return the mean length of a component's samples, with the tokens that are added."""
+        """Return the mean length of a component's samples, including added tokens."""
         if self._groups is None or self.outlook is None or not self.grouped:
             return 1.0
         length, excerpt = self._groups["length"], self._reading.view.components[component]
-        if isinstance(length, Mapping):  # lengths that were given: those of all components
+        if isinstance(length, Mapping):  # the user gave the lengths of all components
             return self.outlook.values / max(self.outlook.samples, 1)
         if excerpt is None:
             raise UsageError(f"component {self._reading.names[component]} was removed, and a phase reads it")
@@ -224,7 +225,7 @@ def _ratio(found: Busiest) -> str:
 
 
 def _exceeded(phases: list[PlannedPhase], most: Mapping[str, float], names: tuple[str, ...]) -> list[str]:
-    """Return a line for each component that is read more often than it may be."""
+    """Return a line for each component that is read more often than `max_epochs` allows."""
     if unknown := [name for name in most if name not in names]:
         raise UsageError("max_epochs names no component", found=shown(unknown[0]), expected=", ".join(names))
     lines = []

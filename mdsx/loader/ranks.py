@@ -1,4 +1,4 @@
-"""Which part of every global batch a process reads: its rank, given or found, and which ranks see the same samples."""
+"""Which part of each global batch a process reads: its rank, given or found, and which ranks get the same samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mesh(Protocol):
 
 
 class Ranks:
-    """The rank of this process, as given or looked up whenever it is asked for, and its part of the data."""
+    """This process's rank, given or looked up on each access, and its part of the data."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Ranks:
         if (rank is None) != (world_size is None):
             raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
         self._given = None if rank is None or world_size is None else (rank, world_size)
-        self.given = self._given is not None  # by the user; a copy may be given what this process found
+        self.given = self._given is not None  # by the user; a copy may be given the ranks that this process found
         self._groups = _groups(replication)
         self._node: int | None = None
         if ranks_per_node is not None:
@@ -48,12 +48,12 @@ class Ranks:
             _ = self.part  # which checks it
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep for worker processes what only torch.distributed knows: they have the same environment."""
+        """Include the ranks for worker processes if only torch.distributed knows them; the environment is the same."""
         return {**self.__dict__, "_given": self.process if _group() is not None else self._given}
 
     @property
     def process(self) -> tuple[int, int]:
-        """Return (rank, world size) of processes.
+        """Return (rank, world size), counting processes.
 
         Raises:
             UsageError: They are invalid, or only one of the two is known.
@@ -65,7 +65,7 @@ class Ranks:
 
     @property
     def part(self) -> tuple[int, int]:
-        """Return (rank, world size) of those that see different samples."""
+        """Return (rank, world size), counting only ranks with different samples."""
         rank, world_size = self.process
         groups = self._groups
         if isinstance(groups, int):
@@ -83,7 +83,7 @@ class Ranks:
         return int(groups[rank]), int(groups.max()) + 1
 
     def with_node(self, ranks_per_node: int | None) -> Ranks:
-        """Return the same ranks with this number on each node (None: the number that these have)."""
+        """Return the same ranks with this number on each node (None: unchanged)."""
         if ranks_per_node is None:
             return self
         found = copy(self)
@@ -92,8 +92,8 @@ class Ranks:
 
     @property
     def node(self) -> int | None:
-        """Return how many successive parts of the data each node reads, as given, or as the launcher says it. None if
-        it does not, or if the nodes are not alike."""
+        """Return how many successive parts of the data each node reads, as given or from the launcher. None if unknown,
+        or if the nodes differ."""
         if self._node is not None:
             return self._node
         rank, world_size = self.process
@@ -103,14 +103,14 @@ class Ranks:
         groups = self._groups
         if isinstance(groups, int):
             return max(processes // groups, 1) if processes % groups == 0 or groups % processes == 0 else None
-        parts = np.sort(groups.reshape(-1, processes), axis=1)  # those of each node
+        parts = np.sort(groups.reshape(-1, processes), axis=1)  # one row for each node
         lows, node = parts[:, 0], int(parts[0, -1] - parts[0, 0]) + 1
         successive = (np.diff(parts, axis=1) <= 1).all() and (parts[:, -1] - lows == node - 1).all()
         return node if successive and not (lows % node).any() else None
 
     @property
     def store(self) -> Any:
-        """Return the `torch.distributed.Store` that all these processes have in common, None if there is none."""
+        """Return the `torch.distributed.Store` that all these processes share, or None."""
         world_size, distributed = self.process[1], _group()
         if distributed is None or world_size == 1 or distributed.get_world_size() != world_size:
             return None
@@ -119,7 +119,7 @@ class Ranks:
 
     @property
     def here(self) -> int:
-        """Return how many parts of the data the processes of this node read, as far as known."""
+        """Return how many parts of the data are known to be read on this node."""
         rank, world_size = self.process
         local_rank, processes = find_local_ranks(os.environ)
         first = max(rank - (rank % processes if local_rank is None else local_rank), 0)
@@ -129,7 +129,7 @@ class Ranks:
 
 
 def _group() -> Any:
-    """Return torch.distributed if a process group was made; then it was imported."""
+    """Return torch.distributed if a process group was initialised, so that it is imported already; else None."""
     distributed = sys.modules.get("torch.distributed")
     return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
 
@@ -146,7 +146,7 @@ def _groups(replication: Any) -> int | NDArray[np.int64]:
         return replication
     wanted = 'a positive integer, or a mesh and the names of its dimensions, as in (mesh, ("pp", "tp"))'
     if not isinstance(replication, tuple) or len(replication) != 2:
-        raise UsageError("replication is neither a number nor from a mesh", found=shown(replication), expected=wanted)
+        raise UsageError("replication is invalid", found=shown(replication), expected=wanted)
     mesh, dimensions = replication
     names = getattr(mesh, "mesh_dim_names", None)
     if not names:

@@ -1,4 +1,4 @@
-"""What a run reads, and in which order: a RunSpec opened, with what a state or `reweight` changed.
+"""What a run reads, and in which order: an opened RunSpec, with the changes made by a state or `reweight`.
 
 It has no cursor.
 """
@@ -61,7 +61,7 @@ _COUNTED = 2**18  # ticks looked up at once
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The samples of a run in their order, as it is now. A state or `reweight` leads to another one."""
+    """The samples of a run in their present order. A state or `reweight` returns another Reading."""
 
     spec: RunSpec
     view: View
@@ -71,7 +71,7 @@ class Reading:
     info: SampleInfo | None
     plan: RunPlan
     phase: RunPhase
-    """The phase of the plan that is in force; `spec` has what it says."""
+    """The present phase of the plan; `spec` includes its settings."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> Reading:
@@ -89,14 +89,14 @@ class Reading:
 
     @classmethod
     def _begun(cls, spec: RunSpec, view: View, plan: RunPlan, phase: RunPhase | None = None) -> Reading:
-        """Return what a run with that plan reads first, or in one of its phases."""
+        """Return what a run with that plan reads in its first phase, or in another one."""
         weights = plan.phases[0].weights
         course = course_of(spec.dataset, view, spec.seed, spec.shuffle, spec.epoch_samples, weights, spec.adopted)
         return cls._of(spec, view, course, plan, phase or plan.phases[0])
 
     def _checked(self, first: int = 1) -> Reading:
-        """Return this. Raise the error that a later phase of the plan, from the number `first` on, would raise when it
-        begins."""
+        """Return self. If a later phase of the plan, from number `first` on, is invalid, raise its error now instead of
+        when it begins."""
         known = {(id(self.phase.batching), self.phase.sizes)}
         for phase in self.plan.phases[first:]:
             if (what := (id(phase.batching), phase.sizes)) in known:
@@ -105,7 +105,7 @@ class Reading:
             try:
                 Reading._of(self.spec, self.view, self.course, self.plan, phase)
             except MdsxError as error:
-                error.add_note(f"mdsx: the phase of the plan from {phase.at:,} on")
+                error.add_note(f"mdsx: in the phase of the plan from {phase.at:,} on")
                 raise
         return self
 
@@ -119,7 +119,7 @@ class Reading:
         phase: RunPhase,
         batcher: Batcher | None = None,
     ) -> Reading:
-        """Return what is read in a phase of a run with `spec`."""
+        """Return the Reading for a phase of a run with `spec`."""
         spec, info = phase.spec(spec), None
         if spec.random_transform is not None or spec.info_column is not None or view.decodes:
             seeds = spec.random_transform is not None
@@ -137,7 +137,7 @@ class Reading:
             and not (transform or spec.collate_fn)
             and any(column.name == VALID for column in view.schema.columns)
         ):
-            raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
+            raise UsageError(f"uneven='repeat' adds {VALID!r}, which is also a column", hint="rename it by columns=")
         _check_bucket(spec, view)
         maker = BatchMaker(
             spec.backend,
@@ -152,7 +152,7 @@ class Reading:
         return cls(spec, view, course, batcher, maker, info, plan, phase)
 
     def respecified(self, spec: RunSpec) -> Reading:
-        """Return the same samples in the same order, as a loader with `spec` reads them."""
+        """Return the same samples in the same order, read as `spec` says."""
         if spec.plan is not None:
             return Reading.of(spec)
         plan = RunPlan.of(spec)
@@ -160,13 +160,12 @@ class Reading:
         return Reading._of(spec, self.view, self.course, plan, plan.phases[0])
 
     def as_declared(self) -> Reading:
-        """Return what the program read before any change or state led to another plan."""
+        """Return the Reading that the program declared, without changes by `loader.change` or a state."""
         declared = self.plan.declared
         return self if declared is None else Reading._begun(self.spec, self.view, declared)
 
     def at(self, cursor: Cursor) -> Reading:
-        """Return what is read at a cursor of a run that was read like this up to there: in a later phase of the plan,
-        that one."""
+        """Return what a run reads at a cursor that it reached like this: self, or a later phase of the plan."""
         plan, stages = self.plan, self.plan.stages
         stage = stages.at(self.batcher.progress(self.course, cursor))
         phase = plan.phases[stage]
@@ -177,14 +176,15 @@ class Reading:
         if phase.batching is self.phase.batching:
             return Reading._of(self.spec, self.view, course, plan, phase, self.batcher)
         reading = Reading._of(self.spec, self.view, course, plan, phase)
-        if phase.batching.groups == self.phase.batching.groups:  # it may be dealt or laid out otherwise
+        if phase.batching.groups == self.phase.batching.groups:  # dealing or layout may still differ
             return replace(reading, batcher=reading.batcher.going_on(self.batcher))
         return replace(reading, batcher=reading.batcher.in_plan(stages, cursor))
 
     def next_change(self, cursor: Cursor) -> int:
-        """Return the threshold from which on a run that is at `cursor` may still change.
+        """Return the threshold from which on a run at `cursor` may still change.
 
-        It is after a step that has begun to be handed out, and after a window that has groups that were taken.
+        It is after the present step if a part of it was returned, and after the present window if groups were taken
+        from it.
         """
         if cursor.part and self.batcher.grouped:
             steps = self.steps()
@@ -194,13 +194,13 @@ class Reading:
         return self.batcher.progress(self.course, cursor) + (1 if begun else 0)
 
     def changed(self, phase: Phase, at: int) -> Reading:
-        """Return the same in a run that has `phase` from the threshold `at` on. Raise UsageError if it does not fit."""
+        """Return the same with `phase` from the threshold `at` on. Raise UsageError if it does not fit."""
         plan, dataset = self.plan, self.spec.dataset
         if isinstance(dataset, Mixture) and (len(dataset.phases) > 1 or dataset.run):
             raise UsageError(
-                "a run changes by phases, or its mixture has schedule= or run=",
+                "a run whose mixture has schedule= or run= cannot change by phases",
                 found=repr(dataset),
-                hint="give the loader a plan in place of the schedule; proportions with run= change by reweight()",
+                hint="give the loader a plan in place of the schedule; with run=, change proportions by reweight()",
             )
         if (
             phase.proportions is not None
@@ -216,21 +216,20 @@ class Reading:
         return replace(self, plan=plan, batcher=self.batcher.in_plan(plan.stages, None))
 
     def weights_from(self, at: int) -> tuple[Weight, ...] | None:
-        """Return the weights of a mixture's components at a threshold of the plan that has not passed; else None."""
+        """Return the weights of a mixture's components at a future threshold of the plan; None for a past one."""
         stage = self.plan.stages.at(at)
         if self.plan.phases[stage] is not self.phase:
             return self.plan.phases[stage].weights
         return self.phases[-1][1] if self.phases else None
 
     def keeps(self, cursor: Cursor, task: Task) -> bool:
-        """Return whether a task of the step at a cursor, which was cut without later phases of the plan, is as they
-        say."""
+        """Return whether a task of the step at a cursor, cut without regard to later phases, is the same with them."""
         plan, stages = self.plan, self.plan.stages
         stage = stages.at(self.batcher.progress(self.course, cursor))
         return plan.phases[stage] is self.phase and (not self.batcher.grouped or stages.at(task.planned) == stage)
 
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
-        """Return how epochs are cut into batches. `part`: the rank and the number of ranks, if not those of now."""
+        """Return how epochs are cut into batches. `part`: the rank and number of ranks, by default the present ones."""
         rank, ranks = self.spec.ranks.part if part is None else part
         until = self.plan.recut(self.phase) if self.batcher.grouped else self.plan.end(self.phase)
         cut = self.spec.cut(rank, ranks)._replace(until=until, skip=self.plan.skip)
@@ -240,7 +239,7 @@ class Reading:
 
     @property
     def identity(self) -> OrderIdentity:
-        """Return what the order depends on, beside epoch and position."""
+        """Return what the order depends on, besides epoch and position."""
         course, dataset = self.course, self.spec.dataset
         mixture = dataset if isinstance(dataset, Mixture) else None
         return OrderIdentity(
@@ -267,8 +266,8 @@ class Reading:
 
     @property
     def _schedule(self) -> Phases:
-        """Return the proportions that are declared: of a plan, only the first ones, since others come by its count.
-        After mdsx.change, none of a plan: it was compared with that of the state."""
+        """Return the declared proportions. For a plan, these are only the first ones, because later ones depend on its
+        counts. After mdsx.change there are none for a plan: it was compared with the state's."""
         if self.plan.changes:
             if isinstance(self.spec.dataset, Mixture) and self.spec.dataset.changed is not None:
                 return ()
@@ -283,7 +282,7 @@ class Reading:
         return {**reading.batcher.state(reading.identity, reading.course, cursor), **self.plan.state(progress)}
 
     def resumed(self, state: Mapping[str, Any]) -> tuple[Reading, Cursor]:
-        """Return what a run reads that continues with a state, and where. Raise StateError that names the field."""
+        """Return what a run that continues with a state reads, and where. Raise StateError, which names the field."""
         reading = self.as_declared().at_snapshot(state).in_mixture_of(state).in_order_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
         reading = replace(reading.with_phases(phases), batcher=batcher)
@@ -291,7 +290,7 @@ class Reading:
         return reading, cursor
 
     def in_mixture_of(self, state: object) -> Reading:
-        """Return this with the components of a mixture as the run of a state has them. Raise StateError."""
+        """Return this with the mixture's components as in the state's run. Raise StateError."""
         spec, before = self.spec, self.spec.dataset
         if not isinstance(before, Mixture) or not isinstance(state, Mapping):
             return self
@@ -323,15 +322,15 @@ class Reading:
         for number, (excerpt, count) in enumerate(zip(self.view.components, drawn.tolist(), strict=True)):
             if excerpt is None and count:
                 raise StateError(
-                    f"the run still needs the component {shown(self.names[number])}, which is to go",
+                    f"the run still reads the component {shown(self.names[number])}, which is to be removed",
                     place="components",
                     found=f"{count} of its samples before tick {order.last_change}",
                     expected="a mixture with that component",
-                    hint="give the mixture this component too, with the proportion 0, until the window ends",
+                    hint="keep this component in the mixture, with the proportion 0, until the window ends",
                 )
 
     def in_phase_of(self, state: object) -> Reading:
-        """Return this in the phase of the plan that a state is in. Raise StateError."""
+        """Return this in the state's phase of the plan. Raise StateError."""
         if not isinstance(state, Mapping) or (not self.plan.given and "plan" not in state):
             return self
         progress = self.batcher.progress_of(self.course, state)
@@ -348,7 +347,7 @@ class Reading:
         try:
             return Reading._begun(self.spec, self.view, plan, plan.phases[now])._checked(now + 1)
         except UsageError as error:
-            hint = "give the loader arguments that fit those of the state"
+            hint = "give the loader the arguments that the state's run had"
             raise StateError("the plan of the state does not fit", place="plan", found=str(error), hint=hint) from error
 
     def reweighted(self, proportions: Sequence[Weight] | Mapping[str, Weight], cursor: Cursor) -> Reading:
@@ -364,21 +363,20 @@ class Reading:
         return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions, now)))
 
     def reached(self, cursor: Cursor) -> Tick:
-        """Return the first tick whose order may still change in a run that is at `cursor`."""
+        """Return the first tick whose order may still change in a run at `cursor`."""
         return self.batcher.reached(self.course, cursor)
 
     def with_phases(self, phases: Phases) -> Reading:
-        """Return the same in the order with these phases."""
+        """Return the same with these phases of the order."""
         if not isinstance(self.course, MixtureCourse) or phases == self.phases:
             return self
         return replace(self, course=self.course.with_phases(phases))
 
     def at_snapshot(self, state: object) -> Reading:
-        """Return this; or, if the state was saved before parts were appended to the dataset, the same of the snapshot
-        that the state is of.
+        """Return self; or, if the state was saved before parts were appended to the dataset, a Reading of its snapshot.
 
-        Only a whole dataset finds its snapshot: the state of a selection or a mixture does not say which it was. A
-        dataset that was opened as a snapshot stays that.
+        This works only for a whole dataset: the state of a selection or a mixture does not name its snapshot. A dataset
+        that was opened as a snapshot stays one.
         """
         dataset, fingerprint = self.spec.dataset, state.get("fingerprint") if isinstance(state, Mapping) else None
         if not isinstance(dataset, Dataset) or not isinstance(fingerprint, str) or fingerprint == dataset.fingerprint:
@@ -388,7 +386,7 @@ class Reading:
             return self
         try:
             shards = excerpt.shards.at_snapshot(fingerprint)
-        except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
+        except (ForbiddenError, MissingError, UsageError):  # the state is of another dataset: its check says so
             return self
         kept = with_excerpt(dataset, replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
         spec = replace(self.spec, dataset=kept)
@@ -396,11 +394,11 @@ class Reading:
         return Reading._begun(spec, view, self.plan.of_first(len(kept)))
 
     def log_snapshot(self, whole: Reading) -> None:
-        """Log on rank 0 if a run continues with this snapshot of the dataset that `whole` reads."""
+        """Log on rank 0 if a run continues with this snapshot of `whole`'s dataset."""
         if self.warns and self.course.samples < whole.course.samples:
             _log.warning(
                 "%s: the state was saved when the dataset had %d samples; the run continues with this snapshot, %s, "
-                "and does not read what was appended since (there are %d samples now)",
+                "and does not read samples that were appended since (there are %d now)",
                 self.view.excerpts[0].shards.storage.url,
                 self.course.samples,
                 self.spec.dataset.fingerprint,
@@ -411,11 +409,11 @@ class Reading:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the components; of a dataset alone, ""."""
+        """Return the names of the components; "" for a dataset alone."""
         return self.spec.dataset.names if isinstance(self.spec.dataset, Mixture) else ("",)
 
     def drawn(self, start: Tick, stop: Tick) -> NDArray[np.int64]:
-        """Return how many samples of each component there are from a tick up to another one."""
+        """Return how many samples of each component are drawn from tick `start` up to `stop`."""
         excluded = self.course.excluded
         if isinstance(self.course, MixtureCourse) and excluded is None:
             return self.course.order.drawn(start, stop)
@@ -442,7 +440,7 @@ class Reading:
     # --- reading
 
     def share(self, steps: Steps, task: Task, rank: int) -> int:
-        """Return how many samples of a task a rank has."""
+        """Return how many samples of a task a rank gets."""
         if self.course.excluded is None or task.groups is not None:
             return steps.share(task, rank)
         return int(steps.rank_share([task], self.course, rank).counts[0])
@@ -458,8 +456,8 @@ class Reading:
     ) -> RankReader:
         """Return a reader of this rank's part of batches, for this process or `workers` others.
 
-        `views`: encoded bytes as memory views; default `zero_copy`. `stand_in`: a sample for a rank without any;
-        default: if the maker needs it.
+        `views`: return encoded bytes as memory views; default `zero_copy`. `stand_in`: read a sample for a rank without
+        any; by default if the maker needs it.
         """
         spec, maker = self.spec, self.maker
         return RankReader(
@@ -477,7 +475,7 @@ class Reading:
         )
 
     def check_empty(self, tick: Tick) -> None:
-        """Raise UsageError if the batch that `collate_fn` makes of the sample at `tick` cannot be cut to 0 samples."""
+        """Raise UsageError if the batch that `collate_fn` makes from the sample at `tick` cannot be cut to 0."""
         assert self.spec.collate_fn is not None
         ticks = np.array([tick])
         shards, samples = self.course.locate(ticks)
@@ -488,7 +486,7 @@ class Reading:
             found = [(shard, self.view.select(shard, group)) for shard, group in groups]
             (columns,) = self.view.gather(found, places, [1], seeds=added.seeds)
         except CorruptError:
-            if self.spec.on_error == "skip":  # its own batch handles it
+            if self.spec.on_error == "skip":  # the sample's own batch handles the error
                 return
             raise
         positions = ticks % self.course.epoch_samples
@@ -497,11 +495,11 @@ class Reading:
 
     @property
     def warns(self) -> bool:
-        """Return whether this process warns for all that would do the same."""
+        """Return whether this process is the one that warns, for all that would issue the same warning."""
         return self.spec.ranks.process[0] == 0
 
     def warn_of_costs(self, steps: Steps) -> None:
-        """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
+        """Warn on rank 0 if the cache is too small, or if the batch size suits the lanes badly."""
         if not self.warns:
             return
         view, course, ranks = self.view, self.course, steps.world_size
@@ -515,7 +513,7 @@ class Reading:
                 warn(advice)
 
     def batch_bytes(self, steps: Steps) -> int:
-        """Return the average bytes of a batch, at least 1; of packed ones, the most."""
+        """Return the average bytes of a batch, at least 1; for packed batches, the most."""
         packing = self.maker.packing
         if packing is not None and packing.row_bytes is not None:
             return self.spec.cut(0, steps.world_size).rows * packing.row_bytes
@@ -527,20 +525,20 @@ class Reading:
 
 
 def _check_bucket(spec: RunSpec, view: View) -> None:
-    """Raise UsageError if there is a column with the name of the key that has the bucket. A column of the buckets'
-    numbers may have it: it says the same."""
+    """Raise UsageError if a column has the name of the key for the bucket. The column of the buckets' numbers may have
+    it, because it says the same."""
     buckets, by = spec.batching.buckets, getattr(spec.batching, "by", None)
     if buckets is None or (isinstance(by, str) and by == BUCKET and not isinstance(buckets[0], tuple)):
         return
     if spec.info_column == BUCKET or any(column.name == BUCKET for column in view.schema.columns):
-        raise UsageError(f"there is a column {BUCKET!r}, which mdsx.Buckets adds", hint="rename it by columns=")
+        raise UsageError(f"mdsx.Buckets adds {BUCKET!r}, which is also a column", hint="rename it by columns=")
 
 
 def batches_together(batch_bytes: int, workers: int = 0) -> int:
     """Return how many batches of that size a thread, or one of `workers` processes, hands over together.
 
-    A handover of a thread costs as much as copying 100 kB, and a message of a process, with what it reads for it, as
-    much as copying 5 MB.
+    A thread's handover costs as much as copying 100 kB, and a process's message, with the reads for it, as much as
+    copying 5 MB.
     """
     most = 2 * _TOGETHER_BYTES if workers else _TOGETHER_BYTES
     return min(max(round(most / batch_bytes), 1), _TOGETHER)

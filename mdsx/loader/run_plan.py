@@ -1,7 +1,7 @@
-"""The plan of a run as it is in force: its phases with all that they have, and what a state says of them.
+"""The plan of a run: its phases with all settings filled in, and how states record them.
 
-A plan is declared before the run (`mdsx.Plan`); `loader.change` adds phases to it. Phases that have begun are those of
-the state; later ones are those of the program.
+The program declares a plan before the run (`mdsx.Plan`), and `loader.change` adds phases to it. After a resume, phases
+that have begun come from the state, and later ones from the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT = "give the plan the phases that had begun in the run, and change the run 
 
 @dataclass(frozen=True, eq=False)
 class RunPhase:
-    """A phase with all that it has. `asked`: `loader.change` added it."""
+    """A phase with all settings filled in. `asked`: `loader.change` added it."""
 
     at: int
     weights: tuple[Weight, ...] | None
@@ -54,7 +54,7 @@ class RunPhase:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return this as JSON, equal on all ranks and in every program that reads it."""
+        """Return this as JSON, the same on all ranks and in every program."""
         return {
             "proportions": None if self.weights is None else in_json(self.weights),
             "groups": self.batching.groups,
@@ -63,7 +63,7 @@ class RunPhase:
         }
 
     def of_fields(self, at: int, fields: Mapping[str, Any], components: int, *, asked: bool) -> RunPhase:
-        """Return a phase of a state, with what JSON lacks as in this one. Raise ValueError or TypeError."""
+        """Return a state's phase. What JSON cannot hold is taken from this one. Raise ValueError or TypeError."""
         if set(fields) != set(self.fields):
             raise ValueError("the fields")
         weights = fields["proportions"]
@@ -71,7 +71,7 @@ class RunPhase:
             weights = tuple(map(weight_of, listed(weights)))
             if not 0 < len(weights) <= components or not any(weights):
                 raise ValueError("the proportions")
-            weights += (0,) * (components - len(weights))  # components that came later
+            weights += (0,) * (components - len(weights))  # components that were added later
         size, micro = fields["global_batch_size"], fields["micro_batch"]
         if not all(value is None or (type(value) is int and 0 < value <= MAX_BATCH) for value in (size, micro)):
             raise ValueError("the sizes")
@@ -85,7 +85,7 @@ class RunPhase:
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
-    """The phases of a run, by threshold, the first at 0; and ranges of steps that are skipped."""
+    """The phases of a run, by threshold, the first at 0; and ranges of skipped steps."""
 
     phases: tuple[RunPhase, ...]
     skip: tuple[tuple[int, int], ...] = ()
@@ -94,13 +94,13 @@ class RunPlan:
     proportions_of: str | None = None
     max_epochs: Mapping[str, float] = field(default_factory=dict)
     declared: RunPlan | None = None
-    """What the program has, if a change or a state led to other phases."""
+    """The declared plan, if a change or a state led to other phases."""
     replaced: tuple[tuple[int, Mapping[str, Any]], ...] = ()
-    """Phases, as JSON, in whose place a change came at their thresholds."""
+    """Phases, as JSON, that a change replaced at their thresholds."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunPlan:
-        """Return the plan of a run with `spec`. Raise UsageError where the two do not fit."""
+        """Return the plan of a run with `spec`. Raise UsageError if the two do not fit."""
         plan, dataset = spec.plan, spec.dataset
         weights = dataset.phases[0][1] if isinstance(dataset, Mixture) and dataset.phases else None
         sizes = spec.batch_size, spec.global_batch_size, spec.micro_batch
@@ -111,7 +111,7 @@ class RunPlan:
         base = Phase(batching=batching, global_batch_size=spec.global_batch_size, micro_batch=spec.micro_batch)
         for name in ("batching", "global_batch_size", "micro_batch"):
             if getattr(plan.phases[0], name) is not None and (found := getattr(base, name)) is not None:
-                hint = "give it to the plan's first phase or to the loader"
+                hint = "give it to the plan's first phase or to the loader, not both"
                 raise UsageError(f"{name} is given twice", place="plan", found=shown(found), hint=hint)
         phases = list[RunPhase]()
         for at, phase in plan.complete:
@@ -124,18 +124,18 @@ class RunPlan:
 
     @property
     def changes(self) -> bool:
-        """Return whether the run has a plan, or was changed: then its states say so."""
+        """Return whether the run has a plan, or was changed, so that its states record phases."""
         return self.given or self.declared is not None
 
     @cached_property
     def stages(self) -> Stages:
-        """Return what steps need of the phases."""
+        """Return what steps need to know about the phases."""
         keys = [phase.batching.groups for phase in self.phases]
         grids = tuple(map(keys.index, keys))
         return Stages(tuple(phase.at for phase in self.phases), grids, tuple(phase.weights for phase in self.phases))
 
     def number(self, phase: RunPhase) -> int:
-        """Return the number of a phase; -1 if another one has replaced it."""
+        """Return the number of a phase; -1 if another one replaced it."""
         return next((number for number, each in enumerate(self.phases) if each is phase), -1)
 
     def end(self, phase: RunPhase) -> int | None:
@@ -143,7 +143,7 @@ class RunPlan:
         return next((each.at for each in self.phases if each.at > phase.at), None)
 
     def recut(self, phase: RunPhase) -> int | None:
-        """Return the threshold from which on steps have other groups or another size; None if no later phase has."""
+        """Return the threshold from which on steps have other groups or another size; None if they never do."""
         own = {**phase.fields, "proportions": None}
         later = (each for each in self.phases if each.at > phase.at)
         return next((each.at for each in later if {**each.fields, "proportions": None} != own), None)
@@ -155,14 +155,14 @@ class RunPlan:
         )
 
     def of_first(self, samples: int) -> RunPlan:
-        """Return the same for the first `samples` of the dataset."""
+        """Return the plan for the first `samples` of the dataset."""
         return self._with_each(lambda phase: replace(phase, batching=phase.batching.of_first(samples)))
 
     def _with_each(self, changed: Callable[[RunPhase], RunPhase]) -> RunPlan:
         return replace(self, phases=tuple(map(changed, self.phases)))
 
     def with_phase(self, phase: RunPhase) -> RunPlan:
-        """Return the plan with one more phase, in place of one that begins at the same threshold."""
+        """Return the plan with one more phase. It replaces a phase that begins at the same threshold."""
         phases = [each for each in self.phases if each.at != phase.at]
         known = {at for at, _ in self.replaced}
         replaced = [
@@ -182,7 +182,7 @@ class RunPlan:
     # --- states
 
     def state(self, progress: int) -> dict[str, Any]:
-        """Return the field `plan` of a state; nothing if the run has no plan."""
+        """Return the field `plan` of a state; empty if the run has no plan."""
         if not self.changes:
             return {}
         found: dict[str, Any] = {"begun": [[phase.at, phase.fields] for phase in self.phases if phase.at <= progress]}
@@ -195,16 +195,15 @@ class RunPlan:
         return {"plan": found}
 
     def resumed(self, state: Mapping[str, Any], progress: int | None, components: int) -> RunPlan:
-        """Return the plan, as declared, of a run that continues with a state. `progress`: how far the state is, if it
-        says so.
+        """Return this declared plan for a run that continues with a state. `progress`: how far the state is, if known.
 
-        Raise StateError if the phases that have begun are not those of the state.
+        Raise StateError if the phases that have begun differ from the state's.
         """
         if "plan" not in state:
             missing = [phase.at for phase in self.phases[1:] if progress is None or phase.at <= progress]
             if missing:
                 raise StateError(
-                    "the state is of a run without a plan, and the plan has phases that it cannot have had",
+                    "the state's run had no plan, but this plan has phases that would have begun",
                     place="plan",
                     found="no phases" if progress is not None else "no phases, and not how many values were planned",
                     expected=f"a phase from {missing[0]:,} on",
@@ -231,7 +230,7 @@ class RunPlan:
             for name, expected in phase.fields.items():
                 if not any(_same(name, expected, each[name]) for each in known):
                     raise StateError(
-                        "a phase of the plan that has begun is not that of the state",
+                        "a phase of the plan that has begun differs from the state's",
                         place=f"plan, the phase from {phase.at:,} on, {name}",
                         found=shown(there[name]),
                         expected=shown(expected),
@@ -254,8 +253,8 @@ class RunPlan:
         )
 
     def _parsed(self, found: Any, progress: int, components: int) -> list[list[RunPhase]]:
-        """Return the phases of a state that have begun, those that `loader.change` asked for, and those that it
-        replaced. Raise StateError."""
+        """Return a state's phases: those that have begun, those that `loader.change` added, and those that it replaced.
+        Raise StateError."""
         names = "begun", "next", "replaced"
         try:
             if (
@@ -280,7 +279,7 @@ class RunPlan:
                 raise ValueError(f"at most {MAX_PHASES} phases")
         except (TypeError, ValueError, KeyError, ArithmeticError, UsageError) as error:
             raise StateError(
-                "the plan of the state is damaged, or not of batches like these",
+                "the plan of the state is damaged, or for another kind of batches",
                 place="plan",
                 found=shown(found),
                 expected=str(error),
@@ -298,7 +297,7 @@ class RunPlan:
 def followed(
     before: RunPhase, at: int, phase: Phase, dataset: object, proportions_of: str | None = None, *, asked: bool = False
 ) -> RunPhase:
-    """Return `phase` after `before`, with all that it leaves open. Raise UsageError if it does not fit."""
+    """Return `phase`, with the settings that it omits taken from `before`. Raise UsageError if it does not fit."""
     place = f"the phase from {at:,} on"
     batching = before.batching if phase.batching is None else phase.batching
     if at and batching.counts_tokens != isinstance(at, Tokens):
@@ -307,7 +306,7 @@ def followed(
             f"the thresholds of this run count {what}", place=place, found=repr(at), hint=f"write {hint} for them"
         )
     if at and (batching.grouped, batching.counts_tokens) != (before.batching.grouped, before.batching.counts_tokens):
-        message = "a run has batches of samples, groups by length, or batches of one shape, in all its phases"
+        message = "all phases of a run must have the same kind of batches: of samples, by length, or of one shape"
         raise UsageError(message, place=place)
     weights = before.weights
     if phase.proportions is not None:
@@ -321,7 +320,7 @@ def followed(
     if phase.global_batch_size is not None:
         if before.batch_size is not None:
             hint = "give the loader global_batch_size= in place of batch_size="
-            raise UsageError("a plan changes the global batch size", place=place, found="batch_size=", hint=hint)
+            raise UsageError("a plan sets the global batch size", place=place, found="batch_size=", hint=hint)
         sizes = None, phase.global_batch_size, phase.micro_batch or before.micro_batch
     elif phase.micro_batch is not None:
         sizes = *sizes[:2], phase.micro_batch
@@ -329,18 +328,18 @@ def followed(
 
 
 def check_not_cut(batching: Batching, dataset: object, proportions_of: str | None = None) -> None:
-    """Raise UsageError if proportions are of the values of samples that the batching cuts off."""
+    """Raise UsageError if proportions count values that the batching cuts off."""
     column = proportions_of or (dataset.lengths_column if isinstance(dataset, Mixture) else None)
     if column is not None and (batching.groups or {}).get("oversize") == "truncate":
         raise UsageError(
             f"proportions_of={column!r} counts all values of a sample, and oversize='truncate' cuts some off",
-            hint="give oversize='split', which keeps them, or proportions of samples",
+            hint="give oversize='split', which keeps all values, or proportions of samples",
         )
 
 
 def _same(name: str, one: Any, other: Any) -> bool:
-    """Return whether two phases have the same in a field. Proportions are the same if they are in the same relation to
-    each other; absent components have 0."""
+    """Return whether two phases have equal values of a field. Proportions are compared by their ratios; missing
+    components have 0."""
     if name != "proportions" or one is None or other is None:
         return bool(one == other)
     exact = [[Fraction(weight_of(value)) for value in each] for each in (one, other)]

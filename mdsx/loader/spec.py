@@ -1,4 +1,4 @@
-"""RunSpec: what the user gave to a loader, as one value; and how a dataset, its view and its course are opened."""
+"""RunSpec: a loader's arguments as one value. Open a dataset, its view and its course from them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import SAMPLES, Batching, Cut, Plan, checked_share
 
-_CONNECTIONS = 32  # about as many as samples of a first batch
+_CONNECTIONS = 32  # about the number of samples in a first batch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunSpec:
-    """A run: what is read, in which order, and what its batches are. `mdsx.Loader` describes each field.
+    """A run: what it reads, in which order, and its batches. `mdsx.Loader` describes each field.
 
-    `ranks` is where the ranks come from: they are looked up when an iteration begins. `backend` makes arrays.
-    `adopted` has the lanes and the block of the state that the run continues: they hold where none are given.
+    `ranks` looks up the ranks when an iteration begins. `backend` makes arrays. `adopted` has the lanes and the block
+    of the state that the run continues, for a run that was given none.
     """
 
     dataset: Dataset | Mixture
@@ -90,13 +90,13 @@ class RunSpec:
         if self.plan is not None and not isinstance(self.plan, Plan):
             raise UsageError("plan must be an mdsx.Plan", found=shown(self.plan))
         if self.plan is None:  # each phase of a plan is checked by itself
-            _ = self.rows  # which checks what belongs together
+            _ = self.rows  # it checks these arguments together
 
     @property
     def rows(self) -> int | None:
-        """Return the samples or rows of a rank's batch; None if they depend on the number of ranks.
+        """Return the samples or rows in a rank's batch; None if they depend on the number of ranks.
 
-        Raise UsageError for arguments that do not fit each other.
+        Raise UsageError for arguments that contradict each other.
         """
         if self.batching.step_samples is not None:
             self._rows_of(self.batch_size if self.global_batch_size is None else self.global_batch_size)
@@ -118,7 +118,7 @@ class RunSpec:
             raise UsageError(
                 f"a batch of mdsx.{type(self.batching).__name__} is one group of samples",
                 found=f"micro_batch={shown(self.micro_batch)}",
-                hint="with global_batch_size= groups over all ranks, give micro_batch=1: each is a batch of its own",
+                hint="to get global_batch_size= groups over all ranks, give micro_batch=1: each group is then a batch",
             )
         return self.micro_batch
 
@@ -130,11 +130,11 @@ class RunSpec:
         size = self.global_batch_size or self.batching.step_samples
         if size is None:
             size = (self.rows or 1) * ranks
-        node = None if self.batching is SAMPLES else self.ranks.node  # only groups are dealt by nodes
+        node = None if self.batching is SAMPLES else self.ranks.node  # only groups are dealt node by node
         return Cut(size, rank, ranks, self.drop_last, self.micro_batch, ranks_per_node=node)
 
     def __repr__(self) -> str:
-        """Return what a loader or dataset shows of it."""
+        """Return the arguments that the `repr` of a loader or dataset shows."""
         batching = f", batching={shown(self.batching)}" if self.batching is not SAMPLES else ""
         return f"{self.dataset!r}, seed={self.seed}, shuffle={bool(self.shuffle)}{batching}"
 
@@ -142,7 +142,7 @@ class RunSpec:
 def opened(
     dataset: str | os.PathLike[str] | Dataset | Mixture, cache: CacheLike, storage_options: StorageOptions | None
 ) -> Dataset | Mixture:
-    """Open a dataset if it is a URL, and read it through `cache`. Raise UsageError for arguments that do not fit."""
+    """Open a dataset if it is a URL, and read it through `cache`. Raise UsageError for arguments that do not apply."""
     if isinstance(dataset, Dataset | Mixture):
         if storage_options is not None:
             kind = type(dataset).__name__
@@ -160,8 +160,8 @@ def course_of(
     weights: Sequence[Weight] | None = None,
     adopted: Shuffle | None = None,
 ) -> Course:
-    """Return the course of a run that reads `view` of `dataset`; `weights`: of a mixture's components, if they are not
-    its own; `adopted`: the lanes and the block if none are given. Raise UsageError for invalid arguments."""
+    """Return the course of a run that reads `view` of `dataset`. `weights` replace those of a mixture; `adopted` has
+    the lanes and the block if `shuffle` has none. Raise UsageError for invalid arguments."""
     chosen, adopted = shuffle if isinstance(shuffle, Shuffle) else Shuffle(), adopted or Shuffle()
     lanes = adopted.lanes if chosen.lanes is None else chosen.lanes
     shuffle_block = adopted.shuffle_block if chosen.shuffle_block is None else chosen.shuffle_block
@@ -196,7 +196,7 @@ def first_batching(spec: RunSpec) -> Batching:
 
 
 def checked_batching(batching: object) -> Batching:
-    """Return the batching that was given; batches of samples for None. Raise UsageError for anything else."""
+    """Return `batching`, or batches of samples for None. Raise UsageError for anything else."""
     if batching is None:
         return SAMPLES
     if isinstance(batching, type) or not isinstance(batching, Batching):

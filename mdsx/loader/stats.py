@@ -11,43 +11,43 @@ from mdsx.loader.components import ComponentCounts
 from mdsx.stream import Meter
 
 _SHOWN = 8  # components
-_LATEST = {"sample_bytes", "in_flight", "order_hash"}  # no totals: a difference has the later value
+_LATEST = {"sample_bytes", "in_flight", "order_hash"}  # not totals: a difference has the later value
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a loader has done on this rank, in all its processes, since it was made. `loader.stats()` returns it.
+    """Statistics of a loader on this rank, in all its processes, since it was made. `loader.stats()` returns them.
 
-    The difference of two is what happened in between:
+    The difference of two shows what happened in between:
 
         before = loader.stats()
         ...
         print(loader.stats() - before)  # 5,210 samples/s, 42.7 MB/s, waiting 3%, ...
 
     If `wait_fraction` is near 0, data is not the bottleneck: batches are ready when the training asks for them. If it
-    is near 1, the training could be faster with faster data.
+    is near 1, the training waits for data.
 
     Attributes:
-        seconds: Since the first batch was asked for.
-        waited: Seconds of them in which `next()` waited for a batch that was not ready, or for workers to start.
-        batches: Batches handed out.
-        samples: Samples in them.
-        skipped: Samples that on_error="skip" left out of them. Batches prepared ahead do not count.
-        sample_bytes: Uncompressed bytes of a sample, on average over the samples read so far.
-        bytes_read: Uncompressed bytes of the samples read for batches, also for those prepared ahead. Each sample
-            counts with the average of its shard.
-        bytes_from_cache: Those of them that were read from shards in the cache.
+        seconds: Seconds since the first batch was requested.
+        waited: Seconds in which `next()` waited for a batch, or for workers to start.
+        batches: Batches returned.
+        samples: Samples in these batches.
+        skipped: Samples that on_error="skip" left out of them. Prefetched batches do not count.
+        sample_bytes: Average uncompressed bytes of a sample, over the samples read so far.
+        bytes_read: Uncompressed bytes of the samples read, also for prefetched batches. Each sample counts with its
+            shard's average.
+        bytes_from_cache: The part of `bytes_read` that came from shards in the cache.
         bytes_downloaded: Bytes received from storage, as stored there (maybe compressed).
-        in_flight: Reads of storage that are under way now: whole shards, and ranges of bytes.
-        cache_hits: Shards opened that were in the cache before: from an earlier epoch, or another job or rank.
+        in_flight: Storage reads in flight now: whole shards, and byte ranges.
+        cache_hits: Shards opened that were in the cache already, from an earlier epoch, or another job or rank.
         cache_misses: Shards downloaded into the cache.
         retries: Requests to storage that were sent again.
         evictions: Shards removed from the cache to make room.
-        order_hash: A hash of all that decides which samples come in which step: the dataset's fingerprint, seed, order,
-            lengths and window of groups, batch size and world size. It must be equal on all ranks. Empty before the
-            first batch.
-        components: Of a mixture, the samples of each component in the batches handed out, by name. They include
-            skipped ones.
+        order_hash: A hash of all that determines which samples come in which step: the dataset's fingerprint, seed,
+            order, lengths and window of groups, batch size and world size. It must be equal on all ranks. Empty before
+            the first batch.
+        components: For a mixture, the samples of each component in the batches returned, by name. Skipped samples
+            count too.
     """
 
     seconds: float
@@ -69,12 +69,12 @@ class Stats:
 
     @property
     def samples_per_second(self) -> float:
-        """Return the samples handed out per second."""
+        """Return the samples returned per second."""
         return self._per_second(self.samples)
 
     @property
     def bytes_per_second(self) -> float:
-        """Return the uncompressed bytes of the samples handed out, per second."""
+        """Return the uncompressed bytes of the samples returned, per second."""
         return self.samples_per_second * self.sample_bytes
 
     @property
@@ -84,17 +84,17 @@ class Stats:
 
     @property
     def wait_fraction(self) -> float:
-        """Return the part of the time in which `next()` waited, 0 to 1."""
+        """Return the fraction of time that `next()` waited, 0 to 1."""
         return min(self._per_second(self.waited), 1.0)
 
     @property
     def hit_rate(self) -> float | None:
-        """Return the part of the shards that were in the cache before, 0 to 1; None if none was needed."""
+        """Return the fraction of shards that were in the cache already, 0 to 1; None if none was needed."""
         shards = self.cache_hits + self.cache_misses
         return self.cache_hits / shards if shards else None
 
     def __sub__(self, earlier: Stats) -> Stats:
-        """Return what happened since `earlier`. `sample_bytes`, `in_flight` and `order_hash` stay."""
+        """Return what happened since `earlier`. `sample_bytes`, `in_flight` and `order_hash` keep their values."""
         before = earlier.components
         components = {name: count - before.get(name, 0) for name, count in self.components.items()}
         return Stats(
@@ -107,7 +107,7 @@ class Stats:
         )
 
     def __str__(self) -> str:
-        """Return one line; what is 0 is left out."""
+        """Return one line, without figures that are 0."""
         parts = [
             f"{self.samples_per_second:,.0f} samples/s",
             f"{format_size(round(self.bytes_per_second))}/s",
@@ -134,7 +134,7 @@ class Stats:
 
 
 def stats_of(meter: Meter, workers: Sequence[int], order_hash: str, components: ComponentCounts | None = None) -> Stats:
-    """Return the statistics of a loader. `workers`: the totals of its worker processes, one for each Counter."""
+    """Return the statistics of a loader. `workers`: totals over its worker processes, one for each Counter."""
     totals = [sum(pair) for pair in zip(meter.counters.totals, workers, strict=True)]
     return Stats(
         seconds=meter.seconds,

@@ -1,4 +1,4 @@
-"""Which samples the steps of a run have, and at which steps a sample comes, from the order and lengths alone."""
+"""Find the samples of a run's steps, and the steps of a sample, from the order and lengths alone."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TracedItem(NamedTuple):
     file: str
     """The shard that it is in."""
     first: int
-    """The first value of it that the row has."""
+    """The first of its values in the row."""
     values: int | None
-    """How many values of it the row has; None in batches of samples."""
+    """How many of its values are in the row; None in batches of samples."""
 
 
 def traced_steps(reading: Reading, cursor: Cursor, first: int, stop: int, *, world_size: int) -> Iterator[TracedItem]:
-    """Yield what the steps from `first` up to `stop` have, rank by rank. `cursor`: where the run is.
+    """Yield the items of the steps from `first` up to `stop`, rank by rank. `cursor`: where the run is.
 
     Raise UsageError if the run is past the first one.
     """
     if first < cursor.step:
-        hint = "give an earlier state, or none"
+        hint = "give an earlier state, or no state"
         raise UsageError("the run is past that step", found=first, expected=f"{cursor.step} or more", hint=hint)
     runs = [_tasks(reading, cursor, rank, world_size) for rank in range(world_size)]
     for tasks in zip(*runs, strict=True):
@@ -52,7 +52,7 @@ def traced_steps(reading: Reading, cursor: Cursor, first: int, stop: int, *, wor
 def steps_with(
     reading: Reading, cursor: Cursor, samples: Iterable[tuple[str, int]], stop: int, *, world_size: int
 ) -> Iterator[TracedItem]:
-    """Yield where samples, each a component and a number in it, come in the steps before `stop`."""
+    """Yield where samples come in the steps before `stop`. Each sample is a component and its number there."""
     wanted = set(samples)
     for item in traced_steps(reading, cursor, cursor.step, stop, world_size=world_size):
         if (item.component, item.sample) in wanted:
@@ -67,7 +67,7 @@ def _tasks(reading: Reading, cursor: Cursor, rank: int, world_size: int) -> Iter
         before = cursor
         for task in steps.tasks(cursor):
             number, cursor = cursor.step, task.after
-            if cursor.step > number or cursor.part:  # else it is a tail that is dropped
+            if cursor.step > number or cursor.part:  # otherwise it is a tail that is dropped
                 yield reading, task, steps
         if cursor == before:
             return
@@ -80,7 +80,7 @@ def _items(reading: Reading, steps: Steps, task: Task, step: int, rank: int) -> 
         samples = reading.view.stored(shards, samples)
     info = SampleInfo(reading.view, reading.course.epoch_samples, reading.spec.seed, column="", seeds=False)
     fields, groups = info.of(ticks, shards, samples).fields, task.groups
-    assert fields is not None, "it was asked for"
+    assert fields is not None, "they were requested"
     rows = [] if groups is None else np.repeat(np.arange(len(groups.edges) - 1), np.diff(groups.edges)).tolist()
     for number, (shard, (_, _, component, sample, _)) in enumerate(zip(shards.tolist(), fields.tolist(), strict=True)):
         name, file = reading.names[component], reading.view.file(shard)

@@ -1,7 +1,7 @@
 """A small training on this machine, killed and resumed: what `mdsx quickstart` runs.
 
-`program.py` is the training, as a user of mdsx would write it. The rest makes its dataset, kills it, counts what it has
-read, and draws a picture of that.
+`program.py` is the training, as a user of mdsx would write it. The other modules make its dataset, kill it, count what
+it read, and draw a picture of that.
 """
 
 from mdsx.quickstart.account import Account, account_of

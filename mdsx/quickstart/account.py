@@ -1,4 +1,4 @@
-"""What two lives of a training have read of each sample."""
+"""Count how often the two processes of a killed and resumed training read each sample."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mdsx.quickstart.program import CHECKPOINT_EVERY
 
 
 class Account(NamedTuple):
-    """How often each sample counts: steps after the last checkpoint before a kill are done again, and count once."""
+    """How often each sample was read. Steps after the last checkpoint before a kill are repeated, and count once."""
 
     lives: tuple[tuple[int, ...], ...]
-    """Of each sample, the lives that read it, 1 or 2."""
+    """For each sample, the processes that read it: 1 is the killed one, 2 the resumed one."""
 
     @property
     def lost(self) -> int:
@@ -29,12 +29,12 @@ class Account(NamedTuple):
 
 
 def last_checkpoint(killed: Sequence[Step]) -> int:
-    """Return the step of the last checkpoint of a life, or 0."""
+    """Return the step of a process's last checkpoint, or 0."""
     return killed[-1].step // CHECKPOINT_EVERY * CHECKPOINT_EVERY
 
 
 def account_of(samples: int, killed: Sequence[Step], resumed: Sequence[Step]) -> Account:
-    """Count what is in the model at the end: the killed life's steps up to its checkpoint, and the resumed life's."""
+    """Count what the final model has read: the killed process's steps up to its checkpoint, and the resumed one's."""
     kept = last_checkpoint(killed)
     found: list[list[int]] = [[] for _ in range(samples)]
     for number, steps in enumerate(([step for step in killed if step.step <= kept], resumed), 1):

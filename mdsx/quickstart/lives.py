@@ -1,4 +1,4 @@
-"""One life of the training: a process of its own, from its start to its end, or until it is killed."""
+"""One life of the training: a process, from its start to its end or until it is killed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ class Life:
         return importlib.util.find_spec("torch") is not None
 
     def steps(self) -> Generator[Step, None, None]:
-        """Run the training and yield each step. To close this is to kill the process. Raise MdsxError if it fails."""
+        """Run the training and yield each step. Closing the generator kills the process. Raise MdsxError if it
+        fails."""
         given = {**vars(self), "folder": str(self.folder), "seed": SHUFFLE, "torch": self.torch}
         command = [sys.executable, "-m", "mdsx.quickstart.program", json.dumps(given)]
-        alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # of a job that this may run in
+        alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # set if this runs inside a job
         environment = {name: value for name, value in os.environ.items() if name not in alone}
         with (self.folder / "stderr").open("w+b") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)

@@ -1,6 +1,6 @@
-"""The picture of a training that was killed and resumed: a page with its loss and with the order of its samples.
+"""Draw a training that was killed and resumed: a page with its loss and the order of its samples.
 
-It is drawn here, as SVG: the page has no scripts, and its policy lets it load nothing.
+The charts are SVG. The page has no scripts, and its policy lets it load nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _order(found: Account, killed: Sequence[Step], resumed: Sequence[Step]) -> s
 
 
 def _reads(killed: Sequence[Step], resumed: Sequence[Step]) -> Iterator[tuple[str, int, int]]:
-    """Yield (class, step, sample) of all that is in the model at the end."""
+    """Yield (class, step, sample) for all that the final model has read."""
     kept = last_checkpoint(killed)
     for kind, steps in (("one", [step for step in killed if step.step <= kept]), ("two", resumed)):
         for step in steps:

@@ -1,7 +1,7 @@
-"""The training of the quickstart: an ordinary loop over mdsx, for a model that predicts each byte from the one before.
+"""The training of the quickstart: an ordinary loop over mdsx. The model predicts each byte from the previous one.
 
-It saves a checkpoint every few steps, and a run that finds one resumes from it, with any batch size and number of
-workers. With PyTorch it is a loop over `mdsx.torch.StreamingDataLoader`, without it over `mdsx.Loader`.
+It saves a checkpoint every few steps. A run that finds a checkpoint resumes from it, with any batch size and number of
+workers. It loops over `mdsx.torch.StreamingDataLoader` if PyTorch is installed, otherwise over `mdsx.Loader`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def torch_model() -> Any:
 def run(url: str, folder: Path, batch_size: int, workers: int, seed: int, *, torch: bool) -> None:
     """Train to the end of the epoch, and print a line of JSON after each step."""
     options: dict[str, Any] = {"batching": _PADDING, "drop_last": False, "num_workers": workers}
-    dtypes = {"text": "int64"}  # what an embedding takes
+    dtypes = {"text": "int64"}  # embeddings need it
     if torch:
         from mdsx.torch import StreamingDataLoader, StreamingDataset
 
@@ -110,7 +110,7 @@ def run(url: str, folder: Path, batch_size: int, workers: int, seed: int, *, tor
         if step % CHECKPOINT_EVERY == 0:
             progress = {"step": step, "data": loader.state_dict()}
             data = np.frombuffer(json.dumps(progress).encode(), np.uint8)
-            partial = folder / "partial.npz"  # a kill meanwhile leaves the checkpoint before it
+            partial = folder / "partial.npz"  # a kill meanwhile leaves the previous checkpoint
             np.savez(partial, progress=data, **model.state())
             os.replace(partial, checkpoint)
         print(json.dumps({"step": step, "loss": loss, "samples": batch["id"].tolist()}), flush=True)

@@ -1,5 +1,5 @@
-"""A training run planned with a simulated clock and link: what it reads, waits for, keeps and costs, and how well it
-shuffles. It downloads nothing but the index."""
+"""Plan a training run with a simulated clock and link: reads, waits, cache, costs, and the quality of the shuffle. Only
+the index is downloaded."""
 
 from mdsx.simulate import words
 from mdsx.simulate.page import page

@@ -1,7 +1,7 @@
-"""The smallest cache for a wanted quality of shuffling, and the lanes and the block that have it.
+"""Find the lanes and the block with the wanted shuffle quality and the smallest cache.
 
-Each pair of lanes and block that fits the job is tried with the real order. A large dataset is stood in for by a part
-of its shards: how many shards a batch has, and how many are in use, depends only on those near in the order.
+Each pair of lanes and block that fits the job is tried with the real order. For a large dataset, only a part of its
+shards is used: how many shards a batch has, and how many are in use, depends only on those near in the order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mdsx.simulate.orders import KEYS, drawn_in_blocks, most_in_use, shards_in_u
 from mdsx.simulate.permuted import drawn_below, permuted
 from mdsx.simulate.quality import distinct_in, exact_batches, repeated_in
 
-_FEWEST_SHARDS = 2**13  # of the part of a dataset that is tried
+_FEWEST_SHARDS = 2**13  # in the part of a dataset that is tried
 _MOST_SHARDS = 2**18
 _LANE_CHOICES = 6
-_COUNTED = 2**16  # shards: up to here, those in use are counted at every position
+_COUNTED = 2**16  # shards up to which those in use are counted at every position
 _STRETCHES = 8
 _BATCHES = 3
 _ENOUGH = 0.98  # of an exact shuffle's shards: larger blocks gain little
@@ -35,11 +35,11 @@ class Wanted:
     """The quality to reach.
 
     Attributes:
-        distinct: Shards in a batch, by those of an exact shuffle.
-        repeated: The share of a batch's shards that the batch before has too, at most: of those that it would not have
-            in an exact shuffle.
-        correlation: Of position and number, at most. Shards in random order have some by chance: about 1 divided by the
-            root of their number, which no setting changes. Three times as much is allowed.
+        distinct: Shards in a batch, relative to an exact shuffle.
+        repeated: The largest share of a batch's shards that the previous batch has too, beyond those of an exact
+            shuffle.
+        correlation: The largest correlation of position and number. Even shards in random order have some by chance,
+            about 1 divided by the root of their number, which no setting changes. Three times as much is allowed.
     """
 
     distinct: float = 0.9
@@ -59,8 +59,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ReadingJob:
-    """Where the data is read. `batch_size`: of all ranks together; `processes`: those of a node that read, which is
-    ranks times workers."""
+    """The job that reads the data. `batch_size`: of all ranks together; `processes`: reading processes per node, ranks
+    times workers."""
 
     nodes: int
     ranks: int
@@ -80,14 +80,14 @@ class Choice:
     Attributes:
         lanes: For `mdsx.Shuffle`.
         shuffle_block: For `mdsx.Shuffle`.
-        cache_bytes: The cache that a node needs: both of the following.
+        cache_bytes: The cache that a node needs: the sum of the following two.
         in_use_bytes: The shards that the node's ranks draw on at a time, at most.
-        ahead_bytes: Room for the shards that come next.
-        distinct: Shards in a batch: the mean.
-        distinct_share: The same, by that of an exact shuffle.
-        repeated: The share of a batch's shards that the batch before has too.
-        correlation: Of position and number, as measured on a part of the dataset if it is large.
-        enough: Whether this is the wanted quality.
+        ahead_bytes: Room for prefetched shards.
+        distinct: The mean number of shards in a batch.
+        distinct_share: The same, relative to an exact shuffle.
+        repeated: The share of a batch's shards that the previous batch has too.
+        correlation: The correlation of position and number, measured on a part of the dataset if it is large.
+        enough: Whether this has the wanted quality.
     """
 
     lanes: int
@@ -108,11 +108,11 @@ class Advice:
 
     Attributes:
         curve: All settings, by lanes and block.
-        chosen: The one with the smallest cache that has the wanted quality; if none has, the one that comes nearest.
-        reasons: Why, in sentences.
-        wanted: What was asked for.
+        chosen: The setting with the wanted quality and the smallest cache; if none has the quality, the nearest one.
+        reasons: The reasons, in sentences.
+        wanted: The requested quality.
         exact_distinct: Shards in a batch of an exact shuffle.
-        tried_shards: The shards of the part that was tried; all, or fewer.
+        tried_shards: How many shards were tried: all, or a part.
     """
 
     curve: list[Choice]
@@ -136,14 +136,14 @@ def advise(
     wanted: Wanted | None = None,
     lanes: int | None = None,
 ) -> Advice:
-    """Return the smallest cache that has the wanted quality, with its lanes and block.
+    """Return the setting with the wanted quality and the smallest cache.
 
     Args:
         counts: Samples of each shard.
-        job: Where the data is read.
+        job: The job that reads the data.
         shard_bytes: The mean size of a shard in the cache.
-        largest_shard: The size of the largest; the default is the mean.
-        seed: Of the order.
+        largest_shard: The size of the largest shard; the default is the mean.
+        seed: The seed of the order.
         wanted: The quality; default `Wanted()`.
         lanes: Try only this number of lanes.
     """
@@ -181,12 +181,12 @@ def lanes_to_try(job: ReadingJob) -> list[int]:
 
 
 def _blocks(counts: NDArray[np.int64], lanes: int, batch: int, exact: float) -> Iterator[int]:
-    """Yield blocks, each twice the one before: from a shard, or two samples of each lane, to the whole dataset. Steps
-    are larger while the shards in use are too few for a good batch."""
+    """Yield blocks, each twice the previous one: from a shard, or two samples of each lane, to the whole dataset. Steps
+    are larger while too few shards are in use for a good batch."""
     samples = int(counts.sum())
     mean = samples / len(counts)
     block = 2 ** (max(round(mean), 2 * lanes) - 1).bit_length()
-    limit = 64 * max(batch, lanes) * mean  # a batch then has hardly any shard of the one before
+    limit = 64 * max(batch, lanes) * mean  # a batch then shares hardly any shard with the previous one
     while block < min(samples, limit):
         yield block
         block *= 2 if lanes + 4 * block / mean > _POOR * exact else 4
@@ -194,8 +194,8 @@ def _blocks(counts: NDArray[np.int64], lanes: int, batch: int, exact: float) -> 
 
 
 def _part(counts: NDArray[np.int64], lanes: int, block: int, batch: int, seed: int) -> NDArray[np.int64]:
-    """Return the sizes of enough shards to try this setting: some blocks of each lane, and more shards than batches
-    have."""
+    """Return the sizes of enough shards to try this setting: some blocks of each lane, and more shards than a batch
+    has."""
     mean = int(counts.sum()) / len(counts)
     wanted = round(max(_FEWEST_SHARDS, 32 * lanes, 4 * block / mean, 4 * batch))
     wanted = max(min(wanted, _MOST_SHARDS), round(2 * block / mean))
@@ -207,8 +207,8 @@ def _part(counts: NDArray[np.int64], lanes: int, block: int, batch: int, seed: i
 def _measured(
     order: Order, job: ReadingJob, wanted: Wanted, exact: tuple[float, float], sizes: tuple[float, float], shards: int
 ) -> Choice:
-    """Return a setting with what was measured. `exact`: distinct and repeated shards of an exact shuffle; `sizes`: the
-    mean and the largest shard."""
+    """Measure a setting. `exact`: distinct and repeated shards of an exact shuffle; `sizes`: the mean and largest
+    shard."""
     batch = min(job.batch_size, len(order))
     distinct, repeated = _batches(order, batch)
     mean, largest = sizes
@@ -242,7 +242,7 @@ def _measured(
 
 
 def _batches(order: Order, batch: int) -> tuple[float, float]:
-    """Return how many shards a batch has, and the share of them that the batch before has too."""
+    """Return how many shards a batch has, and the share of them that the previous batch has too."""
     size = min(_BATCHES, max(1, len(order) // batch)) * batch
     starts = drawn_below(key(KEYS, 9), np.arange(_STRETCHES), len(order) // batch - size // batch + 1) * batch
     distinct, repeated = list[float](), list[float]()
@@ -257,7 +257,7 @@ def _batches(order: Order, batch: int) -> tuple[float, float]:
 
 
 def _correlation(order: Order) -> float:
-    """Return the correlation of the middle of the blocks that draw on each piece, and the piece's shard."""
+    """Return the correlation of each piece's shard with the middle of the blocks that draw on the piece."""
     shards, starts, stops = order.pieces_drawn()
     middles = starts + stops
     x, y = middles - middles.mean(), shards - shards.mean()

@@ -1,4 +1,4 @@
-"""Lanes, block and cache as a command line and as Python, to copy."""
+"""Lanes, block and cache as a command line and as Python code, to copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = (("num_workers", 0), ("batch_size", 32))
 
 
 def command(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float) -> str:
-    """Return the `mdsx simulate` that simulates the same run with these settings.
+    """Return the `mdsx simulate` command that simulates the same run with these settings.
 
     `cache`: bytes, rounded up.
     """

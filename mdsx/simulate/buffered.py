@@ -1,7 +1,7 @@
-"""A shuffle buffer, as WebDataset and the library `datasets` of Hugging Face have it.
+"""A shuffle buffer, as in WebDataset and Hugging Face's `datasets`.
 
-It is filled with the first samples of a stream. Then each output is a sample of the buffer, drawn at random, and the
-stream's next sample takes its slot. At the end of the stream, the rest comes in random order.
+It is filled with the first samples of a stream. Then each output is a random sample of the buffer, and the stream's
+next sample takes its slot. At the end of the stream, the remaining samples come in random order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mdsx.order import key
 from mdsx.simulate.orders import FOLLOWED, KEYS, ShardLine
 from mdsx.simulate.permuted import drawn_below, permuted, shares
 
-_CHUNK = 2**18  # outputs to look back over at a time
+_CHUNK = 2**18  # outputs to search back at a time
 
 
 class Buffer:
@@ -33,7 +33,7 @@ class Buffer:
         return self.line.numbers_at(self._items(start, stop))
 
     def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Draw how long ago a slot was filled: a geometric distribution."""
+        """Draw how long ago a slot was filled, from a geometric distribution."""
         times = np.minimum(positions, self.samples - self.size)
         chance = 1 / self.size
         ago = np.ones(len(positions), np.int64)
@@ -46,9 +46,9 @@ class Buffer:
         """Return the place in the stream of each output from `start` up to `stop`.
 
         The output at time t is the sample that took its slot last: at time u < t, it was the stream's item u + size. A
-        slot that no output has freed has its first item still.
+        slot that no output has freed still has its first item.
         """
-        full = self.samples - self.size  # from then on, nothing comes after
+        full = self.samples - self.size  # from then on, no sample takes a freed slot
         inside, first = max(0, min(stop, full) - start), min(start, full)
         slots = self._slots_at(np.arange(start, stop))
         last = np.full(stop - start, -1, np.int64)
@@ -78,7 +78,7 @@ class Buffer:
             times = np.arange(max(0, stop - _CHUNK), stop)
             freed = drawn_below(self._slots, times, self.size)
             wanted = np.flatnonzero(sought[freed])
-            found[freed[wanted]] = times[wanted]  # of several times, the last one stays
+            found[freed[wanted]] = times[wanted]  # the last of several times stays
             sought[freed[wanted]] = False
             left = int(np.count_nonzero(sought[slots]))
             stop = int(times[0])

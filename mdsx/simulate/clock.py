@@ -1,7 +1,7 @@
-"""A simulated clock, and code that runs by it: real code of the loader, whose waits take no time.
+"""A simulated clock, by which the loader's real code runs, so that waits take no time.
 
 Each simulated thread is a greenlet. One runs at a time, until it waits; then the clock jumps to the next time at which
-one of them has something to do. Nothing depends on the real time, so a simulation gives the same result every time.
+one of them has something to do. Nothing depends on real time, so a simulation gives the same result every time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Event:
-    """A call at a time of the clock. It is not made if it was cancelled."""
+    """A call at a time of the clock. A cancelled call is not made."""
 
     __slots__ = ("call",)
 
@@ -40,11 +40,11 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self._events: list[tuple[float, int, Event]] = []
-        self._numbers = count()  # of two events at the same time, the one that was asked for first comes first
+        self._numbers = count()  # events at the same time happen in the order in which they were requested
         self._ended = False
 
     def at(self, time: float, call: Callable[[], object]) -> Event:
-        """Make a call at that time."""
+        """Schedule a call at that time."""
         event = Event(call)
         heapq.heappush(self._events, (max(time, self.now), next(self._numbers), event))
         return event
@@ -55,16 +55,16 @@ class World:
         self.at(self.now, thread.switch)
 
     def sleep(self, seconds: float) -> None:
-        """Let the simulated thread that calls wait."""
+        """Make the calling simulated thread wait."""
         self.at(self.now + seconds, getcurrent().switch)
         self.pause()
 
     def pause(self) -> None:
-        """Let the simulated thread that calls wait until an event continues it."""
+        """Make the calling simulated thread wait until an event continues it."""
         self._hub.switch()
 
     def run(self, work: Callable[[], object]) -> None:
-        """Begin with `work`, and let time pass until `end` is called or nothing is left to do."""
+        """Start `work`, and let time pass until `end` is called or nothing is left to do."""
         self._hub = getcurrent()
         self.start(work)
         while self._events and not self._ended:
@@ -74,12 +74,12 @@ class World:
                 event.call()
 
     def end(self) -> None:
-        """End the simulation: what is under way is dropped."""
+        """End the simulation, and drop everything in flight."""
         self._ended = True
 
 
 class SimulatedCondition:
-    """A `Condition`. Simulated threads change only where they wait, so it needs no lock."""
+    """A `Condition`. Simulated threads switch only where they wait, so it needs no lock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -94,7 +94,7 @@ class SimulatedCondition:
         return
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for `notify_all`, or for `timeout` seconds; return whether it was the first."""
+        """Wait for `notify_all`, or for `timeout` seconds; return whether it was notified."""
         thread = getcurrent()
         woken = Event(thread.switch)
         late = None if timeout is None else self._world.at(self._world.now + timeout, thread.switch)
@@ -116,7 +116,7 @@ class SimulatedCondition:
 
 
 class SimulatedProcess:
-    """A process: a `Scheduler` with the bounds of the real crews of threads."""
+    """A process: a `Scheduler` with the limits of the real thread pools."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -159,7 +159,7 @@ class _Share:
         return None
 
     def map(self, fn: Callable[[A], B], items: Iterable[A], /) -> Iterator[B]:
-        """As `Share.map`: threads begin now, and the caller makes those calls that none of them has begun."""
+        """As `Share.map`: threads begin now, and the caller makes the calls that no thread has begun."""
         calls = [_Call(self._world, fn, item) for item in items]
         for call in calls[1:]:
             self.submit(call.make)
@@ -209,7 +209,7 @@ class _Call(Generic[A, B]):
 def _results(calls: list[_Call[A, B]]) -> Iterator[B]:
     for place, call in enumerate(calls):
         call.make()
-        for later in calls[place + 1 :]:  # rather than wait for the thread that is making this one
+        for later in calls[place + 1 :]:  # make one of these instead of waiting for the thread that makes this one
             if call.done:
                 break
             later.make()
@@ -239,7 +239,7 @@ class Line(Generic[T]):
 
 
 class Barrier:
-    """Where `parties` simulated threads wait for each other."""
+    """A barrier at which `parties` simulated threads wait for each other."""
 
     def __init__(self, world: World, parties: int) -> None:
         self._changed = SimulatedCondition(world)
@@ -256,7 +256,7 @@ class Barrier:
             self._changed.wait()
 
     def leave(self) -> None:
-        """Wait no more for one of them."""
+        """Stop waiting for one of the threads."""
         self._parties -= 1
         if self._here and self._here == self._parties:
             self._here, self._round = 0, self._round + 1

@@ -1,7 +1,7 @@
-"""The course of a run as one node needs it: with only the shards that the node reads in the simulated stretch.
+"""The course of a run for one node, with only the shards that the node reads in the simulated stretch.
 
-The vector of needs then has thousands of items, also if the dataset has millions of shards. All decisions stay the
-same, since no shard that is left out is ever in the node's cache.
+The vector of needs then has thousands of items, even if the dataset has millions of shards. All decisions stay the
+same, because the other shards are never in the node's cache.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from mdsx.order import NEVER, DatasetCourse, Order, ShardUses, lanes_read
 from mdsx.stream import FIRST_READS
 
-_BLOCKS_AHEAD = 3  # after the stretch: more than a process brings ahead
+_BLOCKS_AHEAD = 3  # after the stretch: more than a process prefetches
 
 
 class Pieces(NamedTuple):
-    """The pieces of an epoch, lane by lane: the range of positions in which it draws on a piece of a shard. Those of
-    lane c are `edges[c]` to `edges[c + 1]`."""
+    """The pieces of an epoch, lane by lane: the range of positions at which the epoch draws on a piece of a shard. Lane
+    c has the pieces `edges[c]` to `edges[c + 1]`."""
 
     shards: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -39,8 +39,8 @@ def pieces_of(order: Order) -> Pieces:
 
 
 def most_at_a_time(starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
-    """Return the most that the `sizes` of ranges, from `starts` up to `stops`, add up to at any position."""
-    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
+    """Return the largest sum of `sizes` of the ranges, from `starts` up to `stops`, that overlap at any position."""
+    edges = np.concatenate([2 * starts + 1, 2 * stops])  # at a position, ranges end before others begin
     changes = np.concatenate([sizes, -sizes])[np.argsort(edges)]
     return int(np.cumsum(changes).max(initial=0))
 
@@ -65,7 +65,7 @@ def shards_between(
 class NodeCourse(DatasetCourse):
     """The epoch of `order` for a node that reads only `chosen` shards of it, with new numbers in this order.
 
-    What the node needs in later epochs does not matter within a stretch of one: it counts as never.
+    The node's needs in later epochs do not matter within a stretch of one epoch: they count as never.
     """
 
     def __init__(self, order: Order, pieces: Pieces, chosen: NDArray[np.int64]) -> None:
@@ -80,7 +80,7 @@ class NodeCourse(DatasetCourse):
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shards, samples = super().locate(positions)
         numbers = np.searchsorted(self._chosen, shards)
-        assert np.array_equal(self._chosen[numbers], shards), "it reads a shard that it was not expected to"
+        assert np.array_equal(self._chosen[numbers], shards), "the node reads an unexpected shard"
         return numbers, samples
 
     def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:

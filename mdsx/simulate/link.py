@@ -1,11 +1,11 @@
-"""The link of a node to storage: all its transfers share the rate, and each request takes the latency.
+"""A node's link to storage: all transfers share its rate, and each request takes its latency.
 
-Sharing is exact and takes no small steps: of the rate, each transfer gets its weight's part of all weights under way.
-`_served` is how many bytes a transfer of weight 1 has received that was there from the beginning, so each ends at a
-value of it that is known when it begins (processor sharing, as in Kleinrock, Queueing Systems II, 4.4).
+Sharing is exact, without small time steps: each transfer gets a part of the rate in proportion to its weight.
+`_served` counts the bytes that a transfer of weight 1 would have received since the beginning. So a transfer ends at a
+value of `_served` that is known when it begins (processor sharing, as in Kleinrock, Queueing Systems II, 4.4).
 
-Weights differ, as TCP's connections get unequal shares. With equal ones, shards that begin together would also end
-together, and the link would then be idle until the next ones begin, which real links are not.
+Weights differ, because TCP connections get unequal shares. With equal weights, shards that begin together would also
+end together, and the link would be idle until the next ones begin, unlike real links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import count, pairwise
 from mdsx.simulate.clock import Event, World
 from mdsx.simulate.threads import getcurrent, greenlet
 
-_PIECES = 4  # in which a shard's bytes are reported as they come
+_PIECES = 4  # in which the arrival of a shard's bytes is reported
 _KEPT = 64  # connections that a process keeps
 _TINY = 1e-6  # bytes
 _LIGHTEST = 0.5  # weight; the heaviest has 1.5
@@ -39,19 +39,19 @@ class Link:
         self.requests = 0
 
     def request(self, size: int, connections: Connections) -> None:
-        """Return once `size` bytes have come for one request of a process with these `connections`."""
+        """Return once `size` bytes have arrived for one request of a process with these `connections`."""
         self.requests += 1
         self._world.sleep(self._latency + connections.take(self._latency))
         self.transfer(size)
         connections.give()
 
     def ask(self, connections: Connections) -> None:
-        """Return once the answer to a request begins; the caller then transfers its bytes."""
+        """Return once the answer to a request begins. The caller then transfers its bytes."""
         self.requests += 1
         self._world.sleep(self._latency + connections.take(self._latency))
 
     def transfer(self, size: int) -> None:
-        """Return once `size` bytes have come."""
+        """Return once `size` bytes have arrived."""
         self.bytes += size
         if self._rate is None or not size:
             return
@@ -70,7 +70,7 @@ class Link:
         self._since = now
 
     def _look_ahead(self) -> None:
-        """Ask to be called when the next transfer ends."""
+        """Schedule a call for the end of the next transfer."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -93,7 +93,7 @@ class Link:
 
 
 class Connections:
-    """The connections of one process: a request opens one if all are in use, which takes a round trip more."""
+    """The connections of one process. If all are in use, a request opens another one, which takes a round trip more."""
 
     def __init__(self, open_already: int = 0) -> None:
         self._free = open_already
@@ -110,6 +110,6 @@ class Connections:
 
 
 def pieces(size: int) -> list[int]:
-    """Return the sizes of the pieces in which a shard comes."""
+    """Return the sizes of the pieces in which a shard arrives."""
     edges = [math.floor(size * number / _PIECES) for number in range(_PIECES + 1)]
     return [stop - start for start, stop in pairwise(edges)]

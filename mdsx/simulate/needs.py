@@ -1,4 +1,5 @@
-"""What each node needs of an epoch, from the order alone and exactly: which shards, and how many bytes at a time."""
+"""Compute exactly what each node needs in an epoch, from the order alone: which shards, and how many bytes at a
+time."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from mdsx.simulate.stored import Stored
 
 @dataclass(frozen=True, slots=True)
 class NodeNeeds:
-    """What one node reads of an epoch.
+    """What one node reads in an epoch.
 
     Attributes:
-        lanes: bool [lanes]: those that its ranks read.
+        lanes: bool [lanes]: the lanes that its ranks read.
         shards: int64: the shards, ascending.
-        bytes: Their bytes, as they are sent.
-        at_a_time: The most bytes of shards, as they are in the cache, that are in use at a time.
+        bytes: Their bytes, as sent.
+        at_a_time: The most bytes of shards, as cached, that are in use at a time.
     """
 
     lanes: NDArray[np.bool_]
@@ -33,8 +34,8 @@ class NodeNeeds:
 def needs_of_nodes(
     order: Order, pieces: Pieces, stored: Stored, cluster: Cluster, batch_size: int, *, start: int = 0
 ) -> list[NodeNeeds]:
-    """Return the needs of all nodes from position `start` of the epoch on. `batch_size`: of a global batch. Nodes with
-    the same lanes share one result."""
+    """Return the needs of all nodes from position `start` of the epoch on. `batch_size`: the global batch size. Nodes
+    with the same lanes share one result."""
     found: dict[bytes, NodeNeeds] = {}
     result = []
     for node in range(cluster.nodes):
@@ -63,7 +64,7 @@ def _needs(lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, sto
 
 
 def _join(numbers: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-    """Cut the ranges of a shard's pieces, which may be in several lanes, so that none overlap."""
+    """Cut the ranges of a shard's pieces, which may be in several lanes, so that they do not overlap."""
     by_shard = np.lexsort((starts, numbers))
     of_same, begins, ends = numbers[by_shard], starts[by_shard], stops[by_shard]
     again = of_same[1:] == of_same[:-1]

@@ -1,4 +1,4 @@
-"""The cache of a simulated node: its files are numbers in memory, and the real `Evictor` decides which of them go.
+"""The cache of a simulated node: its files are numbers in memory, and the real `Evictor` decides which ones to remove.
 
 The rules of admission are those of `CacheDirectory.fetch`.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsx.simulate.clock import World
 from mdsx.storage.cache import Announced, Cached, Evictor, Needs, Verdict, filenames
 
-_SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
+_SCANNED = 4e-6  # seconds per file of a scan, on a common disk: candidates are kept in proportion
 
 
 @dataclass(slots=True)
@@ -27,8 +27,8 @@ class _File:
 
 
 class Node:
-    """The cache that the processes of a node share. `limit`: bytes; `files`: by path. One that is being made has the
-    name that an unfinished file has, and is leased."""
+    """The cache that the processes of a node share. `limit`: bytes; `files`: by path. A file being made is leased, and
+    has the name of an unfinished file."""
 
     def __init__(self, world: World, limit: int) -> None:
         self.world, self.limit = world, limit
@@ -37,18 +37,18 @@ class Node:
         self.total = self.peak = 0
 
     def add(self, path: str, size: int) -> None:
-        """Make room count for a file that is being made."""
+        """Count the size of a file that is being made."""
         self.files[filenames.unfinished(path)] = _File(size, self.world.now, leases=1)
         self.total += size
         self.peak = max(self.peak, self.total)
 
     def finish(self, path: str) -> None:
-        """Give a file that was made its name."""
+        """Give a finished file its name."""
         file = self.files[path] = self.files.pop(filenames.unfinished(path))
         file.leases = 0
 
     def take_over(self, other: Node) -> None:
-        """Hold what another cache held when its processes ended."""
+        """Hold the files that another cache held when its processes ended."""
         whole = {path: file for path, file in other.files.items() if not filenames.is_unfinished(path)}
         self.files = {path: _File(file.size, 0.0) for path, file in whole.items()}
         self.total = sum(file.size for file in self.files.values())
@@ -63,7 +63,7 @@ class NodeFiles:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._spent = 0.0  # seconds on scans: they take none of the simulated time
+        self._spent = 0.0  # seconds on scans, which do not count as simulated time
 
     def scan(self) -> list[Cached]:
         files = self._node.files
@@ -100,7 +100,7 @@ class NodeAnnouncer:
     """The announcer of a reader, on a simulated node (see shards/needs.py)."""
 
     def __init__(self, node: Node, folder: str, shards: NDArray[np.int64], heads: NDArray[np.uint64]) -> None:
-        """`shards`, `heads`: of those that it reads, sorted by these."""
+        """`shards`: those that it reads; `heads`: their hashes' first 64 bits, ascending."""
         self._readers = node.announced.setdefault(folder, {})
         self._folder, self._shards = folder, shards
         self._announced = Announced(np.zeros(1), heads, np.full(len(shards), math.inf))
@@ -127,14 +127,14 @@ class ProcessCache:
         return self.node.limit
 
     def holds(self, path: str) -> bool:
-        """Return whether the whole file is there."""
+        """Return whether the cache has the whole file."""
         return path in self.node.files
 
     def is_being_made(self, path: str) -> bool:
         return filenames.unfinished(path) in self.node.files
 
     def open(self, path: str) -> bool:
-        """Lease the file. Return whether it is there."""
+        """Lease the file. Return whether it exists."""
         file = self.node.files.get(path)
         if file is None:
             return False
@@ -146,7 +146,7 @@ class ProcessCache:
         self.node.files[path].leases -= 1
 
     def admit(self, path: str, size: int, needed_in: float, needs: Needs) -> Verdict | None:
-        """Begin to make a file that is not there. Return None if that is possible, else why not."""
+        """Begin to make a missing file. Return None if that is possible, otherwise why not."""
         node = self.node
         if self.is_being_made(path):
             return Verdict.BUSY
@@ -162,7 +162,7 @@ class ProcessCache:
         self.set_next_use(path, needed_in)
 
     def touch(self, path: str, needed_in: float) -> None:
-        """Note when the file, which is not needed for now, is needed next."""
+        """Note when the file, which is not in use, is needed next."""
         self._evictor.release(Path(path), needed_in)
 
     def set_next_use(self, path: str, needed_in: float) -> None:

@@ -1,8 +1,8 @@
 """The order of an epoch as numbers: the dataset's number of the sample at each position.
 
-Each order gives the numbers of a stretch of positions, as they really are; and numbers drawn for single positions,
-which have the right distribution one by one and cost little. Here are mdsx's own order, an exact shuffle and none.
-`buffered.py` and `py1e.py` have the shuffles of others.
+Each order computes the exact numbers of a stretch of positions. It also draws numbers for single positions, which have
+the right distribution one by one and cost little. This module has mdsx's own order, an exact shuffle and no shuffle;
+`buffered.py` and `py1e.py` have the shuffles of other libraries.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mdsx.simulate.course import most_at_a_time
 from mdsx.simulate.permuted import drawn_below, permutation_of, permuted
 
 _PLACES = 15  # of an epoch, its middle among them, where the shards in use are counted
-_LANES = 128  # lanes where they are counted; others use as many
-FOLLOWED = 2**20  # samples of a block or buffer; of larger ones, single positions are drawn
+_LANES = 128  # lanes in which they are counted; the other lanes use as many
+FOLLOWED = 2**20  # samples of a block or buffer; for larger ones, single positions are drawn
 KEYS = 0x51A1  # the first part of every key here, so that none is a key of the order
 
 
 class EpochOrder(Protocol):
     """The sample at each position of an epoch of `samples`.
 
-    `held`: the samples that are held at a time: those of the shards in use, or of a buffer. `work`: about how many
-    samples must be computed for a stretch.
+    `held`: the samples held at a time, in the shards in use or in a buffer. `work`: about how many samples must be
+    computed for a stretch.
     """
 
     method: str
@@ -41,7 +41,7 @@ class EpochOrder(Protocol):
         ...
 
     def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a number for each position, drawn as the order draws it, but without a view of the others."""
+        """Return a number for each position, drawn from the order's distribution, independently of the others."""
         ...
 
 
@@ -106,9 +106,9 @@ class Unshuffled:
 
 @dataclass(frozen=True, slots=True)
 class ShardLine:
-    """All shards, in a shuffled order or as they are stored, one after the other on a line of places.
+    """All shards, shuffled or in stored order, one after the other on a line of places.
 
-    `starts` [shards + 1] is the place of each one's first sample, and `firsts` that sample's number.
+    `starts` [shards + 1] is the place of each shard's first sample, and `firsts` that sample's number.
     """
 
     starts: NDArray[np.int64]
@@ -116,7 +116,7 @@ class ShardLine:
 
     @classmethod
     def of(cls, counts: NDArray[np.int64], *, seed: int = 0, shuffle: bool = True) -> ShardLine:
-        """Permute the shards, as the loaders do that mdsx is compared with."""
+        """Permute the shards, as the loaders do with which mdsx is compared."""
         firsts = np.cumsum(counts) - counts
         if shuffle:
             order = permutation_of(key(KEYS, 3, seed), len(counts))
@@ -137,15 +137,15 @@ class ShardLine:
 
 
 def sampled_positions(samples: int, count: int, seed: int = 0) -> NDArray[np.int64]:
-    """Return `count` positions below `samples`, drawn by hashing and ascending; or all of them, if there are fewer."""
+    """Return `count` ascending positions below `samples`, drawn by hashing; or all, if there are fewer."""
     if samples <= count:
         return np.arange(samples)
     return np.sort(drawn_below(key(KEYS, 4, seed), np.arange(count), samples))
 
 
 def drawn_in_blocks(order: Order, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the shard, and the sample in it, at each position, as if blocks were permuted by another permutation: one
-    that gives any item by itself."""
+    """Return the shard, and the sample in it, at each position, as if blocks were permuted by another permutation, one
+    that can compute single items."""
     firsts, sizes = order.blocks_of(positions)
     if not order.shuffle:
         return order.unshuffled(positions)
@@ -155,8 +155,8 @@ def drawn_in_blocks(order: Order, positions: NDArray[np.int64]) -> tuple[NDArray
 
 
 def most_in_use(order: Order, lanes: int) -> int:
-    """Return the most pieces of shards that any node draws on at a time, if each node has `lanes` successive lanes:
-    exact but for shards with pieces in two lanes, which count twice."""
+    """Return the most pieces of shards that any node draws on at a time, if each node has `lanes` successive lanes. It
+    is exact, except that shards with pieces in two lanes count twice."""
     _, starts, stops = order.pieces_drawn()
     turns = starts % order.lanes // lanes * (len(order) + 1)  # node after node
     return most_at_a_time(starts + turns, stops + turns, np.ones_like(starts))
@@ -164,7 +164,7 @@ def most_in_use(order: Order, lanes: int) -> int:
 
 def shards_in_use(order: Order, lanes: int | None = None) -> tuple[float, int]:
     """Return how many shards the first `lanes` lanes (default: all) draw on at a time: the mean over the epoch, and the
-    most that was seen."""
+    maximum."""
     samples, lanes = len(order), order.lanes if lanes is None else lanes
     chosen = np.unique(np.linspace(0, lanes - 1, min(_LANES, lanes)).astype(np.int64)).tolist()
     places = [samples * (place + 1) // (_PLACES + 1) for place in range(_PLACES)]

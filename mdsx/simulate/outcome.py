@@ -1,4 +1,4 @@
-"""What a simulation found, from the marks that its nodes made at each step: by epoch, over time, and for the whole."""
+"""Compute a simulation's results, from the marks that its nodes made at each step: by epoch, over time, and in all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mdsx.simulate.settings import Cluster, Prices
 from mdsx.simulate.training import NOTHING, SimulatedNode
 from mdsx.stream import Cursor
 
-_WINDOWS = 6  # of a stretch: their spread is the error
+_WINDOWS = 6  # of a stretch; their spread is the error
 _POINTS = 400  # of a series
-_SHORT = 1e-4  # seconds: a shorter wait is none
+_SHORT = 1e-4  # seconds; a shorter wait does not count
 
 
 def epochs_of(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> list[Epoch]:
@@ -72,7 +72,7 @@ def series_of(node: SimulatedNode) -> Series:
 
 
 def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Sequence[Epoch]) -> Whole:
-    """Return an epoch, the first, of all nodes."""
+    """Return the first epoch of all nodes."""
     plan, stored = simulation.plan, simulation.source.stored
     needed = max((each.at_a_time for each in simulation.needs), default=0)
     dataset = int(stored.sent.sum())
@@ -97,7 +97,7 @@ def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Seq
         )
     times, error = _duplication(nodes)
     minimum = simulation.minimum_of_all()
-    cold = [node.marks[0] for node in nodes]  # the first batch comes by range, which is nothing of the whole
+    cold = [node.marks[0] for node in nodes]  # the first batch is read by range, which is negligible in the whole
     sent = sum(node.end.downloaded - mark.downloaded for node, mark in zip(nodes, cold, strict=True))
     per_byte = sum(node.end.requests - mark.requests for node, mark in zip(nodes, cold, strict=True)) / max(sent, 1)
     half, left = len(waits) // 2, simulation.steps_of_epoch - len(waits) // 2
@@ -125,10 +125,10 @@ def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Seq
 def resume_of(simulation: Simulation, cluster: Cluster, duplication: float) -> Resume:
     """Return what happens if the run continues on `cluster` at half of the first epoch.
 
-    The nodes that remain keep their caches, if the simulation is exact; else none does.
+    If the simulation is exact, remaining nodes keep their caches; otherwise none does.
     """
     if simulation.source.grouping is not None:
-        raise UsageError("continuing a run of groups cannot be simulated", hint="leave out --resume-world-size")
+        raise UsageError("continuing a run of groups cannot be simulated", hint="remove --resume-world-size")
     size = simulation.loading.batch_size * simulation.cluster.world_size
     done = simulation.steps_of_epoch // 2
     start = done * size
@@ -161,7 +161,7 @@ def cost_of(whole: Whole, prices: Prices) -> Cost:
 def _minimum(simulation: Simulation, node: SimulatedNode, epoch: int) -> int:
     if simulation.needs:
         return simulation.needs_at(epoch)[node.number].bytes
-    fetched = np.unique(np.array(node.fetched.whole, np.int64))  # of a mixture or of groups: those that it has fetched
+    fetched = np.unique(np.array(node.fetched.whole, np.int64))  # for a mixture or groups: what the node has fetched
     return int(simulation.source.stored.sent[fetched].sum())
 
 
@@ -175,14 +175,14 @@ def _ahead(simulation: Simulation, node: SimulatedNode, epoch: int, fetched: Seq
 
 
 def _waits(node: SimulatedNode) -> NDArray[np.float64]:
-    """Return float64 [steps]: how long the node's slowest rank waited for each."""
+    """Return float64 [steps]: how long the node's slowest rank waited for each step."""
     waits: NDArray[np.float64] = np.max([times.waited for times in node.steps.values()], axis=0)
     return waits
 
 
 def _duplication(nodes: Sequence[SimulatedNode]) -> tuple[float, float]:
-    """Return how many times the bytes of the shards that something was fetched of came; and the standard error of
-    that, relative, from parts of the stretch."""
+    """Return the downloaded bytes relative to those of the shards with anything fetched, and the relative standard
+    error, from parts of the stretch."""
     ratios, came, once = [], 0, 0
     for node in nodes:
         marks = [NOTHING, *node.marks, node.end]

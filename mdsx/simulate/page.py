@@ -1,7 +1,7 @@
-"""A report as one HTML page, with charts that answer to mouse, touch and keyboard.
+"""A report as one HTML page, with charts that respond to mouse, touch and keyboard.
 
-The page has all it needs inside, and its policy lets it load nothing: scripts and styles run by their hashes alone.
-Texts of the report enter as JSON, which scripts show as text and never as HTML.
+The page is self-contained, and its policy lets it load nothing: scripts and styles are allowed only by their hashes.
+The report is embedded as JSON, which scripts show as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _json(value: object) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return `value` with None for what JSON lacks: infinite numbers, and none at all."""
+    """Return `value` with None in place of infinities and NaN, which JSON lacks."""
     if isinstance(value, dict):
         return {str(name): _finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Permutations that compute any item by itself: for the shuffles that mdsx is compared with.
+"""Permutations that can compute single items, for the shuffles with which mdsx is compared.
 
 mdsx's own order sorts hashes instead. That is a better permutation, but it needs all items at once.
 """
@@ -49,7 +49,7 @@ def shares(key: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _rounds_of(key: int) -> list[np.uint64]:
-    """Return what each round adds."""
+    """Return the number that each round adds."""
     adding = [mix64((key + G) & _MASK)]
     while len(adding) < _ROUNDS:
         adding.append(mix64((adding[-1] + G) & _MASK))

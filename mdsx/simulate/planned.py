@@ -1,4 +1,4 @@
-"""A whole simulation: training, its traffic, waits and cost, the quality of the shuffle, and the advice."""
+"""A complete simulation: the training's traffic, waits and cost, the quality of the shuffle, and the advice."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def simulate(
     watch: Watch = lambda text: None,
 ) -> Report:
     """Simulate a run. `resume`: the cluster on which it continues at half of an epoch; `labels`: count their values in
-    a batch, and not shards; `wanted`: the quality to advise for, as a share of an exact shuffle's; `watch` is called
-    with what begins. Raise UsageError."""
+    a batch instead of shards; `wanted`: the quality to advise for, as a share of an exact shuffle's; `watch` is called
+    with the name of each stage. Raise UsageError."""
     watch("what each node needs")
     simulation = Simulation(source, cluster, loading, epochs=epochs)
     shuffles = source.order is not None and source.shuffled and source.grouping is None
     mixed: dict[str, Any] = {}
     advice: dict[str, Any] = {}
-    with ThreadPoolExecutor(1) as beside:  # on another core: most of it is sorting, which takes no lock of Python's
+    with ThreadPoolExecutor(1) as beside:  # on another core: it mostly sorts, which releases the GIL
         advised = beside.submit(_advised, simulation, Wanted(distinct=wanted)) if shuffles else None
         watch("training")
         nodes = simulation.run()
@@ -76,7 +76,7 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
     order = source.order
     assert order is not None
     found, maps = [], []
-    for each in epoch_orders(order):  # large ones take seconds to make
+    for each in epoch_orders(order):  # creating large ones takes seconds
         found.append(
             quality(each, order.counts, batch_size=size, sample_bytes=source.stored.sample_bytes, labels=labels)
         )
@@ -148,20 +148,20 @@ def _notes(simulation: Simulation) -> list[str]:
     if not plan.exact:
         some = f"nodes {', '.join(map(str, plan.nodes))} and the first {plan.steps:,} steps of an epoch"
         notes.append(
-            f"Only {some} were simulated. Bytes, requests and waits of the whole are scaled up from these "
+            f"Only {some} were simulated. Bytes, requests and waits of the whole epoch are scaled up from these "
             "steps; what each node needs is exact."
         )
     shards, most = len(simulation.source.stored.counts), MAX_SHARDS
     if shards > most:
         least = int(simulation.source.stored.cached.sum()) // most
         notes.append(
-            f"A dataset has at most {most:,} shards, and this one would have {shards:,}: write shards of at least "
+            f"A dataset can have at most {most:,} shards, but this one would have {shards:,}: write shards of at least "
             f"{format_size(least)}."
         )
     if bool(simulation.source.stored.variable.any()):
-        notes.append("The bytes of samples that are read one by one are estimated from the mean size in their shard.")
+        notes.append("The bytes of samples that are read one by one are estimated from the mean in their shard.")
     notes.append(
-        "Not counted: the requests for the index and for opening connections, the time to decode samples, and what "
-        "transforms take."
+        "Not counted: the requests for the index and for opening connections, and the time to decode and transform "
+        "samples."
     )
     return notes

@@ -1,12 +1,12 @@
 """The shuffle `py1e` of MosaicML's Streaming, computed for any stretch of an epoch.
 
 Each canonical node has a share of the shards, one after the other on a line. The samples of a shard are permuted, and
-each is then moved by a random distance, at most half a block less half a shard to either side. Positions take turns
-among the canonical nodes. See `streaming/base/shuffle/py1e.py` and `streaming/base/partition/orig.py` there, version
-0.13. Only the source of randomness differs: hashes.
+each is then moved by a random distance, at most half a block less half a shard to either side. Positions alternate
+between the canonical nodes. See `streaming/base/shuffle/py1e.py` and `streaming/base/partition/orig.py` there, version
+0.13. Only the source of randomness differs: here, it is hashes.
 
-The package permutes the shards of a run, and again for each epoch the parts in each canonical node. Looking at a single
-epoch, one permutation draws the same.
+The package permutes the shards once per run, and the parts in each canonical node again for each epoch. For a single
+epoch, one permutation has the same distribution.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Py1e:
 
     @classmethod
     def holding(cls, held: int, line: ShardLine, nodes: int = 1, seed: int = 0) -> Py1e:
-        """Return the shuffle whose nodes together hold the shards of about `held` samples at a time."""
+        """Return the shuffle whose nodes together hold shards with about `held` samples at a time."""
         return cls(line, held // max(1, nodes), nodes, seed)
 
     def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -54,7 +54,7 @@ class Py1e:
         return found
 
     def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Draw a place from which a sample may have come to the position, any as likely, and a sample of its shard."""
+        """Draw a place from which a sample may have come to the position, uniformly, and a sample of its shard."""
         nodes, ranks = self._node_places(positions)
         places = self._bounds[nodes] + ranks
         at = np.searchsorted(self._parts.starts, places, side="right") - 1
@@ -67,7 +67,8 @@ class Py1e:
         return self._parts.firsts[at] + drawn_below(self._picked, positions, size)
 
     def _node_places(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the node of each position, and the place on its line. The longest nodes have the last positions."""
+        """Return the node of each position, and the place on its line. Nodes with more samples have the last
+        positions."""
         ranks, nodes = np.divmod(positions, self.nodes)
         lengths = np.diff(self._bounds)
         short = int(lengths.min())
@@ -86,8 +87,8 @@ class Py1e:
     def _of_node(self, node: int, first: int, last: int) -> NDArray[np.int64]:
         """Return the numbers at places `first` up to `last` of a node, after all samples moved.
 
-        No sample moves further than `far`: the one at place r then comes from no further away, and samples twice as far
-        from the places asked for stay on their side.
+        No sample moves further than `far`: the sample at place r comes from at most that far away, and samples twice as
+        far from the requested places stay on their side.
         """
         line, begin, end = self._parts, int(self._bounds[node]), int(self._bounds[node + 1])
         far = 2 * (int(0.625 * self.block) + 1)

@@ -1,13 +1,14 @@
-"""How well an epoch is shuffled, measured on its order, and next to other shuffles that hold as many bytes.
+"""Measure how well an epoch is shuffled, from its order, compared with other shuffles that hold as many bytes.
 
-- Correlation: Pearson's, of the position and the number of its sample. An exact shuffle has about 0.
+- Correlation: Pearson's, between positions and the numbers of their samples. An exact shuffle has about 0.
 - Distinct: how many shards (or values of a column, such as classes) are in a batch.
-- Repeated: the share of a batch's shards that the batch before has too. Small blocks of many lanes have many shards in
-  each batch, but the same ones for long.
-- Neighbour distance: how far apart the numbers of neighbouring positions are, 1.0 in an exact shuffle.
+- Repeated: the share of a batch's shards that the previous batch has too. Small blocks of many lanes have many shards
+  in each batch, but the same ones for a long time.
+- Neighbour distance: how far apart the numbers at neighbouring positions are, 1.0 in an exact shuffle.
 
-An epoch of up to 2^20 samples is measured whole. Of a larger one, stretches of some batches are, and positions drawn by
-hashing for the correlation. If a block or a buffer is larger than that, positions are drawn for the batches too.
+An epoch of up to 2^20 samples is measured completely. For a larger one, stretches of some batches are measured, and for
+the correlation, positions drawn by hashing. If a block or buffer is larger than that, positions are drawn for the
+batches too.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from mdsx.simulate.py1e import Py1e
 
 METHODS = ("mdsx", "exact", "buffer", "py1e", "none")
 MAP_POINTS = 4000
-_WHOLE = 2**20  # samples of an epoch that is measured whole
+_WHOLE = 2**20  # samples of an epoch that is measured completely
 _PAIRS = 2**17  # positions drawn for the correlation
 _STRETCHES, _FEWEST = 48, 8
 _BATCHES = 4  # in a stretch
 _WORK = 2**23  # samples to compute for all stretches, about
-_MEAN, _MEDIAN = 1 / 3, 1 - math.sqrt(0.5)  # of the distance of two numbers drawn from 0 to 1
+_MEAN, _MEDIAN = 1 / 3, 1 - math.sqrt(0.5)  # of the distance between two numbers drawn from 0 to 1
 _MAX_BATCH = 2**24
 _MAX_KIND = 2**32  # times the batches of a stretch, it stays within int64
 _Parts = list[NDArray[Any]]
@@ -55,16 +56,16 @@ class Quality:
     Attributes:
         method: "mdsx", "exact", "buffer", "py1e" or "none".
         held_bytes: The bytes held at a time by all nodes: the shards in use, or the buffer.
-        correlation: Of position and number, -1 to 1.
+        correlation: The correlation of position and number, -1 to 1.
         correlation_error: Its standard error; 0 if the whole epoch was measured.
-        distinct: Shards, or values of a column, in a batch: the mean.
+        distinct: The mean number of shards, or values of a column, in a batch.
         distinct_p5: The 5th percentile: 95 of 100 batches have at least as many.
         distinct_error: The standard error of the mean; 0 if the whole epoch was measured.
         distinct_of: "shards", or the column's name.
-        neighbour_distance: The mean distance of neighbours' numbers, by that of an exact shuffle.
-        neighbour_median: The median distance, by that of an exact shuffle.
-        repeated: The share of a batch's shards, or values, that the batch before has too: the mean.
-        sampled: The positions whose batches were counted: all of the epoch, or fewer.
+        neighbour_distance: The mean distance of neighbours' numbers, relative to an exact shuffle.
+        neighbour_median: The median distance, relative to an exact shuffle.
+        repeated: The mean share of a batch's shards, or values, that the previous batch has too.
+        sampled: How many positions were counted in batches: the whole epoch, or fewer.
     """
 
     method: str
@@ -99,10 +100,10 @@ class OrderMap:
 def epoch_orders(
     order: Order, *, canonical_nodes: int = 1, methods: Sequence[str] = METHODS, held: int | None = None
 ) -> Iterator[EpochOrder]:
-    """Yield the orders to compare: that of `order`, and others that hold as many samples at a time.
+    """Yield the orders to compare: `order`, and others that hold as many samples at a time.
 
-    `held`: samples for the others to hold; the default is what the shards in use of `order` have. The order of the
-    shards is shuffled for the buffer and for py1e, as their loaders do.
+    `held`: samples for the others to hold; the default is the samples in the shards that `order` has in use. For the
+    buffer and py1e, the order of the shards is shuffled, as in their loaders.
     """
     unknown = [method for method in methods if method not in METHODS]
     if unknown:
@@ -135,7 +136,7 @@ def quality(
     batch = min(integer(batch_size, "batch_size", 1, _MAX_BATCH), order.samples)
     if labels is not None and len(labels.values) != order.samples:
         raise UsageError(
-            f"column {labels.column} has not one value for each sample",
+            f"column {labels.column} does not have one value for each sample",
             found=f"{len(labels.values):,} values",
             expected=f"{order.samples:,}",
         )
@@ -176,7 +177,7 @@ def order_map(order: EpochOrder, points: int = MAP_POINTS) -> OrderMap:
 
 
 def _stretches(order: EpochOrder, batch: int, *, whole: bool) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of some stretches of whole batches, or of the whole epoch at once."""
+    """Yield the numbers of some stretches of complete batches, or of the whole epoch at once."""
     if whole:
         yield order.numbers(0, order.samples)
         return
@@ -195,7 +196,7 @@ def distinct_in(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def repeated_in(kinds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the share of each row's distinct values that the row before has too: float64 [batches - 1]."""
+    """Return the share of each row's distinct values that the previous row has too: float64 [batches - 1]."""
     if kinds.min(initial=0) < 0 or kinds.max(initial=0) > _MAX_KIND:
         kinds = np.unique(kinds, return_inverse=True)[1].reshape(kinds.shape)
     span = int(kinds.max(initial=0)) + 1
@@ -206,7 +207,7 @@ def repeated_in(kinds: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def exact_batches(counts: NDArray[np.int64], batch_size: int) -> tuple[float, float]:
-    """Return how many shards a batch of an exact shuffle has, and the share of them that the batch before has too.
+    """Return how many shards a batch of an exact shuffle has, and the share that the previous batch has too.
 
     Both are expected values, for batches that are drawn independently.
     """

@@ -1,6 +1,6 @@
-"""What a simulation found, as plain values: the terminal, `--json` and the page show these and compute nothing.
+"""A simulation's results as plain values, which the terminal, `--json` and the page show without computing anything.
 
-Bytes are stored bytes that cross the link, times are simulated seconds, money is in the unit of the price table.
+Bytes are stored bytes that cross the link, times are simulated seconds, and money is in the unit of the price table.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a node got from storage.
+    """A node's traffic from storage.
 
     Attributes:
-        bytes: Bytes that came.
-        requests: Requests that were made.
-        shards: Shards that were fetched whole, counted each time.
-        samples: Samples that were fetched by byte range.
+        bytes: Bytes received.
+        requests: Requests made.
+        shards: Shards fetched whole, counted each time.
+        samples: Samples fetched by byte range.
         minimum: Bytes of the shards that the node reads, each fetched once.
-        ahead: Bytes of shards for the next epoch, fetched already.
+        ahead: Bytes of shards for the next epoch that were fetched already.
     """
 
     bytes: int
@@ -33,7 +33,7 @@ class Traffic:
 
     @property
     def duplication(self) -> float:
-        """Return how many times the minimum came: 1.0 is the best."""
+        """Return the bytes relative to the minimum: 1.0 is the best."""
         return (self.bytes - self.ahead) / self.minimum if self.minimum else 0.0
 
 
@@ -45,11 +45,11 @@ class Epoch:
         node: Its number.
         epoch: The epoch's number.
         steps: How many steps were simulated.
-        traffic: What came from storage for them.
+        traffic: The traffic from storage for them.
         first_batch: Seconds from the start to the first batch of the node's slowest rank.
         waiting_steps: Steps that waited for data.
         waited: Seconds that they waited.
-        seconds: How long all the steps took, with their waits.
+        seconds: How long all steps took, including waits.
         peak_cache: The most bytes that the node's cache held.
     """
 
@@ -66,14 +66,14 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What one node did over time: each list has one value for each of `seconds`.
+    """One node over time: each list has one value for each of `seconds`.
 
     Attributes:
         node: Its number.
         seconds: float, ascending.
-        downloaded: Bytes that had come by then.
-        cached: Bytes in the cache then.
-        waited: Seconds that the steps up to then had waited, the node's slowest rank.
+        downloaded: Bytes received by then.
+        cached: Bytes in the cache at that time.
+        waited: Seconds that the node's slowest rank had waited by then.
     """
 
     node: int
@@ -85,7 +85,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """All nodes and one whole epoch: exact, or scaled up from what was simulated.
+    """All nodes and one whole epoch: exact, or scaled up from the simulated part.
 
     Attributes:
         exact: Whether every step of every node was simulated.
@@ -93,11 +93,11 @@ class Whole:
         error: The standard error of `bytes`, relative; 0 if exact.
         bytes: Bytes from storage on all nodes.
         requests: Requests of all nodes.
-        ahead: Bytes among them for the next epoch.
-        minimum: Bytes if each node fetched each shard that it reads once.
+        ahead: The part of `bytes` that is for the next epoch.
+        minimum: The bytes if each node fetched each of its shards once.
         dataset: Bytes of the dataset.
         cache_needed: The bytes that a node's cache needs to fetch no shard twice in an epoch.
-        first_batch: Seconds.
+        first_batch: Seconds to the first batch.
         waiting_share: The share of steps that wait for data.
         waited: Seconds that an epoch's steps wait.
         seconds: Seconds that an epoch takes.
@@ -119,19 +119,19 @@ class Whole:
 
     @property
     def duplication(self) -> float:
-        """Return how many times the minimum comes: 1.0 is the best."""
+        """Return the bytes relative to the minimum: 1.0 is the best."""
         return (self.bytes - self.ahead) / self.minimum if self.minimum else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What happens when the run continues, in the middle of an epoch, on another number of nodes.
+    """A run that continues, in the middle of an epoch, on another number of nodes.
 
     Attributes:
         nodes: The nodes afterwards.
         world_size: The ranks afterwards.
-        bytes: Bytes that all nodes fetch to the epoch's end, the caches of the old nodes kept.
-        cold_bytes: The same, if every node starts with an empty cache.
+        bytes: Bytes that all nodes fetch to the epoch's end if old nodes keep their caches.
+        cold_bytes: The same if every node starts with an empty cache.
         first_batch: Seconds to the first batch.
         waited: Seconds that the simulated steps wait.
     """
@@ -168,17 +168,17 @@ class Report:
     """A whole simulation.
 
     Attributes:
-        settings: What was simulated: every input by its option's name, and what mdsx derived (samples, shards, bytes).
+        settings: What was simulated: every input by its option's name, and derived values (samples, shards, bytes).
         whole: An epoch of all nodes.
-        epochs: What was simulated, by node and epoch.
+        epochs: The simulated stretches, by node and epoch.
         series: The simulated nodes over time.
-        resume: After the change of the world size, if one was asked for.
-        cost: By the price table.
+        resume: The run after the change of the world size, if one was requested.
+        cost: The cost, by the price table.
         quality: How well the order shuffles, as quality.py describes it.
         advice: Which cache, lanes and block to use, as advice.py describes it.
-        busiest: The busiest rank's cost over the mean of all ranks: of a `step` and of a `micro_batch`, and what they
-            would be without balance. Empty without `balance`.
-        notes: What the reader of the report must know: what was sampled, what was assumed.
+        busiest: The busiest rank's cost over the mean of all ranks, in a `step` and in a `micro_batch`, and the same
+            without balance. Empty without `balance`.
+        notes: What the reader must know: what was sampled, and what was assumed.
     """
 
     settings: Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""The simulation as a whole: exact if that is quick, else some nodes and a stretch of the epoch, scaled up.
+"""The simulation as a whole: exact if that is quick, otherwise some nodes and a stretch of the epoch, scaled up.
 
-Scaled up means: a node's needs of the whole epoch are computed exactly (needs.py), and the simulated stretch says how
-many times their bytes are fetched, and how long a step waits. The stretch begins cold, so waits in its first half count
-for that half only.
+To scale up, a node's needs in the whole epoch are computed exactly (needs.py). The simulated stretch shows how often
+their bytes are fetched, and how long a step waits. The stretch begins cold, so waits in its first half count only for
+that half.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mdsx.stream import Cursor
 
 _EXACT = 12.0  # seconds that an exact simulation may take
 _PER_STEP, _PER_SHARD, _PER_VALUE = 3e-5, 1e-3, 2e-7  # seconds: of each rank's step, each fetch, each shard per fetch
-_NODES = 3  # that are simulated if not all are
+_NODES = 3  # simulated if not all are
 _BLOCKS = 6  # in a stretch
 _LEAST, _MOST = 16, 4096  # steps of a stretch
-_BUSIEST = 100  # steps in which the busiest rank is looked for
-_FETCHES = 500  # of a node in a stretch, about
+_BUSIEST = 100  # steps examined for the busiest rank
+_FETCHES = 500  # about this many per node in a stretch
 
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """What is simulated: all of it, or `nodes` for `steps` of one epoch."""
+    """What to simulate: everything, or `nodes` for `steps` of one epoch."""
 
     exact: bool
     nodes: Sequence[int]
@@ -61,7 +61,7 @@ class Simulation:
         first.check(0)
         self.step_samples = first.step_samples
         self.steps_of_epoch = max(-(-source.course.epoch_samples // self.step_samples), 1)
-        with suppress(TypeError):  # of groups it is not known
+        with suppress(TypeError):  # for groups, it is unknown
             self.steps_of_epoch = first.count(Cursor())
         self._order: Order | None = source.order if source.grouping is None else None
         self._pieces: Pieces | None = None
@@ -73,7 +73,7 @@ class Simulation:
         self.plan = self._planned(epochs)
 
     def run(self) -> list[SimulatedNode]:
-        """Simulate the run from its start, and return the nodes as they are at the end."""
+        """Simulate the run from its start, and return the nodes at the end."""
         return self.train(self.cluster, self.plan.nodes, [Cursor(epoch) for epoch in range(self.plan.epochs)])
 
     def train(
@@ -85,8 +85,8 @@ class Simulation:
         most: int | None = None,
         caches: Sequence[Node] = (),
     ) -> list[SimulatedNode]:
-        """Simulate these nodes of a cluster; the first of them begin with what `caches` hold. `most`: steps of each
-        pass; default: those of the plan."""
+        """Simulate these nodes of a cluster; the first of them begin with the content of `caches`. `most`: steps in
+        each pass; the default is the plan's."""
         most = self.plan.steps if most is None else most
         world = World()
         steps = self._steps if cluster == self.cluster else self.source.steps(cluster, self.loading)
@@ -106,7 +106,7 @@ class Simulation:
         return [node for node, _ in nodes]
 
     def needs_at(self, epoch: int) -> list[NodeNeeds]:
-        """Return what each node needs of an epoch of a dataset."""
+        """Return what each node needs in an epoch of a dataset."""
         assert self._order is not None
         if epoch not in self._needs_of:
             order = self._order.at_epoch(epoch)
@@ -116,8 +116,8 @@ class Simulation:
         return self._needs_of[epoch]
 
     def minimum_of_all(self, cluster: Cluster | None = None, start: int = 0) -> int:
-        """Return the bytes of the shards that each node of a cluster reads from a position of the first epoch on, each
-        once, over all nodes."""
+        """Return the bytes that all nodes of a cluster need from a position of the first epoch on, each shard once per
+        node."""
         if self.needs and cluster is None and not start:
             return sum(each.bytes for each in self.needs)
         cluster = self.cluster if cluster is None else cluster
@@ -129,7 +129,7 @@ class Simulation:
         return sum(each.bytes for each in needs)
 
     def busiest(self) -> dict[str, float]:
-        """Return the busiest rank's cost over the mean, of the first steps of an epoch; nothing without balance."""
+        """Return the busiest rank's cost over the mean, in the first steps of an epoch; empty without balance."""
         found = self._steps(0).busiest(_BUSIEST, self.loading.micro_batch)
         if found is None:
             return {}

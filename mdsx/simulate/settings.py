@@ -1,4 +1,4 @@
-"""What is simulated: the cluster, the loader's arguments and the prices."""
+"""The settings of a simulation: the cluster, the loader's arguments and the prices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Cluster:
     """The machines.
 
     Attributes:
-        nodes: How many.
-        ranks_per_node: Processes that train, on each node.
+        nodes: How many machines.
+        ranks_per_node: Training processes on each node.
         cache: Bytes that a node's cache may hold.
         rate: Bytes a second that a node gets from storage; None: no limit.
         latency: Seconds from a request to its first byte.
@@ -45,12 +45,12 @@ class Loading:
     """The loader's arguments.
 
     Attributes:
-        batch_size: Samples of a rank's batch.
+        batch_size: Samples in a rank's batch.
         num_workers: Worker processes of each rank; 0: a thread.
         prefetch_factor: Batches that each worker prepares ahead.
         drop_last: Whether an epoch's short last batch is left out.
         step: Seconds that a training step takes.
-        micro_batch: Rows of a rank's micro-batch; None: a step is one batch.
+        micro_batch: Rows in a rank's micro-batch; None: a step is one batch.
     """
 
     batch_size: int
@@ -65,7 +65,7 @@ class Loading:
             found = f"{self.batch_size}, {self.num_workers}, {self.prefetch_factor}"
             raise UsageError("batch_size and prefetch_factor must be at least 1, num_workers at least 0", found=found)
         if not self.step >= 0:
-            raise UsageError("a step takes 0 seconds or more", found=shown(self.step))
+            raise UsageError("step must be at least 0 seconds", found=shown(self.step))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,33 +20,33 @@ _NAMES = {
 }
 _SIZES = ("bytes", "sample_bytes", "cache")
 _MEANINGS = {
-    "data": "What was simulated; made up: no dataset was given.",
-    "samples": "Samples of an epoch.",
+    "data": "The simulated data; made up if no dataset was given.",
+    "samples": "Samples in an epoch.",
     "shards": "Files that the samples are stored in. A shard is downloaded and evicted as a whole.",
     "bytes": "Stored bytes of all shards.",
     "sample_bytes": "Mean size of a sample.",
     "nodes": "Machines.",
     "ranks_per_node": "Training processes on each machine.",
     "num_workers": "Worker processes of each rank's loader; 0: a thread.",
-    "batch_size": "Samples of a rank's batch.",
+    "batch_size": "Samples in a rank's batch.",
     "global_batch_size": "Samples of all ranks in a step.",
     "drop_last": "Whether an epoch's short last batch is left out.",
-    "steps": "Steps of an epoch.",
+    "steps": "Steps in an epoch.",
     "seed": "Seed of the order.",
     "shuffle": "Whether samples are shuffled.",
-    "lanes": "Streams that the shards are dealt to; a batch takes samples from each.",
-    "shuffle_block": "Samples that are mixed at a time, of all lanes together.",
+    "lanes": "Streams to which shards are dealt. A batch takes samples from each.",
+    "shuffle_block": "Samples that are mixed at a time, over all lanes.",
     "cache": "The most that each node's cache may hold.",
     "link": "Bytes a second from storage to a node.",
     "latency": "Time from a request to its first byte.",
     "step": "Time of a training step.",
     "epochs": "Epochs that were simulated.",
-    "grouping": "How samples are grouped into rows or batches, if they are.",
+    "grouping": "How samples are grouped into rows or batches, if at all.",
 }
 
 
 def shown(report: Report) -> dict[str, Any]:
-    """Return what the page shows beside its charts."""
+    """Return what the page shows besides its charts."""
     return {
         "subject": _subject(report),
         "headline": headline(report).as_json(),
@@ -86,12 +86,12 @@ def _figures(report: Report) -> list[dict[str, str]]:
         (
             "Downloaded in an epoch",
             f"{words.size(whole.bytes)}{about}",
-            f"All nodes together. The least is {words.size(whole.minimum)}: each node gets each shard it reads once.",
+            f"By all nodes. The minimum is {words.size(whole.minimum)}: each node downloads each of its shards once.",
         ),
         (
             "Downloads by need",
             words.times(whole.bytes - whole.ahead, whole.minimum),
-            "1 is the best. More means that shards left the cache and came again.",
+            "1 is the best. More means that shards were evicted and downloaded again.",
         ),
         (
             "Downloads by dataset",
@@ -108,7 +108,7 @@ def _figures(report: Report) -> list[dict[str, str]]:
         ("Time of an epoch", words.seconds(whole.seconds), "All steps and all waits."),
         (
             "Cache needed",
-            words.size(whole.cache_needed) if whole.cache_needed else "not known",
+            words.size(whole.cache_needed) if whole.cache_needed else "unknown",
             "On each node, with the simulated lanes and block: the shards in use at a time.",
         ),
         ("Cache used", words.size(peak), f"The most that a node's cache held; its limit is {words.size(limit)}."),
@@ -129,15 +129,15 @@ def _figures(report: Report) -> list[dict[str, str]]:
 
 
 def _wanted(report: Report) -> str:
-    """Return what the recommendation has to reach, in a sentence."""
+    """Return the quality that the recommendation must reach, in a sentence."""
     if not report.advice:
         return ""
     wanted = report.advice["wanted"]
     part = words.share(wanted["distinct"])
     text = f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it"
     if "repeated" in wanted:
-        text += ", enough of them new since the batch before"
-    return f"{text}, and the order of reading has nothing to do with the order of storing (correlation near 0)."
+        text += ", enough of them new since the previous batch"
+    return f"{text}, and the reading order does not depend on the storage order (correlation near 0)."
 
 
 def _points(report: Report) -> list[dict[str, str]]:
@@ -180,7 +180,7 @@ def _error(error: float) -> str:
 
 
 def _epochs(report: Report) -> dict[str, Any]:
-    least = "least" if report.whole.exact else "least in the whole epoch"
+    least = "minimum" if report.whole.exact else "minimum in the whole epoch"
     heads = ["node", "epoch", "steps", "downloaded", least, "requests", "first batch", "steps that waited", "waited"]
     rows = [
         [

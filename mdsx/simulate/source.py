@@ -1,4 +1,4 @@
-"""What is read: the index of real datasets, or a dataset that is made up, and its order."""
+"""The simulated data: the index of real datasets, or a made-up dataset, and its order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_LABELS = 10_000_000
 
 @dataclass(frozen=True)
 class SimulatedData:
-    """The data of a run. `name`: for people; `grouping`: the name of what groups samples, if anything does."""
+    """The data of a run. `name`: shown to people; `grouping`: the name of the batching, if samples are grouped."""
 
     name: str
     stored: Stored
@@ -61,7 +61,7 @@ def opened(
     batching: Batching | None = None,
     storage_options: StorageOptions | None = None,
 ) -> SimulatedData:
-    """Open datasets; several are mixed. Only their indexes are read. `batching`: of packed rows or length-bounded
+    """Open datasets; several are mixed. Only their indexes are read. `batching`: for packed rows or length-bounded
     batches. Raise MdsxError."""
     if batching is not None and batching.buckets is not None:
         raise UsageError("batches of one shape cannot be simulated yet", hint="simulate batches of samples")
@@ -85,11 +85,11 @@ def opened(
 
 
 def labels_of(source: SimulatedData, column: str) -> Labels:
-    """Read a column's values of all samples: those that are equal get the same label. Raise UsageError."""
+    """Read a column of all samples, and give equal values the same label. Raise UsageError."""
     if source.dataset is None:
-        raise UsageError("the values of a column are counted in one dataset", hint="give its URL alone")
+        raise UsageError("a column's values can be counted only in one dataset", hint="give its URL alone")
     if (found := len(source.dataset)) > _MOST_LABELS:
-        raise UsageError("there are too many samples to read a column of all", found=found, expected=_MOST_LABELS)
+        raise UsageError("too many samples to read a column of all", found=found, expected=_MOST_LABELS)
     values = source.dataset.select_columns([column]).take(np.arange(found))[column]
     _, labels = np.unique(np.asarray(values), return_inverse=True)
     return Labels(column, labels.astype(np.int64).ravel())

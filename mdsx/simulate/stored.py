@@ -1,6 +1,6 @@
-"""What a simulation needs to know of the stored data: how large its shards are, and what is read of one.
+"""What a simulation needs to know about the stored data: the sizes of shards, and of the requests to read them.
 
-It comes from the index of a dataset, or is made up for one that does not exist yet.
+It comes from a dataset's index, or is made up for a dataset that does not exist yet.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Stored:
     Attributes:
         counts: int64 [shards]: samples.
         cached: int64 [shards]: bytes in the cache; 0 for a shard that is read in place.
-        sent: int64 [shards]: bytes that a download of it takes.
-        row_bytes: int64 [shards]: bytes of a sample's row in our format, or of its offset in MDS; 0 if no single sample
-            can be read.
+        sent: int64 [shards]: bytes of a download.
+        row_bytes: int64 [shards]: bytes of a sample's row in our format, or of its offset in MDS; 0 if single samples
+            cannot be read.
         first_row: int64 [shards]: the offset of the first row.
-        variable: bool [shards]: whether a sample has bytes beside its row.
+        variable: bool [shards]: whether a sample has bytes besides its row.
         framed: bool [shards]: whether the shard is stored in compressed frames.
     """
 
@@ -45,7 +45,7 @@ class Stored:
 
     @property
     def sample_bytes(self) -> int:
-        """Return the bytes of a sample, on average."""
+        """Return the average bytes of a sample."""
         return int(self.cached.sum()) // max(int(self.counts.sum()), 1)
 
     def chosen(self, shards: NDArray[np.int64]) -> Stored:
@@ -53,10 +53,10 @@ class Stored:
         return replace(self, **{name: values[shards] for name, values in vars(self).items()})
 
     def rounds(self, shard: int, samples: NDArray[np.int64], *, first: bool) -> Iterator[list[int]]:
-        """Yield the sizes of the requests that reading single samples takes, those of each round together.
+        """Yield the sizes of the requests for reading single samples, round by round.
 
-        `first`: nothing of the shard was read before. The rows of our format are exact. How long a sample's other
-        bytes are is not in the index, so each has the shard's mean.
+        `first`: nothing of the shard was read before. Rows of our format are exact. The index lacks the sizes of a
+        sample's other bytes, so the shard's mean is used.
         """
         row, start = int(self.row_bytes[shard]), int(self.first_row[shard])
         rows = [(start + sample * row, start + (sample + 1) * row) for sample in samples.tolist()]
@@ -85,7 +85,7 @@ class Stored:
 
 
 def stored_in(view: View) -> Stored:
-    """Return what is stored of a view, as if all of it were read through a cache. Raise UsageError for zipped
+    """Return the stored data of a view, as if all of it were read through a cache. Raise UsageError for zipped
     datasets."""
     if len(view.parts) > len(view.excerpts):
         raise UsageError("zipped datasets cannot be simulated yet", hint="simulate the largest of them by itself")
@@ -118,7 +118,7 @@ def _of_index(index: object, cached: NDArray[np.int64]) -> Stored:
 
 
 def made_up(samples: int, sample_bytes: int, shard_bytes: int) -> Stored:
-    """Return a dataset of equal samples in shards of our format, remote and not compressed. Raise UsageError."""
+    """Return a dataset of equal samples in our format, remote and not compressed. Raise UsageError."""
     if samples < 1 or sample_bytes < 1:
         raise UsageError("samples and sample bytes must be at least 1", found=f"{samples} of {sample_bytes} bytes")
     if shard_bytes < sample_bytes:
@@ -135,6 +135,6 @@ def made_up(samples: int, sample_bytes: int, shard_bytes: int) -> Stored:
 
 
 def plain(counts: NDArray[np.int64], sizes: NDArray[np.int64], row_bytes: int) -> Stored:
-    """Return shards of rows alone, not compressed. `counts`, `sizes`: of each shard, its samples and bytes."""
+    """Return shards that consist of rows alone, not compressed. `counts`, `sizes`: samples and bytes of each shard."""
     ones, none = np.ones_like(counts), np.zeros(len(counts), np.bool_)
     return Stored(counts, sizes, sizes, row_bytes * ones, 0 * ones, none, none)

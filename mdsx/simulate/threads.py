@@ -1,4 +1,4 @@
-"""The package greenlet, whose threads change only where they say so; or the error that says how to get it."""
+"""Import the package greenlet, whose threads switch only explicitly, or raise an error that says how to install it."""
 
 from __future__ import annotations
 

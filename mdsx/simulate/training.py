@@ -1,6 +1,6 @@
-"""Simulated ranks that train: each has the loader's real reader and prefetcher, and steps that take a given time.
+"""Simulated training ranks: each has the loader's real reader and prefetcher, and steps that take a given time.
 
-The ranks of all simulated nodes wait for each other after each step, as ranks that average gradients do.
+The ranks of all simulated nodes wait for each other after each step, as they do to average gradients.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _EARLY = 32  # connections that opening a dataset opens
 
 @dataclass(slots=True)
 class StepTimes:
-    """When each step of a rank had its batch, and how long it had waited for it, in seconds."""
+    """When each step of a rank got its batch, and how long it waited for it, in seconds."""
 
     at: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
 
 
 class Mark(NamedTuple):
-    """A node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range; `once`: bytes of
-    the shards with anything fetched, each counted once."""
+    """The state of a node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range;
+    `once`: bytes of the shards with anything fetched, each counted once."""
 
     seconds: float
     downloaded: int
@@ -52,7 +52,7 @@ NOTHING = Mark(0.0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """A node with its cache, its link, and what its ranks did. `ranks`: those of the run that are on it."""
+    """A node with its cache, its link, and a record of its ranks. `ranks`: the run's ranks on this node."""
 
     number: int
     ranks: range
@@ -66,7 +66,7 @@ class SimulatedNode:
     end: Mark = NOTHING
 
     def now(self, seconds: float) -> Mark:
-        """Return how the node is now."""
+        """Return the node's present state."""
         fetched = self.fetched
         return Mark(
             seconds,
@@ -81,7 +81,7 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a node reads: in which order, how `steps(rank)` cuts it into steps, and what is stored."""
+    """What a node reads: the order, how `steps(rank)` cuts it into steps, and the stored data."""
 
     course: Course
     steps: Callable[[int], Steps]
@@ -101,7 +101,7 @@ class Trainer:
         self._times = node.steps[rank] = StepTimes()
 
     def train(self, passes: list[Cursor], most: int | None, barrier: Barrier) -> None:
-        """Take the steps of all passes: of each from its cursor on, to the epoch's end or `most` of them."""
+        """Take the steps of all passes, each from its cursor to the epoch's end, or at most `most` steps."""
         world, times = self._world, self._times
         for cursor in passes:
             batches = self._batches(cursor)
@@ -122,7 +122,7 @@ class Trainer:
         barrier.leave()
 
     def _batches(self, cursor: Cursor) -> Iterator[int]:
-        """Yield 1 for each batch, once it is there."""
+        """Yield 1 for each batch, once it is ready."""
         return self._from_workers(cursor) if self._loading.num_workers else self._from_thread(cursor)
 
     def _from_thread(self, cursor: Cursor) -> Iterator[int]:
@@ -144,7 +144,7 @@ class Trainer:
                 yield 1
 
     def _from_workers(self, cursor: Cursor) -> Iterator[int]:
-        """As `Processes` of mdsx/base/work: chunks go to the workers in turn, and answers come so."""
+        """As `Processes` of mdsx/base/work: workers get chunks in turn, and answer in the same order."""
         workers, tasks = self._loading.num_workers, self._steps.tasks(cursor)
         together = batches_together(self._batch_bytes, workers)
         asks: list[Line[list[Task]]] = [Line(self._world, 2**30) for _ in range(workers)]
@@ -206,7 +206,7 @@ def train(
     passes: list[Cursor],
     most: int | None,
 ) -> None:
-    """Let all ranks of `nodes` train, until they have taken their steps and nothing more is fetched."""
+    """Train with all ranks of `nodes`, until they have taken their steps and nothing more is fetched."""
     ranks, ended = sum(len(node.ranks) for node, _ in nodes), [0.0]
     barrier = Barrier(world, ranks)
     left = [ranks]

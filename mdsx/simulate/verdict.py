@@ -1,5 +1,5 @@
-"""What a report means, in plain words: does training wait and why, and are cache, downloads and shuffle as they should
-be. Each finding has a state: "good", "warn" or "bad"."""
+"""What a report means, in plain words: whether and why training waits, and whether cache, downloads and shuffle are as
+they should be. Each finding has a state: "good", "warn" or "bad"."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mdsx.simulate import words
 from mdsx.simulate.report import Report
 
 _NOTHING, _LITTLE = 0.01, 0.05  # of the time that training waits
-_AGAIN = 1.05  # times that a node downloads what it needs
-_SHARED = 1.25  # times that the nodes together need the dataset
-_NEAR = 0.9  # of the link
-_EARLY, _REST = 2 / 3, 0.02  # waits are of the start if so much of the time has at most so much of them
+_AGAIN = 1.05  # a node's downloads relative to its needs
+_SHARED = 1.25  # all nodes' needs relative to the dataset
+_NEAR = 0.9  # of the link's rate
+_EARLY, _REST = 2 / 3, 0.02  # waits are at the start if this much of the time has at most this share of the waits
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know: `title` names it, `text` says what was found, `todo` what to change, if anything."""
+    """One finding: `title` names it, `text` explains it, and `todo` says what to change, if anything."""
 
     state: str
     title: str
@@ -48,7 +48,7 @@ def headline(report: Report) -> Finding:
 
 
 def findings(report: Report) -> Iterator[Finding]:
-    """Yield what else was found: cache, downloads, shuffle."""
+    """Yield the other findings: cache, downloads, shuffle."""
     yield _cache(report)
     yield _downloads(report)
     if report.quality:
@@ -56,7 +56,7 @@ def findings(report: Report) -> Iterator[Finding]:
 
 
 def _settled(report: Report) -> float | None:
-    """Return the second from which on training does not wait any more, if it waits at its start only."""
+    """Return the second after which training no longer waits, if it waits only at its start."""
     last = 0.0
     for each in filter(lambda one: one.seconds, report.series):
         total, end = each.waited[-1], each.seconds[-1]
@@ -70,13 +70,13 @@ def _settled(report: Report) -> float | None:
 def _start(report: Report, settled: float) -> str:
     """Return why training waits at its start, and what helps."""
     whole, link = report.whole, report.settings.get("link")
-    todo = f"It does not wait any more after {words.seconds(settled)}."
+    todo = f"It no longer waits after {words.seconds(settled)}."
     if link and whole.cache_needed:
         fill = words.seconds(whole.cache_needed / link)
         todo += (
             f" Until then a node downloads the shards in use: {words.size(whole.cache_needed)}, {fill} at the link's"
         )
-        todo += " speed. That is once in a run; a smaller block or fewer lanes make it shorter."
+        todo += " speed. This happens once in a run; a smaller block or fewer lanes make it shorter."
     return todo
 
 
@@ -86,15 +86,16 @@ def _cause(report: Report) -> tuple[str, str]:
     link, compute = settings.get("link"), settings["steps"] * settings["step"]
     needed = whole.bytes / settings["nodes"] / compute if compute else float("inf")
     if settings["cache"] < whole.cache_needed:
-        todo = "Shards are dropped while they are in use, and come again or sample by sample."
+        todo = "Shards are evicted while they are in use, and are downloaded again or read sample by sample."
         return "the cache is too small", f"{todo} Give each node {words.limit(whole.cache_needed)} or more."
     if link and needed > _NEAR * link:
         speed = f"a node needs {words.size(needed)}/s" if compute else "steps take no time"
-        todo = "Lanes and block do not change that. A faster link, or samples that are stored smaller, would help."
+        todo = "Lanes and block do not change this. A faster link or smaller stored samples would help."
         if settings["cache"] < whole.dataset:
-            todo += f" With room for the dataset, {words.size(whole.dataset)}, only the first epoch waits."
+            todo += f" With a cache for the whole dataset, {words.size(whole.dataset)}, only the first epoch waits."
         return f"the link is the limit ({speed}, the link has {words.size(link)}/s)", todo
-    return "shards come too late", "A larger cache lets shards come sooner; more workers prepare more batches ahead."
+    todo = "With a larger cache, shards are fetched earlier. More workers prepare more batches ahead."
+    return "shards arrive too late", todo
 
 
 def _cache(report: Report) -> Finding:

@@ -1,4 +1,4 @@
-"""A view whose shards are only sizes: the reader and the prefetcher run on it, and its bytes cross a simulated link."""
+"""A view whose shards are only sizes. The reader and the prefetcher run on it, and bytes cross a simulated link."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class _Numbered(ShardNames):
 
 
 class Fetched:
-    """What a node got from storage.
+    """What a node fetched from storage.
 
-    `whole`: shards, one after the other; `alone`: samples that were read by range; `once`: bytes of all shards with
-    anything fetched, each counted once.
+    `whole`: shards, in order; `alone`: samples read by range; `once`: bytes of all shards with anything fetched, each
+    counted once.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Fetched:
 
 
 class SimulatedView(View):
-    """The shards of `stored` in one process of a node. Methods do what those of `View` do, and no data is there."""
+    """The shards of `stored` in one process of a node. Methods do what those of `View` do, without data."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class SimulatedView(View):
 
     def _select_stored(self, shard: int, samples: NDArray[np.int64]) -> None:
         """As `Shards.select_stored`."""
-        if not self._table.row_bytes[shard]:  # it is read whole only
+        if not self._table.row_bytes[shard]:  # it can only be read whole
             if self.fetch(shard, needs={}) is not None:
                 self._download(shard)
             return

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: sizes, times, shares, counts."""
+"""Format numbers for people: sizes, times, shares, counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share of 1 in percent, with the digits that matter: "0.03 %", "4.2 %", "38 %"."""
+    """Return a share of 1 in percent, with significant digits: "0.03 %", "4.2 %", "38 %"."""
     percent = 100 * value
     if percent == 0 or percent >= 9.95:
         return f"{percent:.0f} %"
@@ -49,7 +49,7 @@ def seconds(value: float) -> str:
 
 
 def times(part: float, whole: float) -> str:
-    """Return how many times `whole` is in `part`: "1.02 times"."""
+    """Return the ratio of `part` to `whole`: "1.02 times"."""
     ratio = part / whole if whole else 0.0
     return f"{ratio:.2f} times" if ratio < 10 else f"{ratio:,.0f} times"
 

@@ -1,7 +1,7 @@
 """What a run has consumed, over all ranks, since it began: a few integers, the same on every rank.
 
-In groups, each step brings what it consumes. In batches of samples, the ticks that were handed out are kept as ranges,
-and are counted by component when somebody asks.
+In groups, each task carries what its step consumes. In batches of samples, the ticks that were returned are kept as
+ranges, and are counted by component on request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdsx.stream.phase_state import listed
 from mdsx.stream.steps import Task
 
 STEPS, ROWS, DROPPED, DROPPED_VALUES, SKIPPED, SKIPPED_VALUES = range(6)
-"""Where these are in an array of amounts, after the samples and the values of each component."""
+"""The indices of these in an array of amounts, after the samples and the values of each component."""
 AMOUNTS = 6
 
 _PLACES = {"taken": ROWS, "dropped": DROPPED, "skipped": SKIPPED}  # of samples, by the kind of their ticks
@@ -27,7 +27,7 @@ _PLACES = {"taken": ROWS, "dropped": DROPPED, "skipped": SKIPPED}  # of samples,
 _FIELDS = {"samples", "tokens", "steps", "rows", "dropped", "skipped", "complete"}
 
 Drawn = Callable[[Tick, Tick], NDArray[np.int64]]
-"""Returns how many samples of each component there are from a tick up to another one."""
+"""Returns how many samples of each component are drawn from one tick up to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Consumed:
     rows: int
     """Packed rows, length-bounded batches, or samples."""
     dropped_samples: int
-    """Samples at the ends of epochs that did not fill a step."""
+    """Samples dropped at the ends of epochs because they did not fill a step."""
     dropped_tokens: int | None
     skipped_samples: int
     """Samples of the steps that the plan skips."""
     skipped_tokens: int | None
     complete: bool
-    """Whether it counts from the run's start. False after a state that was saved without it: it counts from there."""
+    """Whether the counts begin at the run's start. False if they begin at a loaded state that had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Ledger:
 
     @classmethod
     def of(cls, components: int, *, grouped: bool, complete: bool = True) -> Ledger:
-        """Return the accounts of a run from now on."""
+        """Return empty accounts."""
         return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped, complete=complete)
 
     @property
@@ -85,7 +85,7 @@ class Ledger:
         return Ledger(self.amounts, ticks, self.later + (task.stop > task.start), self.grouped, self.complete)
 
     def settled(self, drawn: Drawn) -> Ledger:
-        """Return the same with all ticks counted."""
+        """Return the accounts with all ticks counted."""
         if not self.ticks:
             return self
         amounts, components = self.amounts.copy(), (len(self.amounts) - AMOUNTS) // 2
@@ -98,7 +98,7 @@ class Ledger:
         return replace(self, amounts=amounts, ticks=(), later=0)
 
     def consumed(self, names: Sequence[str]) -> Consumed:
-        """Return what a user gets of settled accounts. `names`: of the components."""
+        """Return settled accounts as users see them. `names`: the components' names."""
         parts = self._lists()
         samples, tokens = (dict(zip(names, found, strict=True)) for found in parts[:2])
         steps, rows, dropped, dropped_values, skipped, skipped_values = parts[2]
@@ -107,14 +107,14 @@ class Ledger:
         return Consumed(samples, tokens, steps, rows, dropped, dropped_values, skipped, skipped_values, self.complete)
 
     def state(self) -> dict[str, Any]:
-        """Return settled accounts for a state."""
+        """Return settled accounts as a field of a state."""
         samples, values, (steps, rows, *rest) = self._lists()
         found: dict[str, Any] = {"samples": samples, "tokens": values if self.grouped else None}
         found |= {"steps": steps, "rows": rows, "dropped": rest[:2], "skipped": rest[2:]}
         return found if self.complete else {**found, "complete": False}
 
     def loaded(self, state: Mapping[str, Any]) -> Ledger:
-        """Return the accounts of a state. Raise StateError if they are not those of a run like this one."""
+        """Return the accounts of a state. Raise StateError if they do not fit this run."""
         components = (len(self.amounts) - AMOUNTS) // 2
         new = Ledger.of(components, grouped=self.grouped)
         if "consumed" not in state:
@@ -132,7 +132,7 @@ class Ledger:
                 raise ValueError("the numbers")
         except (TypeError, KeyError, ValueError):
             raise StateError(
-                "the state's accounts are damaged, or those of another number of components",
+                "the state's accounts are damaged, or for another number of components",
                 place="consumed",
                 found=shown(found),
                 expected=f"samples and tokens of {components} components, steps, rows, dropped and skipped",
@@ -149,7 +149,7 @@ class Ledger:
 def _with(
     ticks: tuple[tuple[str, Tick, Tick], ...], kind: str, start: Tick, stop: Tick
 ) -> tuple[tuple[str, Tick, Tick], ...]:
-    """Return ranges with one more, joined with the last one if it continues that."""
+    """Return ranges with one more, merged with the last one if they are adjacent."""
     if start == stop:
         return ticks
     if ticks and ticks[-1][0] == kind and ticks[-1][2] == start:

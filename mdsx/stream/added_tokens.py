@@ -1,7 +1,7 @@
-"""Where the tokens lie that packing adds to samples, and what items then have of stored values.
+"""The places of tokens that packing adds to samples, and of the stored values around them.
 
-An item is what a row has of a sample: values of the sample with its added tokens. All is computed for a chunk of
-batches at once.
+An item is the part of a sample in one row, added tokens included. Everything is computed for a chunk of batches at
+once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mdsx.stream.sources import Source
 class AddedTokens:
     """The added tokens of a chunk's items."""
 
-    firsts: NDArray[np.int64]  # which stored value of its sample each item begins with
+    firsts: NDArray[np.int64]  # each item's first stored value, by its index in the sample
     counts: NDArray[np.int64]  # how many stored values it has
 
     def __init__(self, rows: Rows, firsts: NDArray[np.int64], lengths: NDArray[np.int64], extras: Extras) -> None:
-        """`firsts`: which value each item begins with; `lengths`: of the items' samples; both with added tokens."""
+        """`firsts`: the index of each item's first value; `lengths`: of the items' samples. Both count added tokens."""
         some = rows.sizes > 0
         self._begun = some & (firsts == 0) & (extras.begin is not None)
         ended = some & (firsts + rows.sizes == lengths) & (extras.end is not None)
@@ -43,7 +43,7 @@ class AddedTokens:
     def pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many values each piece of the batches has, and which pieces are stored values.
 
-        A batch of n items has 2n + 1 pieces: each item's stored values, and what is before, between and after them.
+        A batch of n items has 2n + 1 pieces: each item's stored values, and the gaps before, between and after them.
         """
         rows, parts = self._rows, self._rows.parts
         samples = np.array([part.samples.start for part in parts], np.int64)
@@ -58,7 +58,7 @@ class AddedTokens:
         return np.diff(edges), items
 
     def places(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places in a batch, joined, of the tokens that begin and that end samples."""
+        """Return the places of the begin tokens and of the end tokens in a batch's joined values."""
         start = self._rows.starts[self._rows.parts[number].stretches.start]
         begins, ends = (places[cuts[number]] - start for cuts, places in self._places)
         return begins, ends
@@ -76,12 +76,12 @@ class Labels:
         lengths: NDArray[np.int64],
         extras: Extras,
     ) -> None:
-        """`source`: the stored tokens, items of `dtype`; the rest as in AddedTokens."""
+        """`source`: the stored tokens, of type `dtype`; the rest as in AddedTokens."""
         ends = firsts + rows.sizes
         items = np.flatnonzero(rows.sizes)
         self._cuts, self._places = rows.cuts(items), (rows.starts[rows.at] + rows.sizes - 1)[items]
         self._next = np.full(len(rows.sizes), IGNORED, np.int64)
-        follows = (rows.sizes > 0) & (ends < lengths)  # what follows is in another row
+        follows = (rows.sizes > 0) & (ends < lengths)  # the next value is in another row
         if extras.end is not None:
             self._next[follows & (ends == lengths - 1)] = extras.end
             follows &= ends < lengths - 1
@@ -97,7 +97,7 @@ class Labels:
         self._rows = rows
 
     def of(self, tokens: NDArray[np.integer[Any]], number: int) -> NDArray[np.int64]:
-        """Return the labels of the batch that has this number and these tokens."""
+        """Return the labels of batch `number`, which has these tokens."""
         part, here = self._rows.parts[number], self._cuts[number]
         found = np.empty(tokens.size, np.int64)
         found[:-1] = tokens.reshape(-1)[1:]

@@ -1,4 +1,4 @@
-"""Batchings: how samples become batches. A run takes one as `batching=`, and opens it over what it reads."""
+"""Batchings: how samples become batches. A run gets one as `batching=`, and applies it to the samples that it reads."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Cut(NamedTuple):
     micro: int | None = None
     """Samples or rows of a micro-batch; None: a step is one batch."""
     until: int | None = None
-    """The progress of the run (see `Batcher.progress`) from which on steps are cut otherwise."""
+    """The progress of the run (see `Batcher.progress`) from which on steps are cut differently."""
     skip: tuple[tuple[int, int], ...] = ()
     """Ranges of the run's steps that are left out, each up to its second number (exclusive)."""
     ranks_per_node: int | None = None
-    """How many successive ranks a node has; None: not known, or its nodes are not alike."""
+    """How many successive ranks a node has; None if unknown, or if the nodes differ."""
 
     @property
     def rows(self) -> int:
@@ -38,7 +38,7 @@ class Cut(NamedTuple):
         return -(-self.size // self.world_size) if self.micro is None else self.micro
 
     def parts(self, size: int) -> int:
-        """Return how many batches each rank has of a step of `size` samples or groups."""
+        """Return how many batches each rank gets from a step of `size` samples or groups."""
         return 1 if self.micro is None else -(-size // (self.world_size * self.micro))
 
 
@@ -48,7 +48,7 @@ class Batching(Protocol):
 
     @property
     def window(self) -> int | None:
-        """Return the window that was asked for; None without windows, or for the default."""
+        """Return the window that the user gave; None without windows, or for the default."""
         ...
 
     @property
@@ -58,17 +58,17 @@ class Batching(Protocol):
 
     @property
     def counts_tokens(self) -> bool:
-        """Return whether the thresholds of a plan count values, such as tokens; else they count samples."""
+        """Return whether a plan's thresholds count values, such as tokens; otherwise they count samples."""
         ...
 
     @property
     def step_samples(self) -> int | None:
-        """Return the most samples of a step over all ranks, if the batching says it and not the loader."""
+        """Return the most samples in a step over all ranks, if the batching determines it and not the loader."""
         ...
 
     @property
     def buckets(self) -> tuple[Size, ...] | None:
-        """Return what the samples of each bucket get as "bucket"; None without buckets."""
+        """Return the value of "bucket" for each bucket; None without buckets."""
         ...
 
     @property
@@ -77,36 +77,36 @@ class Batching(Protocol):
         ...
 
     def with_groups(self, groups: Any) -> Batching:
-        """Return the same with the groups of another one. Raise ValueError, TypeError or UsageError if they do not fit
-        it."""
+        """Return this batching with the groups of another one. Raise ValueError, TypeError or UsageError if they do not
+        fit."""
         ...
 
     @property
     def one_group(self) -> bool:
-        """Return whether a rank's batch is one group, so that nobody gives its size."""
+        """Return whether a rank's batch is one group, so that the user gives no batch size."""
         ...
 
     def rows(
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
-        """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
+        """Return the samples or rows of a rank's batch. Raise UsageError for arguments that contradict each other."""
         ...
 
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
-        """Return what packs or pads values; None if batches are columns of samples. `rows`: those of a rank's batch;
-        `transformed`: whether samples go through a transform before."""
+        """Return the object that packs or pads values; None if batches are columns of samples. `rows`: rows in a rank's
+        batch; `transformed`: whether samples go through a transform first."""
         ...
 
     def run(self, before: Run, epoch_steps: int | None) -> Run:
-        """Return the run of a loader over a dataset with the run `before`, at the same place."""
+        """Return a loader's run over a dataset whose run is `before`, at the same position."""
         ...
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> Batcher:
-        """Return how the samples of `view` become steps. Raise UsageError if those of `course` cannot."""
+        """Return the batcher for the samples of `view`. Raise UsageError if `course` cannot be batched like this."""
         ...
 
     def of_first(self, samples: int) -> Batching:
-        """Return the same for the first `samples` of the dataset."""
+        """Return this batching for the first `samples` of the dataset."""
         ...
 
 
@@ -120,42 +120,42 @@ class Batcher(Protocol):
 
     @property
     def counts_tokens(self) -> bool:
-        """Return whether the progress of a run counts values, such as tokens; else it counts samples."""
+        """Return whether a run's progress counts values, such as tokens; otherwise it counts samples."""
         ...
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Return what the steps depend on, beside the order and the cut: as JSON, equal on all ranks."""
+        """Return what the steps depend on, besides the order and the cut, as JSON. It must be equal on all ranks."""
         ...
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> Steps:
-        """Return how the epochs of `course` are cut: an equal object as long as nothing changes. `counters`: of the
-        thread that plans."""
+        """Return how the epochs of `course` are cut; an equal object as long as nothing changes. `counters`: for the
+        planning thread."""
         ...
 
     def reached(self, course: Course, cursor: Cursor) -> Tick:
-        """Return the first tick whose order may still change in a run that is at `cursor`."""
+        """Return the first tick whose order may still change in a run at `cursor`."""
         ...
 
     def progress(self, course: Course, cursor: Cursor) -> int:
-        """Return what the thresholds of a plan count: ticks, or in groups the values planned before the window; in
-        buckets, its samples."""
+        """Return the run's progress in the unit of a plan's thresholds: ticks; in groups, the values planned before the
+        window; in buckets, the samples."""
         ...
 
     def progress_of(self, course: Course, state: Mapping[str, Any]) -> int | None:
-        """Return the same for a state; None if it does not say so."""
+        """Return the progress of a state; None if the state lacks it."""
         ...
 
     def outlook(self, course: Course) -> Outlook | None:
-        """Return what the first window of the order has; None without groups. It reads lengths."""
+        """Return the outlook on the order's first window; None without groups. It reads lengths."""
         ...
 
     def in_plan(self, stages: Stages, begun: Cursor | None) -> Batcher:
-        """Return the same in a run with a plan. `begun`: where its groups begin; None: where they are known to."""
+        """Return this batcher in a run with a plan. `begun`: where its groups begin; None if that is known already."""
         ...
 
     def going_on(self, before: Batcher) -> Batcher:
-        """Return the same in the windows of one before it, whose groups are equal."""
+        """Return this batcher with the windows of the previous one, whose groups are equal."""
         ...
 
     def state(self, identity: OrderIdentity, course: Course, cursor: Cursor) -> dict[str, Any]:
@@ -163,12 +163,12 @@ class Batcher(Protocol):
         ...
 
     def resumed(self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]) -> Resumed:
-        """Return where a run continues with a state. Raise StateError that names the field."""
+        """Return where a run continues with a state. Raise StateError, which names the field."""
         ...
 
 
 class Outlook(NamedTuple):
-    """What the groups of one window have."""
+    """What the groups of one window look like."""
 
     samples: int
     groups: int
@@ -178,7 +178,7 @@ class Outlook(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What a state says: the cursor, the phases of a mixture, and the batcher with the state's window."""
+    """A resumed state: the cursor, the phases of a mixture, and the batcher with the state's window."""
 
     cursor: Cursor
     phases: Phases

@@ -1,4 +1,4 @@
-"""The buckets of samples, in place of their lengths: from stored sizes, or from numbers that were given."""
+"""The bucket number of each sample, in place of its length: from stored sizes, or from given numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mdsx.shards import Lengths, View
 
 
 class BucketNumbers:
-    """The number of each sample's bucket. `values`: heights and widths, or the numbers that buckets are of."""
+    """The number of each sample's bucket. `values`: heights and widths, or the numbers that define the buckets."""
 
     mean = None
     total = None
@@ -44,13 +44,13 @@ class BucketNumbers:
                 file=self._view.file(shard),
                 place=place,
                 found=f"height {values[0]}, width {values[1]}",
-                hint="leave such samples out, with dataset.select(...), or store their sizes",
+                hint="leave out such samples, with dataset.select(...), or store their sizes",
             )
         return SampleError(
-            "a sample's number is that of no bucket",
+            "a sample's number belongs to no bucket",
             file=self._view.file(shard),
             place=place,
             found=values[0],
             expected=f"one of sizes={shown(self._rule.sizes)}",
-            hint="add it to sizes=, or leave such samples out, with dataset.select(...)",
+            hint="add it to sizes=, or leave out such samples, with dataset.select(...)",
         )

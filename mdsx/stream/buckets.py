@@ -29,23 +29,23 @@ class Buckets:
             by=("height", "width"), sizes=[(512, 512), (576, 448), (448, 576)], global_batch_size=1024
         )
 
-    Each sample belongs to the bucket with the nearest aspect ratio. A step of all ranks has samples of one bucket, so
-    all ranks do equal work. Which samples are in a step depends on the order and on the sizes only, so it is the same
-    on any number of ranks. A batch has one more key, `bucket`: the size of its bucket, `(height, width)`. A transform
-    and a `collate_fn` find it in each sample. docs/batches.md has more.
+    Each sample belongs to the bucket with the nearest aspect ratio. A step has samples of one bucket on all ranks, so
+    all ranks do equal work. The samples of a step depend only on the order and the sizes, not on the number of ranks. A
+    batch has the additional key `bucket`: the size of its bucket, `(height, width)`. A transform and a `collate_fn`
+    find it in each sample. docs/batches.md has more.
 
     Args:
-        by: What the size of a sample is: the names of two columns of integers, its height and its width; or the name of
-            a column of encoded images, whose sizes `mdsx sizes` or `mdsx.write_sizes` has stored; or an integer array
-            [N, 2] of both, by the sample's number. If the buckets are numbers: the name of one column of integers, or
-            an array [N].
-        sizes: The height and the width of each bucket, all of different aspect ratios; or different integers, such as
-            `range(20)`: then a sample belongs to the bucket whose number it has.
+        by: Where sizes come from: the names of two integer columns, height and width; or the name of a column of
+            encoded images whose sizes `mdsx sizes` or `mdsx.write_sizes` has stored; or an integer array [N, 2] of
+            heights and widths, by sample number. If the buckets are numbers: the name of one integer column, or an
+            array [N].
+        sizes: The height and width of each bucket, with different aspect ratios; or different integers, such as
+            `range(20)`: a sample then belongs to the bucket with its number.
         global_batch_size: The samples of a step over all ranks: one number for all buckets, or one for each.
-        tails: What happens to the samples of a window that do not fill a batch of their bucket, at the window's end.
-            "keep": they make a smaller batch. "drop": they are left out.
-        window: Samples of how many positions per lane are put into buckets together: a larger window has fewer tails.
-            The default is `ceil(2^20 / lanes)`.
+        tails: What to do at a window's end with samples that do not fill a batch of their bucket. "keep": make a
+            smaller batch. "drop": leave them out.
+        window: How many positions per lane are sorted into buckets together. A larger window has fewer tails. The
+            default is `ceil(2^20 / lanes)`.
 
     Raises:
         UsageError: An argument is invalid.
@@ -115,9 +115,9 @@ class Buckets:
     ) -> int:
         if batch_size is not None:
             raise UsageError(
-                "mdsx.Buckets says how large batches are",
+                "mdsx.Buckets determines the batch size",
                 found=shown(batch_size),
-                hint="leave batch_size and global_batch_size of the loader out, and give Buckets(global_batch_size=)",
+                hint="remove batch_size and global_batch_size from the loader, and give Buckets(global_batch_size=)",
             )
         return self.step_samples
 
@@ -156,18 +156,18 @@ class Buckets:
 
 
 def _checked_by(given: Any, rule: Bucketing) -> str | tuple[str, ...] | NDArray[np.uint32]:
-    """Return what says the sizes of samples: names, or a copy of an array that nobody can change. Raise UsageError."""
+    """Return where samples' sizes come from: names, or a read-only copy of an array. Raise UsageError."""
     if isinstance(given, str):
         return given
     if isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(name, str) for name in given):
         if rule.of_pairs:
             return tuple(given)
         hint = "give one column for buckets of numbers, or the height and the width of each bucket"
-        raise UsageError("two columns say a height and a width", found=shown(given), hint=hint)
+        raise UsageError("two columns are a height and a width", found=shown(given), hint=hint)
     if not np.ndim(given) or np.asarray(given).dtype.kind not in "iu":
         two = 'by="image", by=("height", "width"), or an integer array [N, 2]'
         expected = two if rule.of_pairs else 'by="column", or an integer array [N]'
-        raise UsageError("by does not say the size of a sample", found=shown(given), expected=expected)
+        raise UsageError("by does not give the size of a sample", found=shown(given), expected=expected)
     found = bucket_values(given, rule, len(np.asarray(given))).astype("<u4")
     found.flags.writeable = False
     return found

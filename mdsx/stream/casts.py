@@ -1,4 +1,4 @@
-"""How columns are packed: which types their numbers have in a batch, and what pads them."""
+"""How columns are packed: the types of their numbers in a batch, and their pad values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mdsx.format import check_castable, given_item
 from mdsx.stream.rows import Layout, Number
 
 ADDED = ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "lengths", "global_samples", "global_tokens")
-"""The keys that packing adds to a batch, whatever it is asked for."""
+"""The keys that packing always adds to a batch."""
 
 
 class How(NamedTuple):
-    """How a column is packed: the type of its stored values, of those in the batch, and the pad value as an item."""
+    """How a column is packed: its stored type, its type in the batch, and the pad value as an item."""
 
     source: str
     target: str
@@ -24,8 +24,8 @@ class How(NamedTuple):
 
 
 def hows_of(bases: Mapping[str, tuple[str, str] | None], layout: Layout) -> dict[str, How | None]:
-    """Return how each column is packed, from its stored type and that with which it is read, if it is. Raise UsageError
-    for what cannot be."""
+    """Return how each column is packed, from its stored type and the type that it is read as, or None if it is not
+    packed. Raise UsageError for columns that cannot be packed."""
     dtypes, pads = layout.dtypes or {}, layout.pad_value if isinstance(layout.pad_value, Mapping) else {}
     hows = dict[str, How | None]()
     for name, found in bases.items():
@@ -33,7 +33,7 @@ def hows_of(bases: Mapping[str, tuple[str, str] | None], layout: Layout) -> dict
             hint = "rename the column by columns={new name: name}"
             if name not in ADDED:
                 hint += f", or leave out {name}=True"
-            message = f"a packed batch has a key {name!r} of its own"
+            message = f"packing adds a key {name!r} to batches"
             raise UsageError(message, place=f"column {name!r}", hint=hint)
         hows[name] = None
         if found is not None:
@@ -44,7 +44,8 @@ def hows_of(bases: Mapping[str, tuple[str, str] | None], layout: Layout) -> dict
         if unknown := [name for name in names if not hows.get(name)]:
             there = ", ".join(name for name, how in hows.items() if how)
             expected = there or "none, as no column is one-dimensional and of numbers"
-            raise UsageError("this is no packed column", place=f"{argument}, column {unknown[0]!r}", expected=expected)
+            message = "the column is not packed"
+            raise UsageError(message, place=f"{argument}, column {unknown[0]!r}", expected=expected)
     return hows
 
 

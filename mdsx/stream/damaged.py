@@ -1,7 +1,7 @@
-"""Reads samples one by one after reading them together failed: the sound ones, and the errors of the others.
+"""Read samples one by one after reading them together failed: the undamaged ones, and the errors of the others.
 
-This is slow, so it happens only after a CorruptError. Errors of a whole shard are raised: it is another one, it is
-missing, or storage fails.
+This is slow, so it happens only after a CorruptError. Errors of a whole shard are raised: the shard was replaced or is
+missing, or storage failed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mdsx.errors import CorruptError
 from mdsx.shards import Columns, Selection, View
 
 SelectOne = Callable[[int, NDArray[np.int64]], list[Selection | CorruptError]]
-"""(shard, samples) -> each of the samples by itself, or its error."""
+"""(shard, samples) -> for each sample, its source or its error."""
 
 
 class Failure(NamedTuple):
@@ -33,7 +33,7 @@ class Failure(NamedTuple):
 
 
 def place_of(position: int, shard: int, sample: int) -> str:
-    """Return a sample's name for messages."""
+    """Return a sample's place, for messages."""
     return f"position {position}, shard {shard}, sample {sample}"
 
 
@@ -47,8 +47,8 @@ def sound_columns(
     stored: bool = False,
     seeds: NDArray[np.uint64] | None = None,
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
-    """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
-    place. `seeds`: of each sample, for decoders."""
+    """Return the columns of the undamaged ones among `samples`, their places in `samples`, and the error at each other
+    place. `seeds`: one per sample, for decoders."""
     found: dict[int, list[tuple[int, Selection]]] = {place: [] for place in range(len(samples))}
     wrong: dict[int, CorruptError] = {}
     read, numbers, places = view.expand(shards, samples)
@@ -63,7 +63,7 @@ def sound_columns(
         del found[place]
     try:
         columns = _gather(view, found, seeds, views=views, stored=stored)
-    except CorruptError:  # in a value
+    except CorruptError:  # a value is damaged
         for place, sources in list(found.items()):
             try:
                 _gather(view, {place: sources}, seeds, views=True)  # decoded, which checks more than `stored` does

@@ -1,6 +1,6 @@
-"""What packing adds to the columns of samples: a token before and after each sample, labels, the source of each token.
+"""What packing adds to samples: a token before and after each sample, labels, and the component of each token.
 
-The added tokens count in the length of their sample: a sample of n values has `n + added` of them, or none if n is 0.
+Added tokens count towards the sample's length: a sample of n values has length `n + added`, or 0 if n is 0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mdsx.format import INT64, NUMBERS, always_fits
 from mdsx.shards import Lengths
 
 IGNORED = -100
-"""The label of a place without a next token: what losses of PyTorch ignore."""
+"""The label of a place without a next token, which PyTorch's losses ignore."""
 
 
 class Extras(NamedTuple):
-    """What a layout adds to the columns of samples."""
+    """What a layout adds to samples."""
 
     labels: bool = False
     begin: int | None = None
@@ -36,12 +36,12 @@ class Extras(NamedTuple):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the keys that a batch has because of them."""
+        """Return the keys that these add to a batch."""
         return ("labels",) * self.labels + ("component_ids",) * self.component_ids
 
     @property
     def of_tokens(self) -> tuple[str, ...]:
-        """Return the names of what belongs to one column."""
+        """Return the names of the extras that need the column of the tokens."""
         found = {"labels": self.labels, "begin": self.begin is not None, "end": self.end is not None}
         return tuple(name for name, given in found.items() if given)
 
@@ -51,7 +51,7 @@ class Extras(NamedTuple):
         return (self.begin is not None) + (self.end is not None)
 
     def component_of(self, shards: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the number of the component that each of `shards` is of."""
+        """Return the number of the component of each of `shards`."""
         return (np.searchsorted(self.components, shards, side="right") - 1).astype(np.int32)
 
     def stored(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -63,7 +63,7 @@ NO_EXTRAS = Extras()
 
 
 class AddedLengths:
-    """Lengths of samples with the tokens that are added to them."""
+    """Lengths of samples, including added tokens."""
 
     def __init__(self, lengths: Lengths, added: int) -> None:
         self._lengths, self._added = lengths, added
@@ -79,7 +79,7 @@ class AddedLengths:
 
     @property
     def total(self) -> int | None:
-        return self._lengths.total  # of what is stored
+        return self._lengths.total  # of stored values only
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         found = self._lengths.of(shards, samples)
@@ -87,10 +87,10 @@ class AddedLengths:
 
 
 def token_column(extras: Extras, lengths: tuple[str, ...], packed: Mapping[str, str]) -> str | None:
-    """Return the column that labels and added tokens belong to; None if there are none.
+    """Return the column that labels and added tokens belong to; None if there are neither.
 
-    It is the one that was given, or that of `lengths`, or the only one of `packed`, which has the type of each in the
-    batch. Raise UsageError if that does not say it, or if the column cannot have them.
+    It is the given column, or that of `lengths`, or the only one in `packed`, which has the type of each column in the
+    batch. Raise UsageError if this is ambiguous, or if the column's type does not allow them.
     """
     if not extras.of_tokens:
         return None
@@ -100,7 +100,7 @@ def token_column(extras: Extras, lengths: tuple[str, ...], packed: Mapping[str, 
         (name,) = packed
     if name is None or name not in packed:
         raise UsageError(
-            "it is not known which column has the tokens" if name is None else "the column of the tokens is not packed",
+            "the column of the tokens is ambiguous" if name is None else "the column of the tokens is not packed",
             place=place,
             found=name,
             expected=f"one of {', '.join(packed)}" if packed else "a one-dimensional column of integers",
@@ -109,7 +109,7 @@ def token_column(extras: Extras, lengths: tuple[str, ...], packed: Mapping[str, 
     kind = packed[name]
     if NUMBERS[kind].kind in ("bool", "float") or not always_fits(kind, INT64.name):
         raise UsageError(
-            "tokens are integers that fit int64",
+            "tokens must be integers that fit int64",
             place=f"{place}, column {name!r}",
             found=kind,
             hint=f'give dtypes={{"{name}": "int64"}}, or another column by tokens=',

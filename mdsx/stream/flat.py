@@ -17,8 +17,8 @@ _MAX_VALUES = 2**31 - 1  # positions are int32
 class Flat(NamedTuple):
     """The layout "flat" of rows of at most `capacity` values.
 
-    If it is static, a batch has `capacity` values for each row, and the padding is at the end: in segments of at most
-    `capacity`, so that none is longer than `max_seqlen`, and no position is beyond a row.
+    If it is static, a batch has `capacity` values for each row, with the padding at the end, in segments of at most
+    `capacity`. So no segment is longer than `max_seqlen`, and no position exceeds a row.
     """
 
     capacity: int
@@ -38,7 +38,7 @@ class Flat(NamedTuple):
         return found
 
     def keys(self, rows: Rows, part: Part) -> Columns:
-        """Return the keys of a batch that say which sample each value is of."""
+        """Return the keys of a batch that map values to samples."""
         if part.shape[0] > _MAX_VALUES:
             hint = "give fewer rows by batch_size="
             raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{_MAX_VALUES}", hint=hint)
@@ -59,9 +59,9 @@ class Flat(NamedTuple):
         }
 
     def _padded(self, ends: NDArray[np.int32], total: int) -> NDArray[np.int32]:
-        """Return where segments end, without empty ones and with those of the padding, filled up to the fixed length.
+        """Return where segments end, without empty segments and with those of the padding, filled up to a fixed length.
 
-        Raise UsageError if they are more than `max_segments`.
+        Raise UsageError if there are more than `max_segments`.
         """
         most = self.max_segments
         if most is None:

@@ -1,4 +1,4 @@
-"""Groups over the samples of a view: their steps, and the states of their runs."""
+"""Group the samples of a view, cut the groups into steps, and write and read the states of such runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
 from mdsx.stream.steps import Cursor
 
-_FEW = 4  # samples of a group, if their mean length is not known
+_FEW = 4  # samples in a group, if their mean length is unknown
 
 
 class GroupBatcher:
     """Groups the samples of `view` by `rule`, from their lengths.
 
-    `window_given`: whether the user gave the rule's window; else a state may have another one. `epoch_steps`: the
-    number of steps of an epoch, which then continues where the one before it stopped. `balance`: how the rows of a node
-    are dealt to its ranks. `drop_short`: whether batches of buckets that are not whole are dropped. `origin`: where the
-    grid of windows begins; `stages`: of the run's plan.
+    `window_given`: whether the user gave the rule's window; otherwise a state may bring another one. `epoch_steps`: the
+    number of steps in an epoch, which then begins where the previous epoch ended. `balance`: how a node's rows are
+    dealt to its ranks. `drop_short`: whether incomplete batches of buckets are dropped. `origin`: where the grid of
+    windows begins; `stages`: those of the run's plan.
     """
 
     grouped = True
@@ -71,7 +71,7 @@ class GroupBatcher:
         return {**self._identity.fields, "epoch_steps": self.epoch_steps, **dealt, **dropped}
 
     def steps(self, course: Course, cut: Cut, counters: Counters | None = None) -> GroupSteps:
-        """Return how the epochs of `course` are cut: the same object as long as nothing changes."""
+        """Return how the epochs of `course` are cut; the same object as long as nothing changes."""
         made = self._made
         if made is None or made[0] is not course or made[1] != cut:
             steps = GroupSteps(
@@ -137,7 +137,7 @@ class GroupBatcher:
             return self._resumed(identity, course, state, Cursor(window=-1), None)
         order = {name: value for name, value in state.items() if name != "groups"}
         if state.get("fingerprint") != identity.fingerprint:
-            identity.check(order)  # which names the dataset, not its lengths
+            identity.check(order)  # its error names the dataset, not its lengths
         batcher = self if self._window_given else self._with_window(state["groups"])
         place = batcher._identity.check(state["groups"])
         cursor = Cursor(window=place.window, taken=place.taken, step=place.step, planned=place.planned)
@@ -145,7 +145,8 @@ class GroupBatcher:
         position, number = place.origin
         if position > number_of(order, "position"):
             found, expected = position, f"at most the position, {order['position']}"
-            raise StateError("the grid of windows begins later", place="groups.origin", found=found, expected=expected)
+            message = "the state's grid of windows begins after its position"
+            raise StateError(message, place="groups.origin", found=found, expected=expected)
         batcher = batcher._with(origin=Origin(begun, Position(position), number) if any(place.origin) else START)
         if place.epoch is None:
             return batcher._resumed(identity, course, order, cursor, None)
@@ -161,7 +162,7 @@ class GroupBatcher:
     ) -> Resumed:
         """Return where a run continues: in the window that begins at the position of `order`, a state of the order.
 
-        `cursor`: the window's number, and what was taken from it; `state`: if given, the run's epoch is that of it.
+        `cursor`: the window's number, and how many groups were taken; `state`: if given, its epoch is the run's epoch.
         """
 
         def at(epoch: int, start: int) -> Cursor:
@@ -182,7 +183,7 @@ class GroupBatcher:
         return Resumed(found, phases, self)
 
     def _with_window(self, found: Any) -> GroupBatcher:
-        """Return this with the window of a state: the default may be another one since, of a later version or index."""
+        """Return this with a state's window: the default may have changed with the version or the index."""
         rule: Grouping | Bucketing = with_window(self.rule, found)
         return self if rule == self.rule else self._with(rule=rule, window_given=False)
 
@@ -194,7 +195,7 @@ class GroupBatcher:
         origin: Origin | None = None,
         stages: Stages | None = None,
     ) -> GroupBatcher:
-        """Return the same with what is given."""
+        """Return a copy with changed fields."""
         origin = self._origin if origin is None else origin
         stages = self._stages if stages is None else stages
         if rule is None and origin == self._origin and stages is self._stages:
@@ -215,7 +216,7 @@ class GroupBatcher:
 
     @property
     def _group_samples(self) -> float:
-        """Return about how many samples a group has."""
+        """Return about how many samples are in a group."""
         if isinstance(self.rule, Bucketing):
             return self.rule.group_samples
         mean = self._lengths.mean

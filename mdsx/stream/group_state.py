@@ -1,4 +1,4 @@
-"""The part of a run's state that says which groups come next."""
+"""The field `groups` of a run's state, which says which groups come next."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mdsx.stream.steps import Cursor
 Rule = TypeVar("Rule", bound=Grouping | Bucketing)
 _NUMBERS = ("window", "taken")
 _STEPS = ("epoch", "step")
-_LATER = ("planned", "origin")  # states of earlier versions lack them
-_OF_KINDS = ("capacity", "oversize", "max_samples", "sizes", "batch_sizes")  # not all kinds have them
+_LATER = ("planned", "origin")  # states of earlier versions lack these
+_OF_KINDS = ("capacity", "oversize", "max_samples", "sizes", "batch_sizes")  # only some kinds have these
 
 
 class GroupPlace(NamedTuple):
@@ -34,7 +34,7 @@ class GroupPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity:
-    """What the groups of an order depend on, beside epoch and window."""
+    """What the groups of an order depend on, besides epoch and window."""
 
     rule: Grouping | Bucketing
     lengths: Mapping[str, Any]
@@ -54,9 +54,9 @@ class GroupIdentity:
         return {"version": GROUPS_VERSION, **steps, **place, **self.fields}
 
     def check(self, found: Any) -> GroupPlace:
-        """Return what the field `groups` says.
+        """Parse the field `groups`.
 
-        Raise StateError if it is damaged, or if groups of other parameters were taken from the window.
+        Raise StateError if it is damaged, or if groups with other parameters were taken from the window.
         """
         if not isinstance(found, Mapping):
             raise StateError("the state's groups are not an object", place="groups", found=shown(found))
@@ -79,20 +79,20 @@ class GroupIdentity:
                     continue
                 if found.get(name) != expected or type(found.get(name)) is not type(expected):
                     raise StateError(
-                        "the state is in the middle of a window, and its groups are other ones",
+                        "the state is in the middle of a window of groups with other parameters",
                         place=f"groups.{name}",
                         found=shown(found.get(name)),
                         expected=shown(expected),
                         hint="give the loader the dataset and the length= that the run had"
                         if name == "lengths"
-                        else "give batching= the parameters that the run had, until it is at the end of a window",
+                        else "give batching= the parameters that the run had, until the window ends",
                     )
         epoch = step = None
         if "step" in found or "epoch" in found:
             epoch, step = (number_of(found, name, "groups.") for name in _STEPS)
             if self.epoch_steps is None and step:
                 raise StateError(
-                    "the state is that of a run with a fixed number of steps in an epoch",
+                    "the state's run had a fixed number of steps per epoch",
                     place="groups.step",
                     found=step,
                     hint="give the loader epoch_steps=",
@@ -103,18 +103,18 @@ class GroupIdentity:
                 )
         planned = number_of(found, "planned", "groups.") if "planned" in found else 0
         if (found.get("kind") == Bucketing.kind) != isinstance(self.rule, Bucketing):
-            planned = 0  # it counts samples in the one, values in the other
+            planned = 0  # one counts samples, the other values
         return GroupPlace(window, taken, step or 0, epoch, planned, origin_of(found))
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return this as JSON has it, without `epoch_steps`."""
+        """Return this as JSON, without `epoch_steps`."""
         return {**self.rule.fields, "lengths": dict(self.lengths)}
 
 
 def same_lengths(found: Any, expected: Any) -> bool:
-    """Return whether two identities of lengths are the same, but for components of a mixture that only one has: those
-    that came later, or were removed."""
+    """Return whether two identities of lengths are equal, ignoring components of a mixture that were added or removed
+    between them."""
     if found == expected:
         return True
     if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
@@ -149,13 +149,13 @@ def origin_of(found: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def with_window(rule: Rule, found: Any) -> Rule:
-    """Return the rule with the window of a state: the default may be another one since, of a later version or index."""
+    """Return the rule with a state's window: the default may have changed with the version or the index."""
     window = found.get("positions") if isinstance(found, Mapping) else None
     return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule
 
 
 def window_at(windows: EpochWindows, start: int, window: int, taken: int) -> int:
-    """Return the number of the window that begins at the tick `start`: `window` in the state.
+    """Return the number of the window that begins at tick `start`, where the state says `window`.
 
     Raise StateError if no window begins there, or if `taken` groups were taken from another one.
     """
@@ -170,5 +170,5 @@ def window_at(windows: EpochWindows, start: int, window: int, taken: int) -> int
         place="position",
         found=start - every.start,
         expected=f"a multiple of {every.size}",
-        hint="give batching= the window that the run had, or none if it had none; or resume at the start of an epoch",
+        hint="give batching= the window that the run had, or none if it had none, or resume at the start of an epoch",
     )

@@ -1,7 +1,7 @@
-"""How epochs are cut into steps of groups: packed rows, length-bounded batches, or batches of one shape.
+"""Cut epochs into steps of groups: packed rows, length-bounded batches, or batches of one shape.
 
 A step takes the next groups of the epoch's sequence: `rows` for each rank, or one that all ranks divide. A thread plans
-ahead; a plan needs lengths only. The cursor names a window and the groups taken from it, so a run can continue with
+ahead, from lengths only. The cursor names a window and the number of groups taken from it, so a run can continue with
 another number of rows or ranks.
 """
 
@@ -26,7 +26,7 @@ from mdsx.stream.samples import is_in
 from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task, check_epoch, no_batch
 
 _BLOCKS_AHEAD = 3  # with the one being planned and the one being read
-_LARGE_BLOCKS_AHEAD = 1  # the same, of buckets: 50 MB each by default
+_LARGE_BLOCKS_AHEAD = 1  # the same for buckets, whose blocks take 50 MB by default
 _IN_PLANNING = "mdsx: while the groups of the next batch were planned, from the lengths of samples"
 _NOTHING = RankGroups.alone(0)
 
@@ -34,9 +34,9 @@ _NOTHING = RankGroups.alone(0)
 class GroupSteps:
     """Cuts epochs of groups into steps of `cut.size` groups over all ranks.
 
-    `epoch_steps`: the number of steps of an epoch, which then continues where the one before it stopped. `drop_short`:
-    whether batches of buckets that are not whole are dropped. Only the process that plans has the planner: a copy for
-    another process cannot cut steps.
+    `epoch_steps`: the number of steps in an epoch, which then begins where the previous epoch ended. `drop_short`:
+    whether incomplete batches of buckets are dropped. Only the planning process has the planner: a copy in another
+    process cannot cut steps.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class GroupSteps:
         self._dealing = None if balance is None else Dealing(balance, self.node)
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
-        """epoch -> int64 [windows]: the groups of each window, of epochs that were planned whole."""
+        """epoch -> int64 [windows]: the number of groups in each window, for epochs that were planned completely."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None, "counters": None, "counted": {}}
 
     @property
     def planner(self) -> Planner:
-        """Return what plans the groups."""
+        """Return the planner of the groups."""
         assert self._planner is not None, "steps are cut in the process that planned them"
         return self._planner
 
@@ -80,10 +80,10 @@ class GroupSteps:
 
     def count(self, cursor: Cursor) -> int:
         if self.cut.until is not None or (self.cut.skip and self.epoch_steps is None):
-            raise TypeError("the number of batches of an epoch is not known: the plan has other steps in it")
+            raise TypeError("the number of batches of an epoch is unknown: the plan changes the steps in it")
         if self._divides and self.cut.micro is not None:
             raise TypeError(
-                "the number of batches of an epoch is not known: steps of different buckets have different numbers of "
+                "the number of batches of an epoch is unknown: steps of different buckets have different numbers of "
                 "micro-batches; loader.plan() counts them"
             )
         if self.epoch_steps is not None:
@@ -96,7 +96,7 @@ class GroupSteps:
         groups = self.counted.get(cursor.epoch)
         if groups is None:
             raise TypeError(
-                "the number of batches of an epoch is not known: it depends on the lengths of all its samples; call "
+                "the number of batches of an epoch is unknown: it depends on the lengths of all its samples; call "
                 "loader.plan(), which counts them, or give the loader epoch_steps="
             )
         groups = groups[cursor.window - self.planner.windows(cursor.epoch).first :]
@@ -147,9 +147,9 @@ class GroupSteps:
         )
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
-        """Yield the tasks from there to the end of the run's epoch, or of the plan's stage, planned ahead in a thread.
+        """Yield the tasks up to the end of the run's epoch, or of the plan's stage. A thread plans them ahead.
 
-        A step that the plan skips is one task, and nothing of it is read.
+        A step that the plan skips is one task, and none of it is read.
         """
         planner, counters = self.planner, self.counters  # the thread must not hold the loader
         endless, skips, part, at = self.epoch_steps is not None, self.cut.skip, cursor.part, cursor
@@ -170,7 +170,7 @@ class GroupSteps:
             blocks.close()
 
     def _parts(self, task: Task, before: Cursor, begun: int) -> Iterator[Task]:
-        """Yield the micro-batches of the step at `before`, without those that were handed out."""
+        """Yield the micro-batches of the step at `before` that were not returned yet."""
         groups, parts = _of(task), self.cut.parts(int(_amounts(task)[ROWS - AMOUNTS]))
         for part, own in enumerate(in_parts(groups, parts, self.cut.micro or 1)):
             if part < begun:
@@ -182,7 +182,7 @@ class GroupSteps:
                 yield task._replace(groups=own, part=part)
 
     def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
-        """Yield the steps of an epoch with a fixed number of them."""
+        """Yield the steps of an epoch that has a fixed number of steps."""
         fixed, left, at = self.epoch_steps or 1, None, cursor
         epoch, any_step = cursor.step // fixed, bool(cursor.window or cursor.taken)
         for found in _planned(blocks):
@@ -206,7 +206,7 @@ class GroupSteps:
     def _to_the_end(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps up to the end of the order's epoch, or of the stage."""
         epoch, left, at = cursor.epoch, None, cursor
-        held: Task | None = None  # the last one so far: it may be the epoch's last
+        held: Task | None = None  # the latest one: it may be the epoch's last
         whole = False
         try:
             for found in _planned(blocks):
@@ -246,20 +246,20 @@ class GroupSteps:
         elif not (cursor.window or cursor.taken):
             hint = "give a smaller batch_size, drop_last=False, or epoch_steps="
             raise no_batch(len(left or ()), "group", size=self.cut.size, ranks=self.world_size, hint=hint)
-        elif left:  # of a state whose steps were smaller
+        elif left:  # after a state whose steps were smaller
             start = left.stretches[0].start
             yield Task(epoch, start, start, start, after, _NOTHING, skip=True, amounts=self._dropped(left))
 
     def _is_over(self, at: Cursor, cursor: Cursor) -> bool:
-        """Return whether another stage of the plan than that of `cursor` begins at a later one."""
+        """Return whether `at` is in a later stage of the plan than `cursor`."""
         stages = self.planner.stages
         return stages.at(at.planned) != stages.at(cursor.planned)
 
     def _cut_steps(self, epoch: int, block: Block, cursor: Cursor, size: int = 0) -> Iterator[Task]:
-        """Yield the steps of `size` groups that the block has whole, from that at `cursor` on, as if the run's epoch
-        had more. Steps that begin in another stage of the plan are not cut.
+        """Yield the block's complete steps of `size` groups from `cursor` on, as if the run's epoch continued. Steps
+        that begin in another stage of the plan are not cut.
 
-        They are made one by one: Python's garbage collector takes long for thousands of objects that live on.
+        Steps are created one by one: thousands of long-lived objects would slow down Python's garbage collector.
         """
         if self._divides:
             yield from self._cut_groups(epoch, block, cursor)
@@ -282,7 +282,7 @@ class GroupSteps:
             yield Task(epoch, first.start, last.stop, done, after, groups, amounts=amount, planned=after.planned)
 
     def _cut_groups(self, epoch: int, block: Block, cursor: Cursor) -> Iterator[Task]:
-        """Yield the groups of a window as steps, and then a task for those that are dropped, if there are any."""
+        """Yield the groups of a window as steps, and then a task for dropped groups, if any."""
         (stretch,) = block.stretches
         if stretch.stage != self.planner.stages.at(cursor.planned):
             return
@@ -301,18 +301,18 @@ class GroupSteps:
             )
 
     def _with_totals(self, amounts: NDArray[np.int64], size: int | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the amounts of steps of `size` rows, as accounts have them."""
+        """Return the amounts of steps of `size` rows, as accounts store them."""
         totals = np.zeros((len(amounts), AMOUNTS), np.int64)
         totals[:, STEPS], totals[:, ROWS] = 1, size
         return np.concatenate((amounts, totals), axis=1)
 
     def _dropped(self, left: Block) -> NDArray[np.int64]:
-        """Return the amounts of groups that make no step."""
+        """Return the amounts of groups that do not fill a step."""
         (amounts,) = self._with_totals(amounts_of(left, len(left), self.planner.components), 0)
         return _moved(amounts, DROPPED, steps=0)
 
     def share(self, task: Task, rank: int) -> int:
-        """Return how many samples begin in the rank's groups of `task`. Only this rank's are known."""
+        """Return how many samples begin in the rank's groups of `task`. Only this rank's groups are known."""
         groups = _of(task)
         return int((groups.firsts == 0).sum()) if self._splits else groups.items.shape[1]
 
@@ -329,23 +329,23 @@ class GroupSteps:
         return Tick(min(ends))
 
     def _batches_of(self, groups: int) -> int:
-        """Return how many batches of each rank `groups` groups make."""
+        """Return how many batches each rank gets from `groups` groups."""
         steps, rest = divmod(groups, self._size)
         last = self._parts_of(rest) if rest and not self.cut.drop_last else 0
         return steps * self._parts_of(self._size) + last
 
     def _parts_of(self, groups: int) -> int:
-        """Return how many batches each rank has of a step."""
+        """Return how many batches each rank gets from a step."""
         return 1 if self._divides else self.cut.parts(groups)
 
 
 def failed_in_planning(error: BaseException) -> bool:
-    """Return whether a batch of groups could not be planned. It was not made, so nothing is wrong with its samples."""
+    """Return whether the error was raised while a batch of groups was planned, before any of its samples was read."""
     return _IN_PLANNING in getattr(error, "__notes__", ())
 
 
 def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
-    """Yield the blocks; say of an error that it comes from planning."""
+    """Yield the blocks. Add a note to errors: they come from planning."""
     try:
         yield from blocks
     except Exception as error:
@@ -355,11 +355,11 @@ def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
 
 def _no_whole_batch() -> UsageError:
     hint = 'give smaller global batch sizes, or tails="keep"'
-    return UsageError("an epoch has no whole batch of any bucket", hint=hint)
+    return UsageError("no bucket has enough samples in an epoch for a batch", hint=hint)
 
 
 def _moved(amounts: NDArray[np.int64], to: int, *, steps: int = 1) -> NDArray[np.int64]:
-    """Return amounts as those of a step that was not taken. What was dropped stays so."""
+    """Return a step's amounts as skipped or dropped ones. Dropped samples stay dropped."""
     found = np.zeros_like(amounts)
     found[STEPS - AMOUNTS] = steps
     samples, values = amounts[:-AMOUNTS].reshape(2, -1).sum(axis=1).tolist()
@@ -380,14 +380,14 @@ def _amounts(task: Task) -> NDArray[np.int64]:
 
 
 def handed_out(block: Block, rule: Grouping | Bucketing, *, drop_short: bool) -> int:
-    """Return how many of a window's groups are not dropped: the first ones."""
+    """Return how many of a window's groups are not dropped. Those come first."""
     short = drop_short and isinstance(rule, Bucketing) and rule.short(block.lanes, block.edges).sum()
     return len(block) - int(short)
 
 
 def places_of(block: Block, rule: Grouping | Bucketing) -> int:
-    """Return the places in batches of these groups: those of their rows, as many as there would be if each sample were
-    as long as the longest, or if each batch of a bucket were whole."""
+    """Return how many places these groups have in batches: those of rows, or of samples padded to the longest, or of
+    complete batches of a bucket."""
     if isinstance(rule, Bucketing):
         return rule.places(block.lanes)
     if rule.kind != "max_tokens" or not block:

@@ -1,4 +1,4 @@
-"""What `Pack` and `MaxTokens` have in common: their checks, and how they are opened over the samples of a view."""
+"""What `Pack` and `MaxTokens` share: their checks, and how they group the samples of a view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mdsx.stream.rows import Layout
 from mdsx.stream.run import Run
 
 Length = str | Sequence[str] | NDArray[np.integer[Any]]
-"""What gives the length of a sample: a column, the longest of several, or numbers."""
+"""What determines a sample's length: a column, the longest of several columns, or given numbers."""
 MAX_CAPACITY = 2**31 - 1
 """Positions in a row are int32."""
 
@@ -50,7 +50,7 @@ def group_batcher(
     shuffle: bool,
     balance: Balance | None = None,
 ) -> GroupBatcher:
-    """Return how `batching` groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
+    """Return the batcher that groups the samples of `view`. `balance`: how a node's rows are dealt to its ranks."""
     check_no_runs(course)
     lengths: Lengths = lengths_of(view, batching.length)  # type: ignore[arg-type]  # `check_grouped` made names a tuple
     if batching.extras.added:
@@ -64,15 +64,15 @@ def group_batcher(
 def check_no_runs(course: Course) -> None:
     """Raise UsageError for a mixture in runs."""
     if course.run is not None:
-        hint = "leave out run= of the mixture, or batching= of the loader"
-        raise UsageError("a mixture in runs cannot be grouped", found=f"run={course.run}", hint=hint)
+        hint = "remove run= from the mixture, or batching= from the loader"
+        raise UsageError("a mixture with run= cannot be grouped", found=f"run={course.run}", hint=hint)
 
 
 def group_run(before: Run, epoch_steps: int | None) -> Run:
-    """Return a run of groups that begins at the epoch of a dataset's run."""
+    """Return a run of groups that begins in the epoch of a dataset's run."""
     if before.cursor.position:
         hint = "give the state to load_state_dict() of the loader"
-        raise UsageError("the dataset has a position, which a loader with batching= does not take over", hint=hint)
+        raise UsageError("a loader with batching= cannot continue at the dataset's position", hint=hint)
     run = Run(shuffled=before.shuffled, epoch_steps=epoch_steps)
     run.set_epoch(before.epoch)
     return run
@@ -89,7 +89,7 @@ def groups_of(batching: Grouped) -> dict[str, Any]:
 
 
 def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
-    """Return the fields of a batching like this one with other groups, as JSON has them. Raise ValueError."""
+    """Return the fields of a batching like this one with other groups, as in JSON. Raise ValueError."""
     own = groups_of(batching)
     if not isinstance(groups, Mapping) or set(groups) != set(own):
         raise ValueError("groups by length")
@@ -104,7 +104,7 @@ def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
 
 
 def _columns(length: Any) -> str | tuple[str, ...]:
-    """Return the columns that a state names. Raise ValueError if it has lengths that were given as an array."""
+    """Return the columns that a state names. Raise ValueError if its lengths were given as an array."""
     names = [length] if isinstance(length, str) else length
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("groups by the same lengths")
@@ -112,7 +112,7 @@ def _columns(length: Any) -> str | tuple[str, ...]:
 
 
 def length_columns(batching: Grouped) -> tuple[str, ...]:
-    """Return the columns that lengths are of; none if they were given."""
+    """Return the columns of lengths; none if lengths were given as an array."""
     length = batching.length
     return (length,) if isinstance(length, str) else length if isinstance(length, tuple) else ()
 
@@ -126,7 +126,7 @@ def refuse_collate(batching: object, collate: object) -> None:
     """Raise UsageError for a `collate_fn`."""
     if collate is not None:
         raise UsageError(
-            f"mdsx.{type(batching).__name__} makes the batches, not a collate_fn",
+            f"mdsx.{type(batching).__name__} makes the batches, so it takes no collate_fn",
             hint="change samples by the dataset's transform=, and batches in the loop",
         )
 
@@ -139,7 +139,7 @@ def refuse_repeat(uneven: str) -> None:
 
 
 def check_grouped(batching: Grouped, oversize: tuple[str | None, ...]) -> None:
-    """Check what all batchings of groups have, and make it plain: ints, read-only arrays, names of types."""
+    """Check the fields that all batchings of groups share, and normalise them: ints, read-only arrays, type names."""
     set_field(batching, "capacity", integer(batching.capacity, "capacity", 1, MAX_CAPACITY))
     if batching.window is not None:
         set_field(batching, "window", integer(batching.window, "window", 1, MAX_CAPACITY))
@@ -155,7 +155,7 @@ def check_grouped(batching: Grouped, oversize: tuple[str | None, ...]) -> None:
 
 
 def check_layout(batching: Layout) -> None:
-    """Check how values lie in a batch, and make it plain."""
+    """Check the fields of a layout, and normalise them."""
     pads: object = batching.pad_value
     for name, value in pads.items() if isinstance(pads, Mapping) else [(None, pads)]:
         if not isinstance(value, int | float | np.number | np.bool_):
@@ -170,7 +170,7 @@ def check_layout(batching: Layout) -> None:
 
 
 def _kept(given: object) -> tuple[str, ...] | NDArray[np.integer[Any]]:
-    """Return a copy of given lengths, or names, that nobody can change."""
+    """Return an immutable copy of given lengths, or names."""
     if isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given):
         return tuple(given)
     found = np.array(given)

@@ -1,16 +1,16 @@
-"""When to bring, evict and close shards: decided from ticks, a clock and completions, without any I/O.
+"""Decide when to fetch, evict and close shards, from ticks, a clock and completions, without any I/O.
 
-The machine keeps one vector: the tick at which each shard is needed next (`Course.next_needs`). The reader reports
-the ticks that it reads; the machine advances none. Times are seconds of any clock that the caller has.
+The machine keeps one vector: the tick at which each shard is needed next (`Course.next_needs`). The reader reports the
+ticks that it reads; the machine advances none. Times are seconds on the caller's clock.
 
-- Prefetch: shards come in the order of need. The shards being read come whatever their size; later ones up to
-  `look_ahead` bytes and an epoch ahead. Each is tried once for each use. If there is no room, nothing is tried until
-  the reader continues: otherwise two processes could evict each other's shards for ever.
-- Closing: a shard is closed after the blocks that draw on it. In a small cache others are closed too, the least
-  recently used first, so that this process holds at most `share` bytes beside what it reads.
-- Waiting: a reader waits for shards that come soon. It reads samples of slow ones by range, but only a small part of
-  what it reads in an epoch: all these bytes come once more with the shards, and slow them down.
-- Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
+- Prefetch: shards are fetched in the order of need. Shards being read are fetched whatever their size, later ones up to
+  `look_ahead` bytes and an epoch ahead. Each is tried once per use. If there is no room, nothing is tried until the
+  reader continues: otherwise two processes could evict each other's shards for ever.
+- Closing: a shard is closed after the blocks that draw on it. With a small cache, other shards are closed too, the
+  least recently used first, so that this process holds at most `share` bytes besides the shards being read.
+- Waiting: a reader waits for shards that will arrive soon. It reads samples of slow shards by range, but only for a
+  small part of an epoch's bytes: these are downloaded twice, and slow down the shards.
+- Eviction: from the vector, in seconds, the cache finds the shards that are needed last, and evicts these.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mdsx.order import Tick
 
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 _PATIENCE = 15.0  # seconds within which a shard must come to be waited for
-_UNJUDGED = 5.0  # seconds of downloads that say too little: at a cold start, all shards are in flight at once
+_UNJUDGED = 5.0  # seconds of downloads before the speed is judged: at a cold start, all shards are in flight at once
 _EPOCH = 3600.0  # seconds that an epoch is assumed to last before the pace is known
 _WINDOWS = 64  # windows of an epoch in which shards are queued
 
 NextNeeds = Callable[[Tick, NDArray[np.int64] | None], NDArray[np.int64]]
-"""(tick, shards) -> the tick at which each of them is needed next; None: all shards."""
+"""(tick, shards) -> the tick at which each of these shards (None: all) is needed next."""
 
 
 class Bring(NamedTuple):
-    """Bring a shard into the cache, which may evict for it shards needed later than in `needed_in` seconds."""
+    """Fetch a shard into the cache, which may evict shards for it that are needed later than in `needed_in` seconds."""
 
     shard: int
     needed_in: float
@@ -52,21 +52,21 @@ class Close(NamedTuple):
 
 
 class Outcome(Enum):
-    """How bringing a shard ended."""
+    """How fetching a shard ended."""
 
     DONE = "it is in the cache, or another process brings it, or it failed"
     NO_ROOM = "the cache may evict nothing for it"
 
 
 class Pace:
-    """A run's speed over the last epoch or half of it, because batches are made in bursts."""
+    """A run's speed over the last half or whole epoch. A shorter period would mislead: batches are made in bursts."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float]] = deque(maxlen=2)
         self._rate: float | None = None
 
     def reached(self, tick: int, now: float, samples: int) -> None:
-        """Note that a run of epochs of `samples` is at `tick` now."""
+        """Note that the run, whose epochs have `samples` samples, is at `tick` now."""
         marks = self._marks
         if marks and not 0 <= tick - marks[-1][0] <= samples:  # set_epoch, or a state was loaded
             marks.clear()
@@ -77,7 +77,7 @@ class Pace:
             self._rate = (tick - first) / (now - since)
 
     def rate(self, samples: int) -> float:
-        """Return ticks a second."""
+        """Return the ticks per second."""
         return max(samples, 1) / _EPOCH if self._rate is None else self._rate
 
 
@@ -96,19 +96,19 @@ class ShardMachine:
         share: int,
         twice: float = math.inf,
     ) -> None:
-        """`sizes`: bytes of each shard in its cache, 0 for one read in place; `mine`: the shards to bring;
-        `samples`: samples of an epoch; `twice`: bytes of an epoch that may be read by range while their shards come."""
+        """`sizes`: bytes of each shard in the cache, 0 if it is read in place; `mine`: the shards to fetch; `samples`:
+        samples in an epoch; `twice`: bytes per epoch that may be read by range while their shards are fetched."""
         self._next_needs = next_needs
         self._sizes, self.mine, self._samples = sizes, mine & (sizes > 0), samples
         self._look_ahead, self._share = look_ahead, share
         self._pace = pace
         self.needs = np.zeros(0, np.int64)  # by shard; empty until the first ticks are read
         self.open: OrderedDict[int, None] = OrderedDict()  # least recently used first
-        self.under_way: dict[int, int] = {}  # shard -> the need that it is brought for
+        self.under_way: dict[int, int] = {}  # shard -> the need that it is fetched for
         self._at = self._stop = 0  # the ticks being read; both their end once consumed
-        self._first = -1  # of the ticks read last
+        self._first = -1  # the first of the ticks read last
         self._tried = np.zeros(len(sizes), np.bool_)  # for its next or present use
-        self._wanted: set[int] = set()  # not tried, and being read now
+        self._wanted: set[int] = set()  # being read now, but not tried
         self._queue: list[tuple[int, int]] = []  # a heap of (need, shard): all shards to try, needed before
         self._horizon = 0
         self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
@@ -116,12 +116,12 @@ class ShardMachine:
         self.blocked = True  # until the reader continues
         self._twice, self._ranged = twice, 0.0  # bytes of this epoch that were read by range
         self._received = 0  # bytes
-        self._busy = self._busy_since = 0.0  # seconds in which shards were under way
+        self._busy = self._busy_since = 0.0  # seconds in which shards were in flight
 
     # --- what the reader does
 
     def jumps(self, start: int) -> bool:
-        """Return whether a run that continues at `start` has jumped."""
+        """Return whether a run that continues at `start` jumps."""
         return not len(self.needs) or not self._first <= start <= self._at + self._samples
 
     def reading(self, start: int, stop: int, shards: Iterable[int], now: float) -> None:
@@ -142,7 +142,7 @@ class ShardMachine:
     def first_reads(self, ticks: NDArray[np.int64], shards: NDArray[np.int64], until: int) -> None:
         """Note after a jump that from the end of this read up to `until`, `shards` are first read at `ticks`.
 
-        Blocks draw on many shards at once. So at first these come in the order of reading.
+        Blocks draw on many shards at once, so these are first fetched in the order of reading.
         """
         soon = self.mine & ~self._tried & (self.needs <= self._at)
         soon[list(self._wanted)] = False
@@ -153,7 +153,7 @@ class ShardMachine:
         self._horizon = self._at
 
     def consumed(self, stop: int, used: Iterable[int], now: float) -> list[Close]:
-        """Note that the reader handed out all before `stop`, and holds `used` open. Return the shards to close."""
+        """Note that the reader returned everything before `stop`, and holds `used` open. Return the shards to close."""
         if not len(self.needs):  # it read single samples before any chunk of batches
             self._begin(stop)
             self._first = stop
@@ -173,20 +173,20 @@ class ShardMachine:
         return self._closed(using)
 
     def is_coming(self, shard: int, *, may_begin: bool) -> bool:
-        """Return whether a shard that is needed now is under way, or comes next. `may_begin`: a thread is free."""
+        """Return whether a shard that is needed now is in flight, or is fetched next. `may_begin`: a thread is free."""
         begins = not self.blocked and (bool(self.under_way) or may_begin)
         return shard in self.under_way or (begins and shard in self._wanted)
 
     def is_worth_waiting(self, shards: Iterable[int], now: float, *, elsewhere: Iterable[int] = ()) -> bool:
-        """Return whether these shards will come soon, at the speed up to now; and those that come `elsewhere`, all at
-        the same time, in other processes."""
+        """Return whether these shards will arrive soon, at the speed so far. `elsewhere`: shards that other processes
+        are fetching at the same time."""
         size = sum(int(self._sizes[shard]) for shard in shards)
         size += max((int(self._sizes[shard]) for shard in elsewhere), default=0)
         busy = self._busy + (now - self._busy_since if self.under_way else 0.0)
         return busy <= _UNJUDGED or not self._received or size * busy <= _PATIENCE * self._received
 
     def may_range(self, size: float) -> bool:
-        """Return whether `size` bytes may be read by range although their shards come."""
+        """Return whether `size` bytes may be read by range although their shards are being fetched."""
         return self._ranged + size <= self._twice
 
     def ranged(self, size: float) -> None:
@@ -202,7 +202,7 @@ class ShardMachine:
     # --- what the threads do
 
     def next(self, now: float) -> Bring | None:
-        """Return the next shard to bring; None while there is nothing to do."""
+        """Return the next shard to fetch; None while there is nothing to do."""
         while not self.blocked and (self._queue or self._extend()):
             queued, shard = self._queue[0]
             need, wanted = int(self.needs[shard]), shard in self._wanted
@@ -225,11 +225,11 @@ class ShardMachine:
         return None
 
     def received(self, size: int) -> None:
-        """Note that `size` bytes came."""
+        """Note that `size` bytes arrived."""
         self._received += size
 
     def ended(self, shard: int, outcome: Outcome, now: float) -> None:
-        """Note how bringing a shard ended."""
+        """Note how fetching a shard ended."""
         need = self.under_way.pop(shard)
         if not self.under_way:
             self._busy += now - self._busy_since
@@ -237,7 +237,7 @@ class ShardMachine:
             self.blocked = True
             self._take_from_ahead(shard)
             self._try_again(shard)
-        elif self.needs[shard] > max(need, self._at):  # its use was over before it came
+        elif self.needs[shard] > max(need, self._at):  # its use was over before it arrived
             self._try_again(shard)
 
     # --- what the cache gets
@@ -266,7 +266,7 @@ class ShardMachine:
         self._horizon = start
 
     def _extend(self) -> bool:
-        """Queue the shards that are needed next from the horizon on; return whether there are any within an epoch."""
+        """Queue the shards that are needed next beyond the horizon; return whether there are any within an epoch."""
         later = np.flatnonzero(self.mine & ~self._tried & (self.needs >= self._horizon))
         needs = self.needs[later]
         furthest = self._at + self._samples

@@ -39,9 +39,9 @@ class MaxTokens:
         batching = mdsx.MaxTokens(65536, length="tokens", pad_to_multiple_of=8)
         loader = StreamingDataLoader(data, batching=batching)  # without batch_size
 
-    Which samples are in a group depends on the order and on the lengths only, so it is the same on any number of ranks.
-    Packed columns (see `Pack`) are padded to the longest sample of the group: [n, longest]. `lengths`, int64 [n], says
-    how many values of each row are a sample's. All other columns are lists of n values, one per row.
+    The samples of a group depend only on the order and the lengths, not on the number of ranks. Packed columns (see
+    `Pack`) are padded to the longest sample of the group: [n, longest]. `lengths`, int64 [n], has the number of values
+    in each row without padding. All other columns are lists of n values, one per row.
 
     Args:
         capacity: The most values in a group before `pad_to_multiple_of`, padding included, L; at most 2^31 - 1.
@@ -50,8 +50,8 @@ class MaxTokens:
         oversize: What to do with a sample longer than L. "error": raise. "truncate": take its first L values.
         max_samples: The most samples in a group.
         pad_value: As in `Pack`.
-        pad_to_multiple_of: Round the last dimension up to a multiple of this, which must divide L: so the dimension
-            never exceeds L. Groups are made before; with this padding, a batch may have more than L values.
+        pad_to_multiple_of: Round the last dimension up to a multiple of this. It must divide L, so the dimension never
+            exceeds L. Groups do not take this padding into account: with it, a batch may have more than L values.
         dtypes: As in `Pack`.
 
     Raises:
@@ -109,9 +109,9 @@ class MaxTokens:
         refuse_repeat(uneven)
         if batch_size is not None:
             raise UsageError(
-                "mdsx.MaxTokens says how large batches are",
+                "mdsx.MaxTokens determines the batch size",
                 found=f"batch_size={shown(batch_size)}",
-                hint="leave batch_size out; MaxTokens(max_samples=) limits the samples of a batch",
+                hint="remove batch_size; MaxTokens(max_samples=) limits the samples of a batch",
             )
         return 1
 

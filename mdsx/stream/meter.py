@@ -1,5 +1,4 @@
-"""What the consumer of one loader got, how long it waited for it, what was counted on the way, and how many samples
-on_error="skip" may leave out."""
+"""Count what one loader returned, how long its consumer waited, and how many samples on_error="skip" left out."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from time import perf_counter
 from mdsx.base.process import Counters
 from mdsx.errors import SkippedError, UsageError, shown
 
-_AT_LEAST = 1000  # samples that a share is of, so that a few at the start are no reason to stop
+_AT_LEAST = 1000  # samples over which a share is taken at least, so that a few early failures do not stop a run
 _NAMED = 3  # samples that the error names
 
 
@@ -37,7 +36,7 @@ class Waiting:
 
 
 class Meter:
-    """The totals of one loader. Its batches are counted when they are handed out."""
+    """The totals of one loader. A batch counts when the loader returns it."""
 
     def __init__(self) -> None:
         self.waiting = Waiting()
@@ -66,14 +65,14 @@ def checked_share(max_skipped: object, on_error: str) -> float | None:
     if on_error != "skip":
         raise UsageError("max_skipped needs on_error='skip'", found=f"on_error={on_error!r}")
     if isinstance(max_skipped, bool) or not isinstance(max_skipped, Real) or not 0 <= float(max_skipped) <= 1:
-        raise UsageError("max_skipped must be a share, from 0 to 1", found=shown(max_skipped))
+        raise UsageError("max_skipped must be a share from 0 to 1", found=shown(max_skipped))
     return float(max_skipped)
 
 
 def check_skipped(most: float | None, meter: Meter, read: int, lines: Sequence[str]) -> None:
-    """Raise SkippedError if a loader may leave out a share of `most`, and more are with this batch of `read` samples.
+    """Raise SkippedError if a batch of `read` samples brings the share of samples left out above `most`.
 
-    `lines` say which samples the batch lacks; the meter keeps the first of them."""
+    `lines` name the samples that the batch lacks; the meter keeps the first of them."""
     meter.first_skipped = (*meter.first_skipped, *lines)[:_NAMED]
     if most is None:
         return
@@ -83,6 +82,6 @@ def check_skipped(most: float | None, meter: Meter, read: int, lines: Sequence[s
             "too many samples failed and were left out",
             found=f"{skipped:,} of the {total:,} read on this rank; the first: {'; '.join(meter.first_skipped)}",
             expected=f"at most {most:g} of them, or of {_AT_LEAST:,}",
-            hint="repair the dataset (mdsx verify says what is damaged), correct the transform, or give the loader a "
+            hint="repair the dataset (mdsx verify lists the damage), correct the transform, or give the loader a "
             "larger max_skipped",
         )

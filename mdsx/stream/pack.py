@@ -37,8 +37,9 @@ from mdsx.stream.samples import given_rows
 
 _MAX_TOKEN = 2**63 - 1
 _SEGMENTS = {"concat": (16, 64), "pack": (64, 16)}
-"""Segments of a row by default: at least, and one for how many values. Best fit crowds short samples in a few rows: of
-250 values on average (lognormal, sigma 1; L from 2,048 on), up to L / 21 are in one row; concatenated, up to L / 89."""
+"""The default of `max_segments` per row: at least the first number, and one for each of the second number of values.
+Best fit crowds short samples into a few rows: with samples of 250 values on average (lognormal, sigma 1; L from 2,048
+on), a row has up to L / 21 samples; concatenated, up to L / 89."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,58 +51,59 @@ class Pack:
 
         batching = mdsx.Pack(4096, length="tokens", kind="concat", end=0, labels=True)  # as in pretraining
 
-    Which samples share a row depends on the order and on the lengths only, so it is the same on any number of ranks.
-    Inside a row, samples are in the order of their lane. No sample is in two rows, unless `kind` is "concat", or
-    `oversize` is "split".
+    Which samples share a row depends only on the order and the lengths, not on the number of ranks. Inside a row,
+    samples are in the order of their lane. No sample is in two rows, unless `kind` is "concat", or `oversize` is
+    "split".
 
     Every one-dimensional column of numbers or bools is packed; its value must have the sample's length. All other
-    columns, fixed-size scalars too, come as one list per row, with the values of the row's samples. docs/batches.md
-    describes each key of a batch.
+    columns, including fixed-size scalars, become one list per row, with the values of the row's samples.
+    docs/batches.md describes each key of a batch.
 
     Args:
         capacity: The most values in a row, L; at most 2^31 - 1. With kind "pack", a sample of length 0 counts as 1.
-        length: What the length of a sample is: the name of a column, or an integer array with a length for each sample,
-            by the sample's number. Of a one-dimensional column, it is the number of values; of an integer column, the
-            integer; of `str`, `bytes` and the like, the bytes. With a list of columns, it is the longest of these, and
-            each column has lengths of its own, up to that: the keys that say where samples are are dicts by column.
-        kind: "pack": rows have whole samples, fitted so that little is left over. "concat": samples follow one another,
-            and are cut into rows of exactly L values; only the last row of a window may be shorter.
-        window: Samples of how many positions per lane are packed together. A larger window fills rows better and needs
-            the lengths of more samples at a time. The default is `max(2048, 128 * ceil(L / mean length))`, rounded up
-            to a power of two. With kind "concat", it is `max(256, rows * ceil(L / mean length))` for the 1,024 rows of
-            all lanes together, and at least 8 of each. The mean follows from the index alone; see docs/batches.md.
+        length: What determines a sample's length: the name of a column, or an integer array of lengths, by sample
+            number. The length is the number of values in a one-dimensional column, the value of an integer column, or
+            the number of bytes in `str`, `bytes` and the like. With a list of columns, it is the longest of these. Each
+            column then has its own lengths, and the keys that locate samples are dicts by column.
+        kind: "pack": rows contain whole samples, fitted with little padding. "concat": samples are concatenated and cut
+            into rows of exactly L values; only the last row of a window may be shorter.
+        window: How many positions per lane are packed together. A larger window fills rows better, and needs the
+            lengths of more samples at a time. The default is `max(2048, 128 * ceil(L / mean length))`, rounded up to a
+            power of two. With kind "concat", it is `max(256, rows * ceil(L / mean length))`, where `rows` is 1,024 over
+            all lanes together, and at least 8 for each. The mean comes from the index alone; see docs/batches.md.
         oversize: What kind "pack" does with a sample longer than L. "error", the default: raise. "truncate": take its
-            first L values. "split": cut it into pieces of L values and a last shorter one, which are packed like
-            samples.
+            first L values. "split": cut it into pieces of L values, the last one shorter, and pack them like samples.
         layout: "rows": values are [rows, L]. "flat": all values of the rank in one array without padding, with
-            `cu_seqlens` and `max_seqlen`, as kernels for attention of variable length expect. The array's size differs
-            from step to step; other columns are then one list, with a value per sample.
-        pad_value: What is after the last value of a row: a number, or a mapping from columns to numbers (0 for the
-            others). Stored labels usually need -100. Each must fit the type that its column has in the batch.
-        dtypes: The types of packed columns in the batch, if they differ from the stored ones: column -> "int64",
-            "float32", "bfloat16" or another type of numbers. Integers must fit; floats are rounded.
-        labels: Add int64 `labels`: at each place the next token of the same sample, also if that is in another row;
-            -100 after the last one, and in the padding. They are shifted already: give them to no model that shifts.
-        begin: A token to add before each sample that has values, for data that was stored without. The sample's length
-            is then one more, in rows, `window` and all sums. Other packed columns have their pad value there.
+            `cu_seqlens` and `max_seqlen`, as variable-length attention kernels expect. The array's size differs from
+            step to step. Other columns are then one list, with a value per sample.
+        pad_value: The padding after a row's last value: a number, or a mapping from columns to numbers (0 for the
+            others). Stored labels usually need -100. Each must fit its column's type in the batch.
+        dtypes: The types of packed columns in the batch, if they differ from the stored ones: a mapping from columns to
+            "int64", "float32", "bfloat16" or another number type. Integers must fit; floats are rounded.
+        labels: Add int64 `labels`: at each place the next token of the same sample, even if it is in another row; -100
+            after the last one and in the padding. They are shifted already: do not give them to a model that shifts
+            labels.
+        begin: A token to add before each sample that has values, for data stored without it. It counts towards the
+            sample's length, in rows, `window` and all sums. Other packed columns have their pad value there.
         end: A token to add after each sample that has values, likewise.
         tokens: The column of the tokens, for `labels`, `begin` and `end`. The default is that of `length`, or the only
-            packed one.
-        component_ids: Add int32 `component_ids`, with the shape of `position_ids`: the number of the mixture's
-            component that each value is from; 0 for a dataset, -1 in the padding.
-        static: Every batch has the same shapes, so that `torch.compile` compiles once: as many rows as `batch_size`,
+            packed column.
+        component_ids: Add int32 `component_ids`, with the shape of `position_ids`: the number of each value's component
+            in the mixture; 0 for a dataset, -1 in the padding.
+        static: Give all batches the same shapes, so that `torch.compile` compiles once. Batches have `batch_size` rows,
             filled up with empty ones. With layout "flat", packed columns are [rows * L], with the padding at the end,
             and `cu_seqlens` is [max_segments + 1].
         max_segments: With layout "flat" and `static`, the most samples and pieces in a rank's batch; more are an error.
-            Empty ones do not count. What is padding counts as one, or one for each L places begun. The default is
-            `max(64, L / 16)` for each row, as short samples crowd in a few rows; with kind "concat", `max(16, L / 64)`.
-        max_seqlen: With layout "flat", what `max_seqlen` is: "longest", that of the batch, or "capacity", always L. The
-            default is "capacity" with `static`.
-        balance: Deal the rows of each node to its ranks by cost, so that they have equally much work: `(linear,
-            quadratic)`, two integers. n values of a sample in a row cost `linear * n + quadratic * n * n`, a row the
-            sum. For attention beside layers of width d, it is `(12 * d, 1)`. Global batches, states and the shards that
-            a node reads stay the same. The loader needs to know how many ranks a node has: see its `ranks_per_node`.
-        balance_over: "node", or "job": rows are dealt to all ranks. They differ less then, but every node reads all
+            Empty samples do not count. Padding counts as one segment per L places, rounded up. The default is
+            `max(64, L / 16)` per row, because short samples crowd into a few rows; with kind "concat",
+            `max(16, L / 64)`.
+        max_seqlen: With layout "flat", the value of `max_seqlen`: "longest", the batch's longest sample, or "capacity",
+            always L. The default is "capacity" with `static`.
+        balance: Deal the rows of each node to its ranks by cost, so that the ranks have equal work: `(linear,
+            quadratic)`, two integers. A sample's n values in a row cost `linear * n + quadratic * n * n`; a row costs
+            the sum. For attention with layers of width d, give `(12 * d, 1)`. Global batches, states and the shards
+            that a node reads stay the same. The loader must know how many ranks a node has: see `ranks_per_node`.
+        balance_over: "node", or "job" to deal rows to all ranks. Costs then differ less, but every node reads all
             shards.
 
     Raises:
@@ -128,14 +130,14 @@ class Pack:
     balance: tuple[int, int] | None = None
     balance_over: Literal["node", "job"] = "node"
     _rows: int | None = field(default=None, init=False, repr=False)
-    """The rows of a rank's batch, once a loader says it."""
+    """The rows in a rank's batch, once a loader sets it."""
     _components: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64), init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ("pack", "concat"):
             raise UsageError("kind must be 'pack' or 'concat'", found=shown(self.kind))
         if self.kind == "concat" and self.oversize is not None:
-            hint = "leave oversize out: samples of any length are cut where a row ends"
+            hint = "remove oversize: kind='concat' cuts samples of any length where a row ends"
             raise UsageError("oversize is for kind='pack'", found=shown(self.oversize), hint=hint)
         if self.kind == "pack" and self.oversize is None:
             set_field(self, "oversize", "error")
@@ -161,7 +163,7 @@ class Pack:
 
     @property
     def dealing(self) -> Balance | None:
-        """Return how the rows of a node are dealt to its ranks, None if they are not."""
+        """Return how a node's rows are dealt to its ranks by cost; None if they are not."""
         return Balance.of(self.balance, self.balance_over, self.capacity)
 
     def grouping(self, mean: Fraction | float | None, lanes: int = 1) -> Grouping:

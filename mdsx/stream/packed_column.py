@@ -1,6 +1,6 @@
-"""A packed column: one copy brings its values from where they are stored to where they are in batches.
+"""A packed column: copy its values once, from where they are stored into batches.
 
-Python cuts and joins memory views, two cheap operations for each sample.
+Python slices and joins memory views, two cheap operations per sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mdsx.stream.sources import PlaceOf, Source
 
 
 class PackedColumn:
-    """A packed column of a chunk of batches: where the items of each of its pieces are, which are joined."""
+    """A packed column of a chunk of batches: the stored items of each piece, to be joined."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class PackedColumn:
         added: AddedTokens | None = None,
         tokens: Sequence[NDArray[Any] | None] = (),
     ) -> None:
-        """`added`: where added tokens are, if there are any; then `tokens` are those that begin and end samples, or
-        none: the column's pad value."""
+        """`added`: the places of added tokens, if any. `tokens` are then the begin and end tokens; without them, added
+        places get the column's pad value."""
         self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
         self._kind, self._cast = ColumnType(how.source), how.source != how.target
         self._fits, self._pads = always_fits(how.source, how.target), bool(np.any(how.pad))
@@ -56,7 +56,7 @@ class PackedColumn:
         self._pieces: Any = map(getitem, map(heaps.__getitem__, which.tolist()), cuts)
 
     def next(self, number: int) -> NDArray[Any]:
-        """Return the rows of the next batch, which has this number."""
+        """Return the rows of the next batch, number `number`."""
         part = self._rows.parts[number]
         pieces = part.pieces if self._added is None else 2 * (part.samples.stop - part.samples.start) + 1
         items = np.ndarray(part.shape, self._dtype, bytearray().join(islice(self._pieces, pieces)))
@@ -70,7 +70,7 @@ class PackedColumn:
         return items
 
     def _as_target(self, items: NDArray[Any], part: Part) -> NDArray[Any]:
-        """Return a batch's items in the type that they have there."""
+        """Return a batch's items in the batch's type."""
         how = self._how
         if not self._fits and (wrong := first_outside(items, how.target)) is not None:
             raise UsageError(

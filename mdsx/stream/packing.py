@@ -1,6 +1,6 @@
-"""Groups of samples -> batches: columns are packed as the layout says, and get the keys that it adds.
+"""Make batches from groups of samples: pack columns as the layout says, and add its keys.
 
-All that need not be done for each batch is done for a chunk of them at once.
+Work that need not be repeated for each batch is done once for a chunk of batches.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _LABEL, _COMPONENT = 8, 4  # bytes of a value
 
 
 class Packing:
-    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader. Without a schema, a
-    transform makes the columns: then `packed_samples` makes the batches, and checks what the layout says of columns.
+    """Makes packed batches of the columns of `schema`, as `layout` says; a loader has one. Without a schema, a
+    transform makes the columns: `packed_samples` then makes the batches, and checks the layout against them.
 
-    In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their
-    types. Other columns are as `View.gather` yields them, or with a nested layout, one list of values per row.
+    In a batch, packed columns are arrays in storage form (see `View.gather`); `types` has their types. Other columns
+    are as `View.gather` yields them, or with a nested layout, one list of values per row.
 
-    With a transform, which may change columns, nothing is known of them before its samples (see `packed_samples`).
+    A transform may change columns, so they are unknown until it returns samples (see `packed_samples`).
 
     Raises:
-        UsageError: A column has the name of a key that packing adds, or a type, a pad value or a token does not fit.
+        UsageError: A column has the name of a key that packing adds, or a type, pad value or token does not fit.
     """
 
     kinds: dict[str, ColumnType]
@@ -55,8 +55,8 @@ class Packing:
         info: str | None = None,
         transformed: bool = False,
     ) -> None:
-        """`stored`: the types of the columns that are given, if they differ (see `View.packed_schema`). `info`: the
-        column that says where each sample is from (see sample_info.py). `transformed`: whether there is a transform."""
+        """`stored`: the types of the given columns, if they differ (see `View.packed_schema`). `info`: the column with
+        the origin of each sample (see sample_info.py). `transformed`: whether there is a transform."""
         self.kinds = {column.name: column.type for column in schema.columns}
         self._stored = {column.name: column.type for column in (stored or schema).columns}
         self._hows, self.layout, self._info = dict[str, How | None](), layout, info
@@ -73,7 +73,7 @@ class Packing:
 
     @property
     def row_bytes(self) -> int | None:
-        """Return the most bytes that a row takes, or a length-bounded batch. None if that is not known."""
+        """Return the most bytes that a row, or a length-bounded batch, takes; None if unknown."""
         if self.layout.capacity is None or not self.layout.grouped or not self._hows:
             return None
         extras = self.layout.extras
@@ -85,8 +85,8 @@ class Packing:
     ) -> Iterator[Columns]:
         """Yield the batch of each step, from the samples of all of them, in the order of their groups.
 
-        `columns` are in storage form, as `View.gather` yields them with `stored`, or decoded. A batch has arrays of its
-        own. An error may come with an earlier batch of `steps` than its own.
+        `columns` are in storage form, as `View.gather` yields them with `stored`, or decoded. Batches do not share
+        arrays. An error may be raised at an earlier batch of `steps` than its own.
 
         Raises:
             UsageError: A value has another length than its sample, or does not fit its type in the batch.
@@ -101,7 +101,7 @@ class Packing:
         return _batches(sources, self._hows, steps, self.layout, place_of)
 
     def _other(self, kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> list[Any] | NDArray[Any]:
-        """Return the values of a column that is not packed, in storage form; in lists, bools are bools."""
+        """Return the values of a column that is not packed, in storage form. Lists have Python's bools."""
         if isinstance(values, StoredValues):
             values = values.decode()
         if not isinstance(values, np.ndarray):
@@ -124,8 +124,8 @@ def packed_samples(
 ) -> tuple[Columns, dict[str, ColumnType]]:
     """Return the batch of transformed samples, and the types of its packed columns (see `Packing.types`).
 
-    A key is packed if its values are one-dimensional arrays or tensors of numbers. `like`: a sample that shows keys and
-    types if there is none.
+    A key is packed if its values are one-dimensional arrays or tensors of numbers. `like`: a sample with the keys and
+    types, in case there are no samples.
 
     Raises:
         UsageError: Samples have different keys or types, or a value has another length than its sample.
@@ -133,7 +133,7 @@ def packed_samples(
     first = samples[0] if samples else {} if like is None else like
     if not isinstance(first, Mapping):
         raise UsageError(
-            "with batching=, transform returns a dict",
+            "with batching=, transform must return a dict",
             place=place_of(0) if samples else None,
             found=type(first).__name__,
             hint='return the columns by name, such as {"tokens": tokens}',
@@ -192,7 +192,7 @@ def _batches(
     *,
     transformed: bool = False,
 ) -> Iterator[Columns]:
-    """Yield the batches of steps from the Source of each packed column, and the values of the others."""
+    """Yield the batches of steps from the Source of each packed column and the values of the other columns."""
     chunk = Joined.of(steps)
     _, shards, _, lengths, firsts, sizes = chunk.items
     packed = {name: source for name, source in sources.items() if hows.get(name)}
@@ -237,7 +237,7 @@ def _batches(
 
 
 class _Keys:
-    """The keys of a chunk's batches that say which sample each value is of."""
+    """The keys of a chunk's batches that map values to samples."""
 
     def __init__(self, layout: Layout, rows: Rows, shards: NDArray[np.int64]) -> None:
         self._layout, self._rows = layout, rows
@@ -254,14 +254,14 @@ class _Keys:
 
 
 class _Tokens(NamedTuple):
-    """The column of the tokens, and those that begin and end samples."""
+    """The column of the tokens, and the begin and end tokens."""
 
     column: str | None
     items: tuple[NDArray[Any] | None, NDArray[Any] | None]
 
 
 def _tokens_of(hows: Mapping[str, How | None], layout: Layout) -> _Tokens:
-    """Return them. Raise UsageError if the column is not known, or cannot have them."""
+    """Return the tokens. Raise UsageError if their column is ambiguous, or its type does not allow them."""
     packed, extras = {name: how.target for name, how in hows.items() if how}, layout.extras
     name = token_column(extras, layout.length_columns, packed)
     begin, end = (

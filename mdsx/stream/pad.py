@@ -1,4 +1,4 @@
-"""Pad: batches of samples whose values are padded."""
+"""Pad: batches of samples with padded values."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Pad(Samples):
         batch = next(iter(StreamingDataLoader(data, batch_size=32, batching=batching)))
         batch["tokens"], batch["lengths"]["tokens"]  # [32, longest] and int64 [32]
 
-    The samples, their order and the states are those of batches without `batching`. Every one-dimensional column of
-    numbers or bools whose values differ in size is padded to its own longest value in the rank's batch: [n, longest].
-    `lengths` is a dict that has, for each such column, how many values of each row are a sample's. All other columns
-    are as they are without `batching`. After a transform, every one-dimensional array or tensor is padded;
-    `pad_value` and `dtypes` are then of the keys that it returns.
+    Samples, order and states are the same as without `batching`. Every one-dimensional column of numbers or bools whose
+    values differ in size is padded to its longest value in the rank's batch: [n, longest]. `lengths` is a dict that
+    has, for each such column, the number of values in each row without padding. All other columns are as without
+    `batching`. After a transform, every one-dimensional array or tensor is padded; `pad_value` and `dtypes` then refer
+    to the keys that the transform returns.
 
     Args:
         capacity: The most values of a sample in one column; None for no limit.
-        oversize: What to do with a longer one. "error": raise. "truncate": take its first values.
-        pad_value: What is after the last value of a row: a number, or a mapping from columns to numbers (0 for the
-            others). Each must fit the type that its column has in the batch.
-        pad_to_multiple_of: Round the last dimension up to a multiple of this. The same number as `capacity` gives all
-            batches one shape.
+        oversize: What to do with a longer sample. "error": raise. "truncate": take its first values.
+        pad_value: The padding after a row's last value: a number, or a mapping from columns to numbers (0 for the
+            others). Each must fit its column's type in the batch.
+        pad_to_multiple_of: Round the last dimension up to a multiple of this. With the value of `capacity`, all batches
+            have one shape.
         dtypes: The types of padded columns in the batch, as in `Pack`.
 
     Raises:

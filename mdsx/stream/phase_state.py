@@ -1,4 +1,4 @@
-"""The phases of a mixture in a run's state: its proportions, each with the tick from which on they hold."""
+"""The phases of a mixture in a run's state: its proportions, with the ticks from which on they apply."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def fields_of(phases: Phases, declared: Sequence[Weight], reached: int) -> dict[
 def merged(
     state: Mapping[str, Any], schedule: Phases, declared: Sequence[Weight], now: int, changed: bool = False
 ) -> Phases:
-    """Return the phases that had begun in the state, by the tick `now`, then those of the schedule that begin later.
+    """Return the state's phases that had begun by the tick `now`, then those of the schedule that begin later.
 
-    `changed`: the components were changed in the run, so that only the proportions of now are compared.
+    `changed`: the run's components were changed, so that only the present proportions are compared.
     """
     past = _parsed(state.get("phases"), len(declared), now)
     if changed:
@@ -39,7 +39,7 @@ def merged(
     began = _parsed([[0, state["proportions"]]], len(declared), 0) if "proportions" in state else past
     if _shares(declared) not in (_shares(past[0][1]), _shares(began[0][1])):
         raise StateError(
-            "the state is of a mixture with other proportions",
+            "the state's mixture had other proportions",
             place="phases",
             found=[[begin, in_json(there)] for begin, there in past],
             expected=f"{in_json(declared)} from position 0 on",
@@ -57,22 +57,22 @@ def merged(
 
 
 def _later(past: Phases, schedule: Phases, now: int) -> Phases:
-    """Return the entries of a schedule that begin after the tick `now`. Raise StateError if its proportions of now are
-    not those of the state."""
+    """Return the entries of a schedule that begin after the tick `now`. Raise StateError if its present proportions
+    differ from the state's."""
     present = next((weights for start, weights in reversed(schedule) if start <= now), None)
     if present is not None and _shares(present) != _shares(past[-1][1]):
         raise StateError(
-            "the state is of a run whose components have other proportions now",
+            "the components in the state's run have other proportions now",
             place="phases",
             found=in_json(past[-1][1]),
             expected=f"{in_json(present)}, by number of the state's components",
-            hint="give the mixture the proportions that mdsx.change was given, or those that reweight() changed since",
+            hint="give the mixture the proportions last given to mdsx.change or reweight()",
         )
     return tuple(phase for phase in schedule if phase[0] > now)
 
 
 def in_json(weights: Sequence[Weight]) -> list[Any]:
-    """Return weights for JSON, exactly: numbers where binary64 has them, else text like "1/3"."""
+    """Return exact weights for JSON: numbers if binary64 can represent them, otherwise text like "1/3"."""
     return list(map(_plain, weights))
 
 
@@ -82,7 +82,7 @@ def phases_of(state: Mapping[str, Any], components: int, now: int) -> Phases:
 
 
 def same_shares(one: Sequence[Weight], other: Sequence[Weight]) -> bool:
-    """Return whether proportions are in the same relation to each other."""
+    """Return whether two lists of proportions have the same ratios."""
     return _shares(one) == _shares(other)
 
 
@@ -118,7 +118,7 @@ def listed(found: Any) -> Sequence[Any]:
 
 
 def _plain(weight: Weight) -> Any:
-    """Return a weight for JSON, exactly: a number if binary64 has it, else text like "1/3"."""
+    """Return an exact weight for JSON: a number if binary64 can represent it, otherwise text like "1/3"."""
     exact = Fraction(weight)
     try:
         held = Fraction(float(exact)) == exact
@@ -130,18 +130,18 @@ def _plain(weight: Weight) -> Any:
 
 
 def weight_of(plain: Any) -> Weight:
-    """Return a weight of a state. Raise TypeError, ValueError or UsageError if it is none."""
+    """Return a weight of a state. Raise TypeError, ValueError or UsageError if it is invalid."""
     if not isinstance(plain, str | int | float | Fraction):
         raise TypeError("not a weight")
     weight: Weight = _fraction(plain) if isinstance(plain, str) else plain
     if isinstance(weight, int) and not isinstance(weight, bool):
-        weight = int(float(weight))  # as other JSON readers read it
+        weight = int(float(weight))  # as other JSON readers parse it
     exact_weight(weight, "weight")
     return weight
 
 
 def _fraction(text: str) -> Fraction:
-    if _FRACTION.fullmatch(text) is None:  # Fraction would compute "1e999999999"
+    if _FRACTION.fullmatch(text) is None:  # Fraction would expand "1e999999999"
         raise ValueError(text)
     return Fraction(text)
 

@@ -1,4 +1,4 @@
-"""Plan: what changes during a run, declared before it, at thresholds counted in tokens or samples."""
+"""Plan: changes during a run, declared in advance, at thresholds in tokens or samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tokens(int):
     K, M, B (or G) and T are 10^3, 10^6, 10^9 and 10^12.
 
     Raises:
-        UsageError: It is no whole number of tokens.
+        UsageError: It is not a whole number of tokens.
     """
 
     def __new__(cls, amount: int | str) -> Tokens:
@@ -45,15 +45,15 @@ class Tokens(int):
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """A stretch of a run: what is read, and how it becomes steps. What is None is as in the phase before it; of the
-    first one, as the loader's arguments say.
+    """A stretch of a run: what is read, and how it becomes steps. Fields that are None are taken from the previous
+    phase; in the first phase, from the loader's arguments.
 
     Args:
-        proportions: The proportion of each component of the mixture: a list in its order, or a mapping from names. What
-            a mapping does not name is not read.
-        batching: `mdsx.Pack` or `mdsx.MaxTokens`; in a run of samples, `mdsx.Pad`; in one of buckets, `mdsx.Buckets`.
-        global_batch_size: Samples or rows of a step over all ranks.
-        micro_batch: Samples or rows of a micro-batch, as in StreamingDataLoader.
+        proportions: The proportion of each component of the mixture: a list in its order, or a mapping from names.
+            Components missing from a mapping are not read.
+        batching: `mdsx.Pack` or `mdsx.MaxTokens`; in a run of samples, `mdsx.Pad`; in a run of buckets, `mdsx.Buckets`.
+        global_batch_size: Samples or rows in a step, over all ranks.
+        micro_batch: Samples or rows in a micro-batch, as in StreamingDataLoader.
 
     Raises:
         UsageError: A number is invalid.
@@ -70,13 +70,13 @@ class Phase:
             if (value := getattr(self, name)) is not None:
                 integer(value, name, 1, MAX_BATCH)
         if self.proportions is not None and not isinstance(self.proportions, Sequence | Mapping):
-            raise UsageError("proportions are a list or a mapping from names", found=shown(self.proportions))
+            raise UsageError("proportions must be a list or a mapping from names", found=shown(self.proportions))
         if self.batching is not None and (isinstance(self.batching, type) or not isinstance(self.batching, Batching)):
             message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
             raise UsageError(message, found=shown(self.batching))
 
     def after(self, before: Phase) -> Phase:
-        """Return the same with what it leaves open as in the phase before it."""
+        """Return this phase, with fields that are None taken from the phase `before`."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.global_batch_size is not None and self.micro_batch is None:
             given["micro_batch"] = before.micro_batch
@@ -94,17 +94,17 @@ class Plan:
 
     A phase begins at a threshold. In groups (`Pack`, `MaxTokens`), thresholds count planned values over all ranks, such
     as tokens: a phase begins at the end of the window in which the count reaches its threshold. In batches of samples,
-    thresholds count samples, and a phase begins with the next step; in those of one shape (`Buckets`), at the end of
-    the window. A phase with other groups begins a new grid of windows; the step before it may have fewer rows.
-    docs/pretraining.md explains it.
+    thresholds count samples: a phase begins with the next step, or in batches of one shape (`Buckets`) at the end of
+    the window. A phase with other groups begins a new grid of windows; the step before it may have fewer rows. See
+    docs/pretraining.md.
 
     Args:
-        phases: From thresholds to phases; the first is 0. In groups, the others are `mdsx.Tokens`.
-        proportions_of: The column of lengths whose sums proportions are of, such as "tokens": then they are shares of
-            tokens. None: shares of samples.
-        max_epochs: For some components, how often they may be read at most. `loader.plan()` and `mdsx plan` say where
-            the plan exceeds it, before the run; it decides nothing.
-        skip: Ranges of steps, [start, stop), counted from 0 since the run began, that are left out without being read.
+        phases: A mapping from thresholds to phases. The first threshold is 0; in groups, the others are `mdsx.Tokens`.
+        proportions_of: The column of lengths that proportions count, such as "tokens": they are then shares of tokens.
+            None: shares of samples.
+        max_epochs: The most epochs of some components. `loader.plan()` and `mdsx plan` report where the plan exceeds
+            them, before the run. The run itself does not enforce them.
+        skip: Ranges of steps [start, stop) to leave out without reading, counted from 0 at the run's start.
 
     Raises:
         UsageError: A threshold or a range is invalid.
@@ -119,17 +119,17 @@ class Plan:
     def __post_init__(self) -> None:
         if not isinstance(self.phases, Mapping) or not all(isinstance(each, Phase) for each in self.phases.values()):
             hint = 'write mdsx.Plan({0: mdsx.Phase(...), mdsx.Tokens("1T"): mdsx.Phase(...)})'
-            raise UsageError("a plan is a mapping from thresholds to phases", found=shown(self.phases), hint=hint)
+            raise UsageError("phases must be a mapping from thresholds to phases", found=shown(self.phases), hint=hint)
         for at in self.phases:
             integer(at, "a threshold of the plan", 0, MAX_SAMPLES)
         if 0 not in self.phases:
             raise UsageError("a plan needs a phase at 0", found=f"thresholds {shown(sorted(self.phases))}")
         if self.proportions_of is not None and not isinstance(self.proportions_of, str):
             hint = 'write proportions_of="tokens"'
-            raise UsageError("proportions_of is the name of a column", found=shown(self.proportions_of), hint=hint)
+            raise UsageError("proportions_of must be the name of a column", found=shown(self.proportions_of), hint=hint)
         if not isinstance(self.max_epochs or {}, Mapping):
             hint = 'write max_epochs={"math": 4}'
-            raise UsageError("max_epochs is a mapping from components", found=shown(self.max_epochs), hint=hint)
+            raise UsageError("max_epochs must be a mapping from components", found=shown(self.max_epochs), hint=hint)
         for name, most in (self.max_epochs or {}).items():
             if isinstance(most, bool) or not isinstance(most, int | float) or not most > 0:
                 raise UsageError("max_epochs must be above 0", place=f"component {name}", found=shown(most))
@@ -145,12 +145,12 @@ class Plan:
                               "batching": {"kind": "concat", "capacity": 8192, "length": "tokens"}},
                         "12T": {"proportions": {"web": 0.5, "code": 0.2, "math": 0.3}}}}
 
-        Thresholds are text: in a plan of groups, tokens as `mdsx.Tokens` takes them. A batching has the `kind` "pack",
-        "concat", "max_tokens", "buckets" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens`, `mdsx.Buckets`
-        or `mdsx.Pad`.
+        Thresholds are text: in a plan of groups, numbers of tokens as for `mdsx.Tokens`. A batching has the `kind`
+        "pack", "concat", "max_tokens", "buckets" or "pad", and the arguments of `mdsx.Pack`, `mdsx.MaxTokens`,
+        `mdsx.Buckets` or `mdsx.Pad`.
 
         Raises:
-            UsageError: The file cannot be read, or is not such a description.
+            UsageError: The file cannot be read, or the description is invalid.
         """
         given = described(source, tuple(field.name for field in fields(Phase) if field.name != "_"))
         phases = {at: Phase(**own) for at, own in given["phases"].items()}
@@ -160,7 +160,7 @@ class Plan:
 
     @property
     def complete(self) -> tuple[tuple[int, Phase], ...]:
-        """Return the phases by threshold, each with what it takes over from the one before it."""
+        """Return the phases by threshold, each with the fields that it takes from the previous phase."""
         found = list[tuple[int, Phase]]()
         for at, phase in self.phases.items():
             found.append((at, phase.after(found[-1][1]) if found else phase))
@@ -173,7 +173,7 @@ def checked_skip(given: object) -> tuple[tuple[int, int], ...]:
     for each in given if isinstance(given, Sequence) and not isinstance(given, str) else (given,):
         if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != 2:
             hint = "write skip=[(10_000, 10_300)]"
-            raise UsageError("skip is a list of ranges of steps", found=shown(each), hint=hint)
+            raise UsageError("skip must be a list of ranges of steps", found=shown(each), hint=hint)
         start, stop = (integer(step, "a step of skip", 0, MAX_SAMPLES) for step in each)
         if start >= stop:
             raise UsageError("a range of steps to skip is empty", found=f"({start}, {stop})")

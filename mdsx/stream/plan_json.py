@@ -1,4 +1,4 @@
-"""Plans described as JSON or TOML: for `Plan.from_json` and `mdsx plan`."""
+"""Descriptions of plans in JSON or TOML, for `Plan.from_json` and `mdsx plan`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def described(source: str | os.PathLike[str] | Mapping[str, Any], of_phase: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments of a plan, with the arguments of each phase by its threshold, as text. `of_phase`: the names
-    of those. Raise UsageError."""
+    """Return the arguments of a plan, including the arguments of each phase by its threshold, a text. `of_phase`: the
+    names of a phase's arguments. Raise UsageError."""
     place = "the description of a plan" if isinstance(source, Mapping) else os.fspath(source)
     found = source if isinstance(source, Mapping) else _read(Path(source))
     given = _fields(found, _PLAN, place)
     phases = given.get("phases")
     if not isinstance(phases, Mapping) or not phases:
         expected = '{"phases": {"0": {"proportions": {...}, "batching": {...}}, "12T": {...}}}'
-        raise UsageError("a plan has phases", file=place, found=shown(phases), expected=expected)
+        raise UsageError("the plan lacks phases", file=place, found=shown(phases), expected=expected)
     return {
         **given,
         "phases": {at: _phase(own, of_phase, f"the phase from {at} on", place) for at, own in phases.items()},
@@ -50,7 +50,7 @@ def _read(path: Path) -> Any:
         raise UsageError("the file cannot be read", file=str(path), found=str(error)) from None
     except ValueError as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
-        raise UsageError(f"the file is no {kind}", file=str(path), found=str(error)) from None
+        raise UsageError(f"the file is not {kind}", file=str(path), found=str(error)) from None
 
 
 def _phase(found: Any, names: tuple[str, ...], place: str, file: str) -> dict[str, Any]:
@@ -61,19 +61,20 @@ def _phase(found: Any, names: tuple[str, ...], place: str, file: str) -> dict[st
     kind = batching.get("kind") if isinstance(batching, Mapping) else None
     if kind not in _KINDS:
         expected = '{"kind": "pack", "concat", "max_tokens", "buckets" or "pad", ...}'
-        raise UsageError("a batching has a kind", file=file, place=place, found=shown(batching), expected=expected)
+        message = "the batching lacks a kind"
+        raise UsageError(message, file=file, place=place, found=shown(batching), expected=expected)
     options = {name: value for name, value in batching.items() if name != "kind"}
     if kind == "concat":
         options["kind"] = kind
     try:
         made: Batching = _KINDS[kind](**options)
     except TypeError as error:
-        raise UsageError(f"the batching {kind!r} is not complete", file=file, place=place, found=str(error)) from None
+        raise UsageError(f"the batching {kind!r} is incomplete", file=file, place=place, found=str(error)) from None
     return {**given, "batching": made}
 
 
 def _fields(found: Any, names: tuple[str, ...], file: str, place: str | None = None) -> dict[str, Any]:
-    """Return a JSON object that has no other fields. Raise UsageError."""
+    """Return a JSON object that has no fields but `names`. Raise UsageError."""
     if not isinstance(found, Mapping):
         raise UsageError("not an object", file=file, place=place, found=shown(found), expected=", ".join(names))
     if unknown := [name for name in found if name not in names]:

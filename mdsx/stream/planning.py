@@ -1,4 +1,4 @@
-"""Plans groups: which samples are in the next groups of a run, from their lengths alone.
+"""Plan groups: find the samples of a run's next groups, from lengths alone.
 
 A plan is made window by window, for all lanes and ranks. No sample is read.
 """
@@ -47,7 +47,7 @@ START = Origin()
 
 @dataclass(frozen=True, slots=True)
 class EpochWindows:
-    """The windows of an epoch, or of its part from the origin of a grid on. `first`: the number of the first one."""
+    """The windows of an epoch, or of its part after a grid's origin. `first`: the number of the first window."""
 
     every: Windows
     first: int
@@ -62,7 +62,7 @@ class EpochWindows:
 
 
 class Stretch(NamedTuple):
-    """Groups of a window, from those that were taken before up to its end."""
+    """The remaining groups of a window, after those that were taken before."""
 
     cursor: Cursor  # where it begins
     groups: int
@@ -73,7 +73,7 @@ class Stretch(NamedTuple):
 
 
 class Components(NamedTuple):
-    """How many components there are, and the number of each shard's."""
+    """The number of components, and the component of each shard."""
 
     total: int
     of_shards: NDArray[np.int64]
@@ -81,9 +81,9 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Successive groups of a run, and the windows that they are of."""
+    """Successive groups of a run, and their windows."""
 
-    lanes: NDArray[np.int64]  # of the groups; of buckets, their buckets
+    lanes: NDArray[np.int64]  # of the groups; with buckets, the buckets instead
     edges: NDArray[np.int64]  # where the items of each group begin, and where those of the last one end
     items: NDArray[np.int64]  # [6, items], see RankGroups
     stretches: tuple[Stretch, ...]
@@ -94,7 +94,7 @@ class Block:
 
     @property
     def firsts(self) -> NDArray[np.int64]:
-        """Return which of its sample's values each item begins with."""
+        """Return the index of each item's first value in its sample."""
         return self.items[FIRST, :]
 
     @property
@@ -103,7 +103,7 @@ class Block:
         return self.items[SIZE, :]
 
     def followed_by(self, later: Block) -> Block:
-        """Return the groups of both."""
+        """Return a block with the groups of both."""
         return Block(
             np.concatenate((self.lanes, later.lanes)),
             np.concatenate((self.edges, self.edges[-1] + later.edges[1:])),
@@ -133,15 +133,15 @@ class Block:
 
 
 def further(cursor: Cursor, groups: int, step: int) -> Cursor:
-    """Return the cursor after `groups` more groups of its window, with which `step` begins."""
+    """Return the cursor after `groups` more groups of its window, where `step` begins."""
     return Cursor(cursor.epoch, cursor.position, cursor.window, cursor.taken + groups, step, 0, cursor.planned)
 
 
 class Planner:
     """Plans the groups of the samples of `view` in the order of `course`.
 
-    `origin`: where the grid of windows begins; `stages`: what a plan changes, and from which number of planned values
-    on. A grid ends where a stage with other groups begins.
+    `origin`: where the grid of windows begins; `stages`: what a plan changes, and from how many planned values on. A
+    grid ends where a stage with other groups begins.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Planner:
 
     @cached_property
     def components(self) -> Components:
-        """Return the number of components, and that of each shard's."""
+        """Return the number of components, and the component of each shard."""
         firsts = self._view.firsts
         return Components(len(firsts) - 1, np.repeat(np.arange(len(firsts) - 1), np.diff(firsts)))
 
@@ -174,7 +174,7 @@ class Planner:
         return EpochWindows(every, first)
 
     def blocks(self, cursor: Cursor, *, endless: bool) -> Iterator[Block | None]:
-        """Yield the groups from there on, window by window, and None after each epoch; `endless`: for all epochs.
+        """Yield the groups from `cursor` on, window by window, and None after each epoch; `endless`: for all epochs.
 
         The last window is the one before a stage with other groups.
         """
@@ -191,7 +191,7 @@ class Planner:
                     if stages.grids[following] != stages.grids[stage]:
                         return
                     for passed in stages.starts[stage + 1 : following]:
-                        stages.begun.pop(passed, None)  # where it began in an epoch that was left
+                        stages.begun.pop(passed, None)  # it began in an epoch that was left
                     stages.begun[stages.starts[following]] = Tick(every[number][1])
                     course = stages.course(course, range(following, following + 1), Tick(every[number][1]))
                     stage = following
@@ -204,7 +204,7 @@ class Planner:
         self, epoch: int, window: int, taken: int = 0, planned: int = 0, course: Course | None = None
     ) -> tuple[Block, int]:
         """Return the groups of a window, without the first `taken`, and the values planned up to its end. `planned`:
-        those of all windows before it. Raise SampleError for a sample that is too long."""
+        the values of all windows before it. Raise SampleError for a sample that is too long."""
         every, course = self.windows(epoch), course or self._course
         start, stop = every[window]
         ticks = np.arange(start, stop)
@@ -218,7 +218,7 @@ class Planner:
             self.rule, course, ticks, lengths, seed=self._seed, epoch=epoch, window=window, shuffle=self._shuffle
         )
         if taken > len(groups):
-            raise StateError("more groups were taken from a window than it has", found=taken, expected=len(groups))
+            raise StateError("the state has taken more groups than the window has", found=taken, expected=len(groups))
         begin = epoch * course.epoch_samples
         cursor = Cursor(epoch, Position(start - begin), window, planned=planned)
         after = planned + int(groups.sizes.sum())
@@ -236,7 +236,7 @@ class Planner:
         if not isinstance(self.rule, Bucketing) and (bad := self.rule.first_oversize(lengths)) is not None:
             pieces = self.rule.kind == "pack" and "longest" not in self._lengths.identity  # of several columns
             split = ', or oversize="split" to cut it into pieces' if pieces else ""
-            added = ", with the tokens that are added" if "added" in self._lengths.identity else ""
+            added = ", including added tokens" if "added" in self._lengths.identity else ""
             raise SampleError(
                 "a sample is longer than a group",
                 file=self._view.file(int(shards[bad])),
@@ -258,8 +258,8 @@ def cut_steps(
     amounts: NDArray[np.int64],
     dealing: Dealing | None = None,
 ) -> Iterator[RankGroups]:
-    """Yield the groups that `rank` has of each step of `size` groups, for all whole steps of the block. `amounts`: see
-    `amounts_of`; `dealing`: how a node's rows are dealt to its ranks by cost."""
+    """Yield the rank's groups in each complete step of `size` groups in the block. `amounts`: see `amounts_of`;
+    `dealing`: how a node's rows are dealt to its ranks by cost."""
     count = len(block) // size
     if not count:
         return
@@ -278,7 +278,7 @@ def cut_steps(
 
 
 def cut_groups(block: Block, rank: int, world_size: int) -> Iterator[RankGroups]:
-    """Yield the samples that `rank` has of each group, which is a step of one bucket."""
+    """Yield the rank's samples in each group, which is a step of one bucket."""
     begins, stops = rank_edges(block.edges, rank, world_size)
     edges, chosen = items_of(np.stack((begins, stops), axis=1).ravel(), np.arange(0, 2 * len(block), 2))
     items = block.items[:, chosen]
@@ -289,7 +289,7 @@ def cut_groups(block: Block, rank: int, world_size: int) -> Iterator[RankGroups]
 
 
 def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.int64]:
-    """Return the samples and the values of each component in each whole step of `size` groups: [steps, 2 * K]."""
+    """Return the samples and values of each component in each complete step of `size` groups: [steps, 2 * K]."""
     most, of_shards = components
     count = len(block) // size
     if not count:
@@ -309,7 +309,7 @@ def amounts_of(block: Block, size: int, components: Components) -> NDArray[np.in
 
 
 def in_parts(groups: RankGroups, parts: int, rows: int) -> list[RankGroups]:
-    """Return the micro-batches of a rank's groups of a step, `rows` each, filled up with empty ones at the end."""
+    """Return the micro-batches of a rank's groups in a step, `rows` each, the last ones filled up with empty groups."""
     found, groups = [], groups.filled(parts * rows)
     for part in range(parts):
         own = groups.edges[part * rows : (part + 1) * rows + 1]

@@ -1,8 +1,8 @@
-"""The threads that carry out what `machine.py` decides: they bring shards into the caches ahead of the reader.
+"""The threads that carry out what `machine.py` decides: they fetch shards into the caches ahead of the reader.
 
-They never hold a lease, and never raise a failure of storage: the next read of that shard raises it, and `Shards` keeps
-the error of a shard that failed its check for that read. The reader's next call raises any other error. All prefetchers
-of a process share their threads (see mdsx/base/process/threads.py).
+They never hold a lease. They never raise a storage failure: the next read of that shard raises it. If a shard failed
+its check, `Shards` keeps the error for that read. The reader's next call raises any other error. All prefetchers of a
+process share their threads (see mdsx/base/process/threads.py).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mdsx.stream.machine import Outcome, Pace, ShardMachine
 from mdsx.stream.steps import Steps
 
 _LONGEST_WAIT = 30.0  # seconds
-_TWICE = 1 / 400  # of an epoch's bytes may be read by range while their shards come; headers and gaps add to that
-_LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
-_LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another process brings
+_TWICE = 1 / 400  # of an epoch's bytes may be read by range while their shards are fetched; headers and gaps add to it
+_LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards arrive
+_LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another process fetches
 
 
 class Prefetcher:
-    """Brings the shards of `view` for one reader; `machine` decides which, and when. Only the reader's thread calls the
-    methods."""
+    """Fetches the shards of `view` for one reader; `machine` decides which, and when. Only the reader's thread calls
+    the methods."""
 
     def __init__(self, view: View, machine: ShardMachine, scheduler: Scheduler = THREADS) -> None:
         self._shared = _Shared(view, machine, scheduler)
@@ -54,7 +54,7 @@ class Prefetcher:
             shared.ask()
 
     def consumed(self, stop: int, shards: Iterable[int]) -> None:
-        """Close shards after all before `stop` was handed out. `shards`: those that were open for it."""
+        """Close shards after everything before `stop` was returned. `shards`: those that were open for it."""
         shared = self._shared
         with shared.changed:
             closed = shared.machine.consumed(stop, shards, shared.now())
@@ -64,7 +64,7 @@ class Prefetcher:
                 shared.view.touch(shard, needed_in)
         if any(needed_in is not None for _, needed_in in closed):
             shared.announcer.announce(self.needs)
-        with shared.changed:  # now there may be room
+        with shared.changed:  # there may be room now
             shared.changed.notify_all()
             shared.ask()
 
@@ -74,8 +74,8 @@ class Prefetcher:
             self._shared.machine.ranged(size)
 
     def wait_for(self, shards: Sequence[int], size: float = 0.0) -> None:
-        """Wait until none of `shards`, which are needed now, is under way, here or in another process, or until that
-        takes too long. `size`: bytes that the reader would read of them by range."""
+        """Wait until none of `shards`, which are needed now, is in flight, here or in another process, or until that
+        takes too long. `size`: bytes of them that the reader would otherwise read by range."""
         shared, deadline = self._shared, self._shared.now() + _LONGEST_WAIT
         machine = shared.machine
         with shared.changed:
@@ -93,12 +93,12 @@ class Prefetcher:
                 shared.changed.wait(_LOOK_ELSEWHERE if elsewhere else _LOOK_AGAIN)
 
     def needs(self) -> Mapping[str, ShardNeeds]:
-        """Return what the caches evict by."""
+        """Return the needs by which the caches evict."""
         with self._shared.changed:
             return self._shared.needs()
 
     def close(self) -> None:
-        """Bring no more shards, and close the open ones; downloads in flight continue."""
+        """Stop fetching, and close the open shards. Downloads in flight continue."""
         self._end()
         self._shared.threads.shutdown()
         self._shared.announcer.withdraw()
@@ -121,14 +121,14 @@ class _Shared:
         self.now = scheduler.now
         self.threads = scheduler.crew(PREFETCH)
         self.changed = scheduler.condition()
-        self.asked = False  # for a thread that has not begun yet
+        self.asked = False  # whether a thread was requested that has not started yet
         self.closed = False
         self.error: BaseException | None = None
         self.announcer = view.announcer(machine.mine)
         self._folders = view.cache_folders
 
     def ask(self) -> None:
-        """Have a thread look for work; it then asks for the next thread."""
+        """Request a thread to look for work; it then requests the next thread."""
         if not self.asked and not self.closed:
             self.asked = True
             self.threads.submit(_work, self)
@@ -147,7 +147,7 @@ def _close(shared: _Shared) -> None:
 
 
 def _work(shared: _Shared) -> None:
-    """Bring one shard."""
+    """Fetch one shard."""
     machine = shared.machine
     with shared.changed:
         shared.asked = False
@@ -168,7 +168,7 @@ def _work(shared: _Shared) -> None:
             outcome = Outcome.NO_ROOM
     except (MdsxError, OSError):
         pass  # the next read of the shard raises it
-    except BaseException as error:  # no failure of storage: the reader raises it
+    except BaseException as error:  # not a storage failure: the reader raises it
         shared.error = error
         shared.closed = True
     with shared.changed:
@@ -190,7 +190,7 @@ def prefetcher_of(
 ) -> Prefetcher | None:
     """Return a prefetcher for a rank that reads from `start` on; None if all shards are read in place.
 
-    `processes`: how many of this node read through the same cache.
+    `processes`: how many processes of this node read through the same cache.
     """
     limit = view.cache_limit
     if limit is None:
@@ -216,8 +216,8 @@ def prefetcher_of(
 
 
 def _look_ahead(view: View, course: Course, steps: Steps, limit: int, processes: int) -> int:
-    """Return how many bytes of shards a process brings ahead of their need, in the room beside the shards that are in
-    use on the node."""
+    """Return how many bytes of shards a process may fetch ahead, in the room that the shards in use on the node
+    leave."""
     sizes, samples = view.raw_sizes, course.samples
     lanes = max(processes // steps.node, 1) * -(-course.lanes * steps.node // steps.world_size)
     active = view.bytes_of(course.active_shards(lanes)) if samples else 0

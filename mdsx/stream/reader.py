@@ -1,9 +1,9 @@
-"""Reads a rank's batches of the global order as columns: locate, make local, gather.
+"""Read a rank's batches of the global order as columns: locate, make local, gather.
 
 The reader reads chunks of batches together: it groups their samples by shard, and visits each shard once. It verifies a
-mapped shard as a whole when it opens it. If a shard is not local, and will not come soon, the reader fetches samples by
-range (or the whole shard, if a chunk needs much of it). The first batch never waits: the reader fetches its samples by
-range, and starts the prefetch afterwards.
+mapped shard as a whole when it opens it. If a shard is not local, and will not arrive soon, the reader fetches samples
+by range (or the whole shard, if a chunk needs much of it). The first batch never waits: the reader fetches its samples
+by range, and starts the prefetch afterwards.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
 from mdsx.stream.steps import RankGroups, Steps, Task
 
 _WORTH_FETCHING = 4  # fetch a shard whole if a chunk needs a fourth of it
-FIRST_READS = 2**14  # ticks of a rank to look at after a jump
+FIRST_READS = 2**14  # ticks of a rank to examine after a jump
 _CHUNK_BYTES = 2**24
 _CHUNK_BATCHES = 256
-_CHUNK_SAMPLES = 512  # at least that many if batches are tiny
+_CHUNK_SAMPLES = 512  # at least this many if batches are tiny
 _CHUNKS_IN_BLOCK = 8
 _CHUNK_LANES = 2**20
 _STAND_INS = 64
@@ -48,12 +48,12 @@ class Batch(NamedTuple):
     positions: NDArray[np.int64]
     shards: NDArray[np.int64]
     samples: NDArray[np.int64]
-    stand_in: bool = False  # the rank has none: this is another rank's sample
+    stand_in: bool = False  # the rank has no sample: this is another rank's
     damaged: Sequence[Failure] = ()  # samples left out
     groups: Sequence[RankGroups] = ()  # of these samples, for each task; empty for batches of samples
-    info: str | None = None  # one more column: where each sample is from (see sample_info.py)
+    info: str | None = None  # the column with each sample's origin (see sample_info.py)
     seeds: NDArray[np.uint64] | None = None  # of each sample, for a transform that takes a generator
-    bucket: Any = None  # in batches of one shape: what samples and batch get as "bucket"
+    bucket: Any = None  # in batches of one shape: the value of "bucket"
 
 
 class _Runtime:
@@ -68,10 +68,10 @@ class _Runtime:
 
 
 class RankReader:
-    """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
-    bytes as memory views of the shards; `stored`: return variable-size columns as StoredValues; `stand_in`: read a
-    batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples; `info`: what is added to
-    samples; `scheduler`: whose clock and threads it uses."""
+    """Reads the batches of `rank`. `processes`: how many processes of this node read through the same cache; `views`:
+    return encoded bytes as memory views of the shards; `stored`: return variable-size columns as StoredValues;
+    `stand_in`: read a batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples;
+    `info`: what to add to samples; `scheduler`: the clock and threads to use."""
 
     def __init__(
         self,
@@ -106,8 +106,7 @@ class RankReader:
         return {**self.__dict__, "_runtime_or_none": None}
 
     def prepare(self, start: Tick) -> None:
-        """Compute what reading from `start` on needs for all shards: processes that are forked from this one
-        then share it."""
+        """Compute what reading from `start` on needs for all shards. Processes forked from this one then share it."""
         view = self.view
         if view.cache_limit is not None and len(view.counts):
             _ = view.mean_sizes, view.cached_sizes, view.names
@@ -154,14 +153,14 @@ class RankReader:
                     **added.to(columns, slice(low, high)),
                 )
         finally:  # also if the caller stops at the last batch
-            del found  # a selection is a lease
+            del found  # selections hold leases
             self._let_go(runtime, done, wanted)
             self._look_ahead(stop, len(tasks))
 
     def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
-        """The same; before it raises a batch's error, yield the batches before it.
+        """As `read`, but yield the batches before a failing one, and then raise its error.
 
-        With `skip`, a damaged sample is left out and not an error.
+        With `skip`, a damaged sample is left out instead of raising an error.
         """
         done = 0
         try:
@@ -188,7 +187,7 @@ class RankReader:
         return self._read_undamaged(task, ticks, stand_in=stand_in, groups=groups)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
-        """Yield single undamaged samples of any rank, some more than a batch has: from the start of `task` on, and
+        """Yield single undamaged samples of any rank, a few more than a batch has: from the start of `task` on, and
         after the epoch's end from its start."""
         total, begin = self.course.epoch_samples, self._epoch_start(task.start)
         for number in range(min(self.steps.step_samples + _STAND_INS, total)):
@@ -228,12 +227,12 @@ class RankReader:
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups, **of_kept)
 
     def _is_read(self, ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether the sample at each tick is not left out."""
+        """Return for each tick whether its sample is read, not excluded."""
         excluded = self.course.excluded
         return np.ones(len(ticks), np.bool_) if excluded is None else excluded.kept(ticks, *self.course.locate(ticks))
 
     def _spare(self, task: Task) -> Tick:
-        """Return the first tick of a task, or after it, whose sample is not left out."""
+        """Return the first tick from a task's start on whose sample is not excluded."""
         start = task.start
         while self.course.excluded is not None:
             read = np.flatnonzero(self._is_read(np.arange(start, start + _STAND_INS)))
@@ -247,7 +246,7 @@ class RankReader:
         return tick - tick % self.course.epoch_samples
 
     def _locate(self, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the shards of samples, and their numbers there as stored."""
+        """Return the shards of samples, and their stored numbers there."""
         shards, samples = self.course.locate(ticks)
         return shards, self.view.stored(shards, samples)
 
@@ -262,14 +261,14 @@ class RankReader:
         return self.view.select_undamaged(shard, samples)
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
-        """Return how many samples the rank has of each task."""
+        """Return how many samples the rank gets in each task."""
         if self.course.excluded is None:
             return [self.steps.share(task, self.rank) for task in tasks]
         counts: list[int] = self.steps.rank_share(list(tasks), self.course, self.rank).counts.tolist()
         return counts
 
     def chunks(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-        """Yield `tasks` in chunks to read together. They grow from one task, so that the first batch comes soon."""
+        """Yield `tasks` in chunks to read together. Chunks grow from one task, so that the first batch comes early."""
         return Chunks(tasks, chunk_lengths(1, self.longest_chunk))
 
     @property
@@ -282,7 +281,7 @@ class RankReader:
         batches = max(batches, min(_CHUNK_BYTES // max(sample, 1), _CHUNK_SAMPLES) // size)
         if self.view.cache_limit is not None:  # prefetch continues and shards close only after a chunk
             batches = min(batches, self.course.shuffle_block // (_CHUNKS_IN_BLOCK * step))
-        batches = min(batches, _CHUNK_LANES // self.course.lanes)  # computing ticks takes time for each lane
+        batches = min(batches, _CHUNK_LANES // self.course.lanes)  # the time to compute ticks grows with the lanes
         return max(int(batches), 1)
 
     def close(self) -> None:
@@ -323,8 +322,8 @@ class RankReader:
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))
 
     def _look_ahead(self, stop: int, batches: int) -> None:
-        """Find the first samples of the next epoch if this reader's next chunk, of as many batches, may begin in it:
-        computing an epoch's order takes longer than anything else that its first batch needs."""
+        """Locate the first samples of the next epoch if this reader's next chunk, of as many batches, may begin in it:
+        computing an epoch's order takes longer than all else that its first batch needs."""
         course, steps = self.course, self.steps
         start = ((stop - 1) // course.epoch_samples + 1) * course.epoch_samples
         if stop + batches * self._processes * steps.step_samples < start:
@@ -346,7 +345,7 @@ class RankReader:
         """Return each shard with the selection of its group of samples."""
         view = self.view
         if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
-            raise CorruptError("the shard is damaged, as was found before", file=view.file(known[0]))
+            raise CorruptError("the shard was found to be damaged before", file=view.file(known[0]))
         missing = [shard for shard, _ in groups if not view.open(shard, whole=True)]
         absent, sizes = set(missing), {shard: len(group) for shard, group in groups}
         size_of = view.mean_sizes.item
@@ -375,6 +374,6 @@ class RankReader:
         return view.fetch(shard, needs=prefetcher.needs() if prefetcher is not None else {}) is None
 
     def _let_go(self, runtime: _Runtime, stop: int, wanted: list[int]) -> None:
-        """Note that all before `stop` was handed out: `wanted`, and shards no longer needed, may be closed."""
+        """Note that everything before `stop` was returned: `wanted`, and shards no longer needed, may be closed."""
         if runtime.prefetcher is not None:
             runtime.prefetcher.consumed(stop, [shard for shard in wanted if self.view.is_open(shard)])

@@ -1,6 +1,6 @@
-"""Where the values of grouped samples lie in batches: in rows, or one sample after the other.
+"""The places of grouped samples' values in batches: in rows, or one sample after the other.
 
-All that need not be computed for each batch is computed for a chunk of them at once.
+What need not be computed for each batch is computed once for a chunk of batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Number = bool | int | float
 
 
 class Layout(Protocol):
-    """How the values of groups lie in a batch: what `Pack` and `MaxTokens` say of it."""
+    """How the values of groups are laid out in a batch, as `Pack` and `MaxTokens` define it."""
 
     @property
     def capacity(self) -> int | None: ...
@@ -30,18 +30,18 @@ class Layout(Protocol):
     def oversize(self) -> str | None: ...
     @property
     def length_columns(self) -> tuple[str, ...]:
-        """Return the columns whose lengths samples are grouped by; none if lengths were given, or if samples are not
-        grouped."""
+        """Return the columns by whose lengths samples are grouped; none if lengths were given as an array, or if
+        samples are not grouped."""
         ...
 
     @property
     def own_lengths(self) -> bool:
-        """Return whether each column has lengths of its own. Else all columns of a sample have its length."""
+        """Return whether each column has its own lengths. Otherwise all columns of a sample have its length."""
         ...
 
     @property
     def grouped(self) -> bool:
-        """Return whether samples are grouped by lengths, so that each step knows its samples and values."""
+        """Return whether samples are grouped by length, so that each step knows its samples and values."""
         ...
 
     @property
@@ -50,20 +50,20 @@ class Layout(Protocol):
     def dtypes(self) -> Mapping[str, str] | None: ...
     @property
     def extras(self) -> Extras:
-        """Return what is added to the columns of samples."""
+        """Return what is added to samples."""
         ...
 
     @property
     def nested(self) -> bool:
-        """Return whether a column that is not packed has one list of values per row, and not one per batch."""
+        """Return whether a column that is not packed has one list of values per row, instead of one per batch."""
         ...
 
     def rows_of(self, chunk: Joined, sizes: NDArray[np.int64]) -> Rows:
-        """Return where the values of successive batches lie. `sizes`: of all their samples."""
+        """Return the places of the values of successive batches. `sizes`: of all their samples."""
         ...
 
     def keys(self, rows: Rows, part: Part) -> Columns:
-        """Return the keys of a batch that say which value belongs to which sample."""
+        """Return the keys of a batch that map values to samples."""
         ...
 
 
@@ -86,7 +86,7 @@ class Joined(NamedTuple):
         return cls(samples, groups, edges, items)
 
     def filled(self, count: int) -> Joined:
-        """Return the same with empty groups after those of each step, up to `count`."""
+        """Return the same with empty groups added to each step, up to `count`."""
         more = np.maximum(count - np.diff(self.groups), 0)
         ends, edges = np.repeat(self.groups[1:], more), np.repeat(self.samples[1:], more)
         groups = [group + added for group, added in zip(self.groups, ends_of(more.tolist()), strict=True)]
@@ -94,7 +94,7 @@ class Joined(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one batch has of a chunk: samples, rows, stretches, the number of these, and the shape of its values."""
+    """One batch's part of a chunk: its samples, rows and stretches, their number, and the shape of its values."""
 
     samples: slice
     rows: slice
@@ -104,12 +104,12 @@ class Part(NamedTuple):
 
 
 class Rows:
-    """Where the values of a chunk's samples lie: in *stretches*, one of each of a row's samples, then, if rows have a
-    width, one of padding up to it."""
+    """The places of a chunk's values: in *stretches*, one for each sample of a row, and one for the padding if rows
+    have a width."""
 
     parts: list[Part]
     counts: NDArray[np.int64]  # how many values each stretch has
-    at: NDArray[np.int64]  # which stretch each sample is
+    at: NDArray[np.int64]  # the stretch of each sample
     longest_gap: int  # of padding
 
     def __init__(
@@ -120,8 +120,8 @@ class Rows:
         rows: Sequence[int],
         widths: Sequence[int] | None,
     ) -> None:
-        """Step s has the samples `samples[s]` up to `samples[s + 1]`, and the rows `rows[s]` up to `rows[s + 1]`, of
-        width `widths[s]`, or None: all its values one after the other. Row r has the samples `edges[r]` up to
+        """Step s has samples `samples[s]` up to `samples[s + 1]`, and rows `rows[s]` up to `rows[s + 1]`, of width
+        `widths[s]`; without a width, its values follow one another. Row r has samples `edges[r]` up to
         `edges[r + 1]`."""
         self.sizes, self.ends, self._padded = sizes, ends(sizes), widths is not None
         self._samples = samples
@@ -154,7 +154,7 @@ class Rows:
         return self.spread(self._segments, part)
 
     def of_stretches(self, values: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
-        """Return a number for each stretch, from those of the samples."""
+        """Return a number for each stretch, from the samples' numbers; `padding` for padding."""
         found = np.full(len(self.counts), padding, np.int32)
         found[self.at] = values
         return found
@@ -164,7 +164,7 @@ class Rows:
         return stretches[part.stretches].repeat(self.counts[part.stretches]).reshape(part.shape)
 
     def cuts(self, samples: NDArray[np.int64]) -> list[slice]:
-        """Return which of some samples, in ascending order, each batch has."""
+        """Return each batch's part of `samples`, which ascend."""
         return list(starmap(slice, pairwise(np.searchsorted(samples, self._samples).tolist())))
 
     def gap(self, part: Part) -> int:
@@ -210,7 +210,7 @@ class Rows:
                 row[-gap:] = value
 
     def sample_at(self, part: Part, item: int) -> int:
-        """Return the sample that an item of a batch is of."""
+        """Return the sample of an item of a batch."""
         stretch = np.searchsorted(np.cumsum(self.counts[part.stretches]), item, side="right")
         return int(np.searchsorted(self.at, part.stretches.start + stretch))
 
@@ -228,5 +228,5 @@ def ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ends_of(sizes: Iterable[int]) -> list[int]:
-    """Return the same of Python's integers."""
+    """Return the same for Python's integers."""
     return list(accumulate(sizes, initial=0))

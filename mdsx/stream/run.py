@@ -1,13 +1,13 @@
-"""A run: the only object that knows the cursor and the next pass over the data; and the iterations that move it.
+"""A run, the only object that knows the cursor and the next pass over the data, and the iterations that move it.
 
 A run moves when `next()` returns a batch, and at no other moment. It does no I/O and needs no PyTorch.
 
-The cursor says what was handed out over all ranks. A *pass* is one iteration (`for batch in loader`); it begins when
-its first batch is handed out.
+The cursor records what all ranks have returned. A *pass* is one iteration (`for batch in loader`). It begins when its
+first batch is returned.
 
 | before | the next pass |
 |---|---|
-| nothing, or a pass that handed out its epoch's last batch (a dropped tail does not count) | the next epoch |
+| nothing, or a pass that returned its epoch's last batch (a dropped tail does not count) | the next epoch |
 | a loaded state | the rest of that epoch |
 | a pass in which a batch failed | continues with that batch, in the same iteration or in a new one |
 | a pass that its user left | the next epoch (unshuffled: the same one again); after `resume`, its rest |
@@ -27,39 +27,39 @@ from mdsx.stream.accounts import Ledger
 from mdsx.stream.steps import Cursor, Steps, Task
 
 NOTHING = object()
-"""What a task leaves on a rank that has no part of it: the iteration hands out the next one."""
+"""A task's result on a rank that has no part of it: the iteration continues with the next task."""
 
 
 class Left(NamedTuple):
-    """A pass that its user left, once the next one begins."""
+    """A pass that its user left before the next one began."""
 
     cursor: Cursor
     following: int  # the epoch of the next pass
 
 
 class Run:
-    """The cursor of the next step to hand out, and the iteration that handed out the one before.
+    """The cursor of the next step to return, and the iteration that returned the previous one.
 
-    References to iterations are weak: one that its user dropped has left its pass. `epoch_steps`: the steps of each
-    epoch, if they are fixed; each begins where the one before it was left.
+    References to iterations are weak: when the user drops one, its pass has been left. `epoch_steps`: the steps of each
+    epoch, if their number is fixed; an epoch then begins where the previous one stopped.
     """
 
     def __init__(self, *, shuffled: bool = True, epoch_steps: int | None = None) -> None:
         self.cursor = Cursor()
         self.epoch_steps = epoch_steps
         self.shuffled = shuffled
-        self._unfinished = False  # a pass handed out batches of the epoch, and the remainder was abandoned
+        self._unfinished = False  # a pass returned batches of the epoch, and the remainder was abandoned
         self._iteration: ref[Any] | None = None
         self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
         self.start = self.cursor
         """Where the pass began; or where `load` or `set_epoch` began the next one."""
         self.ledger: Ledger | None = None
-        """What was consumed; a loader sets it."""
+        """What the run consumed; a loader sets it."""
         self._failed: Cursor | None = None  # of the batch that failed
         self._failures = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no iteration: its next pass begins with the next batch of this run."""
+        """Return the state of a copy, which has no iteration: its next pass begins with this run's next batch."""
         unfinished = self._unfinished and not self._under_way
         return {**self.__dict__, "_iteration": None, "_quit": False, "_unfinished": unfinished}
 
@@ -68,7 +68,7 @@ class Run:
         return cursor.epoch if self.epoch_steps is None else cursor.step // self.epoch_steps
 
     def start_of(self, epoch: int) -> Cursor:
-        """Return where an epoch of the run begins, if it comes next."""
+        """Return where an epoch begins if it is the run's next one."""
         if self.epoch_steps is not None:
             return self.cursor._replace(step=epoch * self.epoch_steps, part=0)
         return Cursor(epoch, step=self.cursor.step, planned=self.cursor.planned)
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def coming(self) -> Cursor:
-        """Return the cursor of the next batch: in the open pass if there is one, else in the next."""
+        """Return the cursor of the next batch: in the open pass if there is one, otherwise in the next pass."""
         if self._unfinished and not self._under_way:
             return self._following
         return self.cursor
@@ -97,17 +97,17 @@ class Run:
         return self.cursor
 
     def has(self, iteration: object) -> bool:
-        """Return whether `iteration` handed out the last batch, with no load or set_epoch since."""
+        """Return whether `iteration` returned the last batch, with no load or set_epoch since."""
         return self._iteration is not None and self._iteration() is iteration
 
     def left_before(self, iteration: object) -> Left | None:
-        """Return the pass that was left if batches are skipped when `iteration` begins the next one."""
+        """Return the pass that was left, if `iteration` would skip the rest of its batches by beginning the next."""
         if not self._unfinished or not self.shuffled or self.epoch_steps is not None or self.has(iteration):
             return None
         return Left(self.cursor, self.epoch_of(self._following))
 
     def hand_out(self, iteration: object, task: Task) -> bool:
-        """Note that `iteration` hands out `task`; its first one begins a pass. Return whether the epoch has more."""
+        """Note that `iteration` returns `task`; its first task begins a pass. Return whether the epoch has more."""
         if self._iteration is None or self._iteration() is not iteration:
             self.start = self.cursor_of(iteration)
             self._iteration = ref(iteration)
@@ -134,11 +134,11 @@ class Run:
         return self._failures
 
     def quit(self, iteration: object) -> None:
-        """Note that Ctrl-C left `iteration` while it made a batch. It can still continue if its user wants."""
+        """Note that Ctrl-C interrupted `iteration` while it made a batch. The user may still continue it."""
         self._quit = self.has(iteration)
 
     def resume(self) -> None:
-        """Make the next pass take the rest of the epoch that was left, if any."""
+        """Make the next pass continue the epoch that was left, if any."""
         self._unfinished = False
 
     def load(self, cursor: Cursor) -> None:
@@ -163,12 +163,12 @@ class Run:
         return self.__dict__.copy()
 
     def back_to(self, mark: dict[str, Any]) -> None:
-        """Undo everything since `mark`, because a batch was not handed out after all."""
+        """Undo everything since `mark`, because a batch was not returned after all."""
         self.__dict__.update(mark)
 
     @property
     def _under_way(self) -> bool:
-        """Whether the pass has an iteration that its user still holds."""
+        """Return whether the pass has an iteration that its user still holds."""
         return not self._quit and self._iteration is not None and self._iteration() is not None
 
     @property
@@ -181,19 +181,19 @@ class Run:
 
 
 class Batches(Protocol):
-    """The batches that an iteration hands out."""
+    """The batches that an iteration returns."""
 
     @property
     def steps(self) -> Steps:
-        """Return how their epochs are cut."""
+        """Return how epochs are cut into batches."""
         ...
 
     def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
-        """Return the tasks from there to the epoch's end that this process hands out, and their batches or NOTHING."""
+        """Return this process's tasks up to the epoch's end, with their batches or NOTHING."""
         ...
 
     def failed(self, error: BaseException, times: int, cursor: Cursor) -> None:
-        """Add to an error that was raised `times` times in a row for the batch at `cursor`."""
+        """Add advice to an error that was raised `times` times in a row for the batch at `cursor`."""
         ...
 
     def close(self) -> None:
@@ -202,10 +202,10 @@ class Batches(Protocol):
 
 
 class Iteration(Iterator[Any]):
-    """Hands out batches. After an exception it continues with the same one.
+    """Returns batches. After an exception, it continues with the batch that failed.
 
-    Threads may take turns in `next()`. A second one at the same time gets a UsageError.
-    `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns of batches left out;
+    Threads may take turns in `next()`. A second thread at the same time gets a UsageError.
+    `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns about skipped batches;
     `owner`: the process that may iterate, if only one may.
     """
 
@@ -215,11 +215,11 @@ class Iteration(Iterator[Any]):
         self._turn, self._owner = Turn(), owner
         self.batches = batches
         self._run, self._source, self._warns = run, source, warns
-        self._epoch = -1  # of the items
+        self._epoch = -1  # the epoch of `_items`
         self._taken = self._over = False
 
     def close(self) -> None:
-        """Drop what was prepared: `next()` makes the next batch again. Raise UsageError if a thread is in `next()`."""
+        """Drop prefetched batches: `next()` makes the next one again. Raise UsageError if a thread is in `next()`."""
         self._turn.check()
         self._items = None
         self.batches.close()
@@ -237,7 +237,7 @@ class Iteration(Iterator[Any]):
         run, taken = self._run, self._taken
         if taken and not self._over and not run.has(self):
             raise UsageError(
-                f"this iteration was left: another one was begun, or a state loaded, on its {self._source}"
+                f"this iteration has ended: another one was begun, or a state loaded, on its {self._source}"
             )
         while not self._over:
             before = run.mark()
@@ -250,11 +250,11 @@ class Iteration(Iterator[Any]):
                     self.close()
                 if made is not NOTHING:
                     return made
-            except StopIteration:  # other workers have the rest, or there is none after a resume into a dropped tail
+            except StopIteration:  # other workers have the rest, or a resume began in a dropped tail
                 self._over = True
                 if run.epoch_of(run.cursor_of(self)) == self._epoch:
                     run.end(self._epoch)
-            except BaseException as error:  # Ctrl-C may also come when the batch is made but not handed out
+            except BaseException as error:  # Ctrl-C may also come when the batch is made but not returned
                 self._taken, self._over = taken, False
                 run.back_to(before)
                 self.close()
@@ -278,10 +278,10 @@ class Iteration(Iterator[Any]):
         try:
             total = steps.count(self._run.start_of(epoch))
             missed = f"with {steps.count(left.cursor)} of its {total} batches not taken"
-        except TypeError:  # the number of steps of groups may not be known
+        except TypeError:  # the number of steps of groups may be unknown
             missed = "before its last batch"
         message = (
             f"epoch {epoch} was left {missed}, and "
-            f"this is epoch {left.following}; {self._source}.resume() before the `for` takes the batches that are left"
+            f"this is epoch {left.following}; to read the other batches, call {self._source}.resume() before the `for`"
         )
         warn(message, seen_by="process")  # each time: it skips other batches

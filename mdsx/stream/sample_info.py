@@ -1,7 +1,7 @@
-"""What a run adds to its samples: where each one is from, and a seed of its own.
+"""What a run adds to its samples: each sample's origin, and a seed.
 
-The seed depends on (seed, epoch, position) only. So it is the same after a resume, and for any ranks, workers and batch
-size.
+A sample's seed depends only on (seed, epoch, position). So it is the same after a resume, and for any number of ranks
+and workers and any batch size.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ INFO_FIELDS = ("epoch", "position", "dataset", "sample", "seed")
 
 
 class Info(dict[str, int]):
-    """The fields of a sample, by name. `mdsx.torch.collate` joins them to tensors of the right types."""
+    """The fields of a sample, by name. `mdsx.torch.collate` stacks them into tensors of the right types."""
 
 
 class Added(NamedTuple):
-    """What is added to samples; None for what is not asked for."""
+    """What is added to samples; None for what was not requested."""
 
     column: str | None
     fields: NDArray[np.int64] | None  # [n, 5]; a seed is the int64 with its bits
     seeds: NDArray[np.uint64] | None
-    to_transform: bool  # whether it gets the seeds, not only decoders
+    to_transform: bool  # whether a transform gets the seeds too, not only decoders
 
     def to(self, columns: Columns, places: slice | NDArray[np.int64]) -> dict[str, Any]:
         """Add the column of the samples at `places` to `columns`; return the fields `info` and `seeds` of their
@@ -50,12 +50,12 @@ class SampleInfo:
 
     def __init__(self, view: View, epoch_samples: int, seed: int, *, column: str | None, seeds: bool) -> None:
         if column is not None and column in [known.name for known in view.schema.columns]:
-            raise UsageError(f"there is a column {column!r} already", hint="give another info_column=")
+            raise UsageError(f"the dataset has a column {column!r} already", hint="give another info_column=")
         self.column, self._with_seeds = column, seeds
         self._view, self._epoch_samples, self._seed = view, epoch_samples, seed
 
     def of(self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]) -> Added:
-        """Return what is added to samples. Shards are numbered in the view, samples as stored."""
+        """Return what to add to samples. Shards are numbered in the view, samples as stored."""
         epochs, positions = np.divmod(ticks, self._epoch_samples)
         seeds = sample_seeds(self._seed, epochs, positions)
         if self.column is None:
@@ -84,5 +84,5 @@ def info_records(fields: NDArray[np.int64]) -> list[Info]:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return NumPy's generator for a sample's seed."""
+    """Return a NumPy generator for a sample's seed."""
     return np.random.Generator(np.random.PCG64(seed))

@@ -1,6 +1,6 @@
 """Batches of samples: each step has the next global batch of the order.
 
-No sample is ever padded or repeated: a tail that does not fill a batch is dropped, or handed out short.
+No sample is padded or repeated: a tail that does not fill a batch is dropped, or returned as a shorter batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mdsx.stream.steps import START, Cursor, PlannedEpoch, RankShare, Task, chec
 
 
 class Samples:
-    """Batches of samples, which is what a run has without `batching=`."""
+    """Batches of samples, the default without `batching=`."""
 
     window: int | None = None
     one_group: bool = False
@@ -51,7 +51,7 @@ class Samples:
         self, batch_size: int | None, *, epoch_steps: int | None, collate: Callable[..., Any] | None, uneven: str
     ) -> int:
         if epoch_steps is not None:
-            hint = "for batches of samples, padded or not, give the dataset epoch_samples="
+            hint = "for batches of samples, padded or not, give the dataset epoch_samples= instead"
             raise UsageError("epoch_steps needs batching=mdsx.Pack(...) or mdsx.MaxTokens(...)", hint=hint)
         return given_rows(batch_size, "samples")
 
@@ -105,8 +105,8 @@ SAMPLES = Samples()
 class SampleSteps:
     """How an epoch of `samples` is cut into batches of `batch_size` per rank over `world_size` ranks.
 
-    `size`: the samples of a step over all ranks, if the ranks need not have equally many; `micro`: those of a rank's
-    micro-batch; `until`: the tick from which on steps have another size; `skip`: ranges of steps that are left out.
+    `size`: the samples of a step over all ranks, if the ranks may have different numbers; `micro`: the samples of a
+    rank's micro-batch; `until`: the tick from which on steps have another size; `skip`: ranges of skipped steps.
     """
 
     samples: int
@@ -153,11 +153,11 @@ class SampleSteps:
 
     def count(self, cursor: Cursor = START) -> int:
         if self.until is not None or self.skip:
-            raise TypeError("the number of batches of an epoch is not known: the plan has other steps in it")
+            raise TypeError("the number of batches of an epoch is unknown: the plan changes the steps in it")
         return self._count(cursor)
 
     def _count(self, cursor: Cursor) -> int:
-        """Return the number of batches from there to the end of the epoch, as if no phase began in it."""
+        """Return the number of batches from `cursor` to the end of the epoch, as if no phase began in it."""
         left, size = max(self.samples - cursor.position, 0), self.global_batch_size
         steps, rest = divmod(left, size)
         last = 0 if self.drop_last else self._parts(rest)
@@ -194,7 +194,7 @@ class SampleSteps:
             yield Task(epoch, start, stop, stop, after, part=parts - 1, skip=skip, dropped=dropped)
             begun = 0
         if end == cursor.position and self.samples > end and (self.until is None or stop < self.until):
-            rest = self.samples - end  # of a state whose batches were smaller
+            rest = self.samples - end  # after a state whose batches were smaller
             yield Task(epoch, stop, stop, stop, Cursor(epoch + 1, step=step), skip=True, dropped=rest)
 
     def after_batches(self, start: Cursor, batches: int) -> Cursor:
@@ -205,7 +205,7 @@ class SampleSteps:
         return self.after(start.epoch, Position(stop), start.step + batches) if batches else start
 
     def after(self, epoch: int, stop: Position, step: int) -> Cursor:
-        """Return where a run is after a batch that ended at `stop`: after an epoch's last one, at the next epoch."""
+        """Return where a run is after a batch that ended at `stop`; after an epoch's last batch, at the next epoch."""
         enough = self.global_batch_size if self.drop_last else 1  # else one sample makes a batch
         return Cursor(epoch, stop, step=step) if self.samples - stop >= enough else Cursor(epoch + 1, step=step)
 
@@ -229,12 +229,12 @@ class SampleSteps:
         return _read(RankShare(ticks[own], np.array([self.share(task, rank) for task in tasks], np.int64)), course)
 
     def _parts(self, size: int) -> int:
-        """Return how many batches each rank has of a step of `size` samples."""
+        """Return how many batches each rank gets from a step of `size` samples."""
         return int(size > 0) if self.micro is None else -(-size // (self.world_size * self.micro))
 
 
 def _read(share: RankShare, course: Course) -> RankShare:
-    """Return a share without the samples that are left out."""
+    """Return a share without excluded samples."""
     if course.excluded is None:
         return share
     kept = course.excluded.kept(share.ticks, *course.locate(share.ticks))
@@ -248,9 +248,9 @@ def is_in(ranges: Sequence[tuple[int, int]], step: int) -> bool:
 
 
 def given_rows(batch_size: int | None, what: str) -> int:
-    """Return the batch size. Raise UsageError if there is none. `what`: samples, or packed rows."""
+    """Return the batch size. Raise UsageError if it is missing. `what`: samples, or packed rows."""
     if batch_size is None:
-        raise UsageError("batch_size is not given", hint=f"give the number of {what} per rank, such as batch_size=8")
+        raise UsageError("batch_size is missing", hint=f"give the number of {what} per rank, such as batch_size=8")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
     return batch_size

@@ -1,4 +1,4 @@
-"""The values of a packed column, wherever they are: in shards as stored, in lists, or in one array."""
+"""The values of a packed column, wherever they are: in stored shards, in lists, or in one array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mdsx.format import ColumnType
 from mdsx.shards import StoredValues
 
 PlaceOf = Callable[[int], str]
-"""The name, for messages, of one of the given samples, by its number among them."""
+"""From a sample's number among the given samples to its place, for messages."""
 
 
 class Source(NamedTuple):

@@ -1,8 +1,8 @@
 """The stages of a run with a plan: what its phases change, and from where on.
 
-A *progress* is what the thresholds of a plan count: ticks in batches of samples, planned values in groups. A stage is
-the phase with the largest threshold that the progress has reached. It follows from the progress alone, so all ranks are
-in the same one.
+A run's *progress* is counted in the unit of the plan's thresholds: ticks for batches of samples, planned values for
+groups. The stage is the phase with the largest threshold that the progress has reached. It depends on the progress
+alone, so all ranks are in the same stage.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from mdsx.order import Course, MixtureCourse, Tick, Weight, add_phase
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The thresholds of a plan, ascending, the first 0; and what each phase has."""
+    """The thresholds of a plan, ascending from 0, and the settings of each phase."""
 
     starts: tuple[int, ...]
     grids: tuple[int, ...]
     """The same number for phases with equal groups."""
     weights: tuple[tuple[Weight, ...] | None, ...]
-    """The proportions of each phase; None: those before it."""
+    """The proportions of each phase; None if they do not change."""
     begun: dict[int, Tick] = field(default_factory=dict, compare=False)
-    """Where phases begin, by their thresholds, as far as the run was planned. Another plan of
-    the run finds the same."""
+    """Where phases begin, by their thresholds, up to where the run was planned. Planning the run again gives the
+    same."""
 
     def at(self, progress: int) -> int:
         """Return the number of the stage."""
@@ -35,8 +35,8 @@ class Stages:
         return self.starts[stage + 1] if stage + 1 < len(self.starts) else None
 
     def course(self, course: Course, stages: range, tick: Tick) -> Course:
-        """Return the course in which `stages` begin, where they were planned to or at `tick`. Those that were planned
-        to begin nowhere have no place in it."""
+        """Return the course in which `stages` begin, where planned or at `tick`. Stages that never begin are left
+        out."""
         if not isinstance(course, MixtureCourse):
             return course
         phases = course.order.phases

@@ -1,4 +1,4 @@
-"""A run's state: a few numbers, and the fields that must match for them to mean the same samples."""
+"""A run's state: a few numbers, and the fields that must match so that they mean the same samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mdsx.stream.worker_share import WorkerShare
 
 _OF_MIXTURES = ("run", "components", "phases", "proportions", "changed", "exclude")
 _OF_LOADERS = ("consumed", "plan")
-_FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
+_FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # may differ until a sample was read in this order
 _SNAPSHOT = (
     "if parts were appended to a dataset since, open it as it was then, with mdsx.Dataset(url, snapshot={}): "
     "`mdsx info URL` lists its snapshots"
@@ -36,13 +36,13 @@ class Component(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def plain(self) -> list[Any]:
-        """Return it as a state lists it."""
+        """Return the component as states list it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OrderIdentity:
-    """What the global order depends on, beside epoch and position."""
+    """What the global order depends on, besides epoch and position."""
 
     order_version: int
     seed: int
@@ -52,17 +52,17 @@ class OrderIdentity:
     fingerprint: str
     epoch_samples: int
     samples: int  # in all datasets; the fingerprint says which
-    phases: Phases = ()  # of a weighted mixture: its schedule, with what `reweight` changed
+    phases: Phases = ()  # of a weighted mixture: its schedule, with the changes by `reweight`
     schedule: Phases = ()
-    run: int | None = None  # of a mixture in runs
+    run: int | None = None  # of a mixture with run=
     components: Sequence[Component] = ()  # of a mixture
     changed: int | None = None  # the tick of the last change of the components
-    held: Sequence[Sequence[Any]] = ()  # what is left out of components, and from which tick on
+    held: Sequence[Sequence[Any]] = ()  # excluded samples of components, and from which tick on
 
     def state(self, epoch: int, position: int, *, reached: Tick | None = None) -> dict[str, Any]:
         """Return the state of a run at (epoch, position): JSON-able, the same on every rank.
 
-        `reached`: up to which tick the order may not change, if later than that.
+        `reached`: up to which tick the order may not change, if later than the position.
         """
         state = {"epoch": epoch, "position": position, **self._fields()}
         if self.run is not None:
@@ -85,13 +85,13 @@ class OrderIdentity:
         *,
         reached: Callable[[Tick], Tick] = lambda tick: tick,
     ) -> tuple[int, Position, Phases]:
-        """Return (epoch, position, phases) of a state of this order. Raise StateError that names the field.
+        """Return (epoch, position, phases) of a state of this order. Raise StateError, which names the field.
 
-        `reached`: from the tick of the state's position, up to which tick the order may not change. `worker`: the
-        number of the worker process that continues, and how many there are; its state fits no other one.
+        `reached`: a function from the state's tick to the tick up to which the order may not change. `worker`: the
+        number of the worker process that continues, and how many there are; a worker's state fits no other worker.
         """
         if not isinstance(state, Mapping):
-            raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
+            raise StateError("state must be the dict that state_dict() returned", found=type(state).__name__)
         if "groups" in state:
             state = _of_samples(state)
         known = {"epoch", "position", *self._fields(), "worker", *_OF_MIXTURES, *_OF_LOADERS}
@@ -104,13 +104,14 @@ class OrderIdentity:
             )
         epoch, position = (number_of(state, name) for name in ("epoch", "position"))
         if epoch > (last := last_epoch(self.epoch_samples)):
-            raise StateError("the epoch is too far", place="epoch", found=epoch, expected=f"at most {last}")
+            raise StateError("the epoch is too large", place="epoch", found=epoch, expected=f"at most {last}")
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
-        # first the fields that no argument of the dataset can correct; defaults of the others depend on them
+        # first the fields that no argument of the dataset can correct; the defaults of others depend on them
         self._check_mixture(state)
         for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):
             if name not in state:
-                raise StateError("the state lacks a field", place=name, hint="load what state_dict() returned, whole")
+                hint = "load the whole dict that state_dict() returned"
+                raise StateError("the state lacks a field", place=name, hint=hint)
             found = state[name]
             if type(found) is not type(expected) or found != expected:
                 if fresh and type(found) is int and 1 <= found <= _FREE_AT_START.get(name, 0):
@@ -119,7 +120,7 @@ class OrderIdentity:
                 if name == "fingerprint" and self.components:
                     hint += f"; if the run had another schedule, {REWEIGHT}"
                 raise StateError(
-                    "the state is of another order, so its position means other samples",
+                    "the state belongs to another order, so its position means other samples",
                     place=name,
                     found=shown(found),
                     expected=repr(expected),
@@ -128,7 +129,7 @@ class OrderIdentity:
         if type(state.get("run")) is not type(self.run) or state.get("run") != self.run:
             run = f"run={shown(state['run'])}" if "run" in state else "no run"
             raise StateError(
-                "the state is of a mixture in other runs",
+                "the state's mixture had another run=",
                 place="run",
                 found=run,
                 expected=f"run={self.run}" if self.run is not None else "no run",
@@ -147,14 +148,14 @@ class OrderIdentity:
 
     @property
     def _declared(self) -> tuple[Weight, ...]:
-        """The proportions that a mixture was made with, from tick 0 on; after a change, those that hold there."""
+        """Return the proportions that a mixture was made with; after a change of components, the present ones."""
         return (self.phases if self.changed is not None else self.schedule or self.phases)[0][1]
 
     def _check_mixture(self, state: Mapping[str, Any]) -> None:
-        """Raise StateError that says what of the mixture differs, if the state is of another one, or of none."""
+        """Raise StateError if the state belongs to another mixture, or to none. It says what differs."""
         if "phases" in state and not self.phases:
             raise StateError(
-                "the state is of a mixture with proportions",
+                "the state belongs to a mixture with proportions",
                 place="phases",
                 found=shown(state["phases"]),
                 expected="a state of a mixture without proportions" if self.components else "a state of one dataset",
@@ -166,12 +167,12 @@ class OrderIdentity:
         was, now = _components(state["components"]), {each.name: each.fingerprint for each in self.components}
         if not self.components:
             hint = "resume with the mixture that the run had"
-            raise StateError("the state is of a mixture", place="components", found=shown([*was]), hint=hint)
+            raise StateError("the state belongs to a mixture", place="components", found=shown([*was]), hint=hint)
         if list(was.values()) == list(now.values()):
             raise StateError(
-                "the state is of a run whose mixture has another schedule, or none",
+                "the state's mixture had another schedule, or none",
                 place="phases",
-                found=f"what of it had begun, {shown(state.get('phases'))}",
+                found=f"entries that had begun, {shown(state.get('phases'))}",
                 expected=f"the schedule of this mixture, {[[at, in_json(to)] for at, to in self.schedule]}",
                 hint=REWEIGHT,
             )
@@ -182,7 +183,7 @@ class OrderIdentity:
                     hint += "; " + _SNAPSHOT.format(f'"{was[name]}"')
                 hint += "; to change them in the run, see mdsx.change"
                 raise StateError(
-                    f"the component {shown(name)} of the mixture is not that of the state",
+                    f"the component {shown(name)} of the mixture differs from the state's",
                     place="components",
                     found=was.get(name, "no such component"),
                     expected=now.get(name, "no such component"),
@@ -204,14 +205,14 @@ class OrderIdentity:
 
 
 def _of_samples(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state of the same cursor in the order of samples. Raise StateError if groups were taken from its
-    window, whose samples are at later positions too, or steps of its epoch."""
+    """Return the same cursor's state without groups. Raise StateError if groups were taken from its window, because
+    their samples are at later positions too, or steps from an epoch of a fixed number."""
     found = state["groups"]
     if not isinstance(found, Mapping):
         raise StateError("the state's groups are not an object", place="groups", found=shown(found))
     if any(number_of(found, name, "groups.") for name in ("taken", "step") if name in found or name == "taken"):
         raise StateError(
-            "the state is in the middle of a window of groups, or of an epoch of a fixed number of steps",
+            "the state is in the middle of a window of groups, or of an epoch with a fixed number of steps",
             place="groups",
             found=shown(found),
             hint="give the loader the batching= and epoch_steps= that the run had",
@@ -242,7 +243,7 @@ def shuffle_of(state: object) -> Shuffle | None:
 
 
 def _argument(name: str, state: Mapping[str, Any]) -> str:
-    """Return the argument of the dataset that gives the field `name` its value in `state`."""
+    """Return the dataset's argument that sets the field `name` to its value in `state`."""
     found = state[name]
     if name in _FREE_AT_START:
         fields = [f"{field}={shown(state[field])}" for field in _FREE_AT_START if field in state]
@@ -253,9 +254,9 @@ def _argument(name: str, state: Mapping[str, Any]) -> str:
 
 
 def number_of(state: Mapping[str, Any], name: str, within: str = "") -> int:
-    """Return the field `name` of a state. Raise StateError if it is no number of samples or epochs.
+    """Return the field `name` of a state. Raise StateError if it is not a number of samples or epochs.
 
-    `within`: what comes before `name` in the error's place, such as "groups.".
+    `within`: a prefix of `name` in the error's place, such as "groups.".
     """
     value = state.get(name)
     if type(value) is not int or not 0 <= value < MAX_SAMPLES:

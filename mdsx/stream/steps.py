@@ -1,4 +1,4 @@
-"""Cursors, tasks and steps: where a run is, what one step of it reads, and how epochs are cut into steps."""
+"""Cursors, tasks and steps: where a run is, what a step reads, and how epochs are cut into steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Cursor(NamedTuple):
-    """Where a run is: at what its next step begins with."""
+    """Where a run is: the beginning of its next step."""
 
     epoch: int = 0
     """The epoch of the order."""
@@ -25,11 +25,11 @@ class Cursor(NamedTuple):
     window: int = 0
     """In groups: the number of that window in the epoch."""
     taken: int = 0
-    """In groups: how many groups of it were taken."""
+    """In groups: how many groups were taken from it."""
     step: int = 0
-    """The steps of the run before it, skipped ones included."""
+    """The number of the run's steps so far, skipped ones included."""
     part: int = 0
-    """How many micro-batches of the step were handed out. A state names the step's beginning."""
+    """How many micro-batches of the step were returned. A state records the step's beginning."""
     planned: int = 0
     """In groups: the values of all windows of the run before this one, over all ranks."""
 
@@ -40,18 +40,18 @@ TICK, SHARD, SAMPLE, LENGTH, FIRST, SIZE = range(6)
 
 
 class RankGroups(NamedTuple):
-    """The groups of one rank in one step: each a row of `Pack`, all samples of `MaxTokens`, or one of `Buckets`.
+    """The groups of one rank in one step: each a row of `Pack`, all samples of `MaxTokens`, or one sample of `Buckets`.
 
-    The rank's samples are in the order of its groups. A split sample is there once for each of its pieces.
+    The rank's samples are in the order of its groups. A split sample occurs once for each of its pieces.
     """
 
     edges: NDArray[np.int64]
     """[groups + 1]: where the samples of each group begin, and where those of the last one end."""
     items: NDArray[np.int64]
-    """[6, samples]: the tick of each, its shard, its number there as stored, the length by which it was grouped, which
-    of its values the group begins with (0 unless it was split), and how many of them the group has."""
+    """[6, samples]: each sample's tick, its shard, its stored number there, the length by which it was grouped, the
+    index of its first value in the group (0 unless it was split), and how many of its values the group has."""
     step_samples: int
-    """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
+    """Samples that begin in the step, over all ranks. Of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
     bucket: int | None = None
@@ -59,7 +59,7 @@ class RankGroups(NamedTuple):
 
     @classmethod
     def alone(cls, count: int) -> RankGroups:
-        """Return `count` samples of a step that are not grouped: each is a row, and their lengths are not known."""
+        """Return `count` samples of a step that are not grouped: each is a row, and their lengths are unknown."""
         return cls(np.arange(count + 1), np.zeros((SIZE + 1, count), np.int64), 0, 0)
 
     @property
@@ -69,25 +69,25 @@ class RankGroups(NamedTuple):
 
     @property
     def firsts(self) -> NDArray[np.int64]:
-        """Return which of its values each sample begins with."""
+        """Return the index of each sample's first value in its group."""
         return self.items[FIRST, :]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Return how many values the groups have of each sample."""
+        """Return how many values of each sample the groups have."""
         return self.items[SIZE, :]
 
     def kept(self, places: NDArray[np.int64]) -> RankGroups:
-        """Return the groups with only the samples at `places`, which ascend. The step's numbers stay."""
+        """Return the groups with only the samples at `places`, which ascend. The step's totals stay."""
         return self._replace(edges=np.searchsorted(places, self.edges), items=self.items[:, places])
 
     def filled(self, rows: int) -> RankGroups:
-        """Return the groups with empty ones after them, up to `rows`."""
+        """Return the groups, followed by empty ones up to `rows`."""
         return self._replace(edges=np.pad(self.edges, (0, max(rows + 1 - len(self.edges), 0)), mode="edge"))
 
 
 class Task(NamedTuple):
-    """What one step reads: all samples of the ticks [start, stop), or those of its groups among them."""
+    """What one step reads: all samples of the ticks [start, stop), or its groups' samples among them."""
 
     epoch: int
     """The run's epoch."""
@@ -96,20 +96,20 @@ class Task(NamedTuple):
     done: Tick
     """No later step reads before it."""
     after: Cursor
-    """Where the run is once the step was handed out."""
+    """Where the run is after the step was returned."""
     groups: RankGroups | None = None
-    """This rank's, in a run of groups."""
+    """This rank's groups, in a run of groups."""
     part: int = 0
     """Which micro-batch of the step it is."""
     skip: bool = False
-    """Nothing of it is read: the plan skips the step."""
+    """Whether the plan skips the step, so that none of it is read."""
     dropped: int = 0
-    """In batches of samples: how many samples the epoch has after it, which are dropped."""
+    """In batches of samples: how many samples of the epoch are dropped after it."""
     amounts: NDArray[np.int64] | None = None
-    """In groups: what the run has consumed with it (see accounts.py); None but for the last micro-batch of a step."""
+    """In groups: what the run has consumed up to its end (see accounts.py); only in a step's last micro-batch."""
 
     planned: int = 0
-    """In groups: the values of all windows of the run before the one that the next step begins in."""
+    """In groups: the values of all windows of the run before the next step's window."""
 
     @property
     def ends_step(self) -> bool:
@@ -122,7 +122,7 @@ class RankShare(NamedTuple):
 
     ticks: NDArray[np.int64]  # of all tasks, joined, in the order of reading
     counts: NDArray[np.int64]  # of each task
-    located: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # if planned: shards, numbers there as stored
+    located: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # if planned: shards, and stored numbers there
 
 
 class PlannedEpoch(NamedTuple):
@@ -135,15 +135,15 @@ class PlannedEpoch(NamedTuple):
     """Packed rows, length-bounded batches, or batches of one shape."""
     samples: int
     values: int
-    """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off. With
+    """Values of all samples together, such as tokens, without those that `oversize="truncate"` cuts off. With
     `mdsx.Buckets`, the samples."""
     fill: float
-    """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding. With
-    `mdsx.Buckets`, the samples over those that whole batches would have."""
+    """The share of places in the batches that have a value, before `pad_to_multiple_of`; the rest is padding. With
+    `mdsx.Buckets`, the number of samples divided by that of complete batches."""
     busiest: Busiest | None = None
     """With `balance`: the cost of the busiest rank over the mean of all ranks, of each step and of each micro-batch."""
     unbalanced: Busiest | None = None
-    """What it would be without `balance`."""
+    """The same without `balance`."""
 
 
 class Steps(Protocol):
@@ -156,8 +156,8 @@ class Steps(Protocol):
 
     @property
     def node(self) -> int:
-        """Return how many successive ranks divide what they read by its cost, and so read the same shards; 1 if none
-        do."""
+        """Return how many successive ranks divide their samples by cost, and so read the same shards; 1 without
+        balance."""
         ...
 
     @property
@@ -180,11 +180,11 @@ class Steps(Protocol):
         ...
 
     def count(self, cursor: Cursor) -> int:
-        """Return the number of steps from there to the end of the run's epoch. Raise TypeError if it is not known."""
+        """Return the number of steps from `cursor` to the end of the run's epoch. Raise TypeError if it is unknown."""
         ...
 
     def last_size(self, cursor: Cursor) -> int:
-        """Return how many samples the epoch's last step has over all ranks; 0 if none is left, or it is not known."""
+        """Return how many samples the epoch's last step has over all ranks; 0 if none is left, or if it is unknown."""
         ...
 
     def plan(self, epoch: int) -> PlannedEpoch:
@@ -192,20 +192,20 @@ class Steps(Protocol):
         ...
 
     def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:
-        """Return the cost of the busiest rank over the mean, with balance and without, of about the first `steps` steps
-        and their micro-batches of that many rows. None without balance."""
+        """Return the cost of the busiest rank over the mean, with and without balance, in about the first `steps` steps
+        and in their micro-batches of that many rows. None without balance."""
         ...
 
     def tasks(self, cursor: Cursor) -> Generator[Task, None, None]:
-        """Yield the tasks from there to the end of the run's epoch."""
+        """Yield the tasks from `cursor` to the end of the run's epoch."""
         ...
 
     def window_end(self, tick: Tick) -> Tick:
-        """Return the tick up to which samples are read before any later one, if steps are read from `tick`."""
+        """Return the tick up to which all samples are read before any later one, if reading begins at `tick`."""
         ...
 
     def share(self, task: Task, rank: int) -> int:
-        """Return how many samples of `task` are the rank's."""
+        """Return how many samples of `task` the rank gets."""
         ...
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
@@ -239,4 +239,4 @@ def check_epoch(epoch: int, samples: int) -> None:
     if not samples:
         raise UsageError("the dataset has no samples, so its epochs have no batch")
     if epoch > (last := last_epoch(samples)):
-        raise UsageError("the epoch is too far", found=epoch, expected=f"at most {last}")
+        raise UsageError("the epoch is too large", found=epoch, expected=f"at most {last}")

@@ -1,4 +1,4 @@
-"""Checks of packed values: their lengths are those by which their samples were grouped."""
+"""Check that packed values have the lengths by which their samples were grouped."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def check_lengths(
     place_of: Callable[[int], str],
     transformed: bool,
 ) -> None:
-    """Raise an error if a value has not the length by which its sample was grouped, one of `lengths`.
+    """Raise an error if a value's length differs from the one by which its sample was grouped, in `lengths`.
 
-    Of a sample that is truncated, it may have any length that is enough. Then all packed columns must agree.
+    In a truncated sample, a value may have any length from the capacity on, but all packed columns must agree.
     """
     if all(np.array_equal(source.counts, lengths) for source in sources.values()):
         return
@@ -48,19 +48,19 @@ def check_lengths(
             place = f"{place_of(first)}, column {name!r}"
             found, length = int(source.counts[first]), int(expected[first])
             if name == length_column and not transformed:
-                message = "the value has another length than the lengths of the dataset say"
+                message = "the value's length differs from the dataset's stored lengths"
                 raise CorruptError(message, place=place, found=found, expected=length)
             given = "the given lengths" if length_column is None else repr(length_column)
             alike = [other for other in sources if int(sources[other].counts[first]) == length]
             if alike and length_column not in sources:
                 given += f" and column {alike[0]!r}"
             raise UsageError(
-                "a packed column has a value of another length than the sample",
+                "a packed column has a value whose length differs from the sample's",
                 place=place,
                 found=found,
                 expected=f"{length}, by {given}",
-                hint="transform must keep lengths; if it makes values of another length, give length= "
-                "an integer column with that length"
+                hint="transform must keep lengths; if it changes them, give length= an integer column with the new "
+                "length"
                 if transformed
                 else "choose other columns by columns=",
             )
@@ -73,10 +73,10 @@ def check_own_lengths(
     place_of: Callable[[int], str],
     transformed: bool,
 ) -> dict[str, NDArray[np.int64]]:
-    """Return how many items of each value a batch has: by column, each with lengths of its own.
+    """Return how many items of each value are in a batch, for columns with their own lengths.
 
-    `sizes`: the lengths by which samples were grouped, which are those of their longest value. Raise an error if a
-    value is longer than that, or than the layout's capacity.
+    `sizes`: the lengths by which samples were grouped, each that of the longest value. Raise an error if a value is
+    longer than that, or than the layout's capacity.
     """
     capacity, found = layout.capacity, dict[str, NDArray[np.int64]]()
     cut = layout.oversize != "error"
@@ -109,7 +109,7 @@ def check_own_lengths(
             first = int(wrong.argmax())
             kind = UsageError if transformed else CorruptError
             raise kind(
-                "the longest value of the sample has another length than the lengths of the dataset say",
+                "the length of the sample's longest value differs from the dataset's stored lengths",
                 place=f"{place_of(first)}, columns {', '.join(layout.length_columns)}",
                 found=int(max(counts[first] for counts in lengths)),
                 expected=int(sizes[first]),

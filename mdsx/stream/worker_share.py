@@ -1,4 +1,4 @@
-"""The part of a state that is of one of several worker processes of PyTorch's own DataLoader."""
+"""The part of a state that belongs to one of several worker processes of PyTorch's own DataLoader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsx.errors import StateError, shown
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """Which batches one of several worker processes hands out: counted from position `origin` on, each number i with
+    """The batches of one of several worker processes: counted from position `origin` on, each number i with
     `i % count == id`. All workers must cut batches of the same size, or they repeat and lose samples."""
 
     id: int
@@ -20,7 +20,8 @@ class WorkerShare:
     global_batch: int
 
     def state(self, position: int) -> dict[str, int]:
-        """Return it for the state of a worker at `position`: at an epoch's start, that is the origin."""
+        """Return the share as a field of a worker's state at `position`. At an epoch's start, `position` is the
+        origin."""
         return {**asdict(self), "origin": min(self.origin, position)}
 
     @classmethod
@@ -47,10 +48,10 @@ class WorkerShare:
         return share
 
     def check_worker(self, id: int, count: int) -> None:
-        """Raise StateError if this is not the share of worker `id` of `count`: its state fits no other one."""
+        """Raise StateError if this is not the share of worker `id` of `count`: its state fits no other."""
         if (self.id, self.count) != (id, count):
             raise StateError(
-                "the state is that of one of several workers" if self.count > 1 else "the state is that of one worker",
+                "the state belongs to one of several workers" if self.count > 1 else "the state belongs to one worker",
                 place="worker",
                 found=f"{self.id} of {self.count}",
                 expected=f"{id} of {count}",
@@ -62,7 +63,7 @@ class WorkerShare:
         """Raise StateError if the batches of several workers have another size than in the state."""
         if self.count > 1 and self.global_batch != batch_size * world_size:
             raise StateError(
-                "the state is that of one of several workers, and fits no other batch size * world size",
+                "the state belongs to one of several workers, and fits no other batch size * world size",
                 place="worker",
                 found=f"batches of {self.global_batch} samples over all ranks",
                 expected=f"{batch_size} * {world_size}",

@@ -1,4 +1,5 @@
-"""The contracts of what other packages add to mdsx (docs/extending.md), as classes of tests. They need pytest."""
+"""Contracts for formats, storages and types of other packages (docs/extending.md), as test classes. They need
+pytest."""
 
 from mdsx.testing.formats import FormatContract
 from mdsx.testing.storages import StorageContract

@@ -1,4 +1,4 @@
-"""A folder that is read as remote storage is: through the cache and by range. It notes the requests."""
+"""A folder that is read like remote storage, through the cache and by range. It records the requests."""
 
 from __future__ import annotations
 

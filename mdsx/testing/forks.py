@@ -16,7 +16,7 @@ DEADLINE = 60.0  # seconds, far more than needed
 
 
 def forked(work: Callable[[], T], *, uid: int | None = None, deadline: float = DEADLINE) -> T:
-    """Return what `work` returns in a child process that then ends, or raise what it raises."""
+    """Run `work` in a child process, and return or raise its result."""
     answers, pipe_in = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What the tests of a stored format share: a dataset of it, on the local disk and far away."""
+"""What the tests of a stored format share: a dataset in this format, on the local disk and in remote storage."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Written = Callable[[Subject, int], Path]
 
 
 class Often(Protocol):
-    """How often to try a random case: `short` times, or `long` times with pytest's option `--long`, if it has that."""
+    """How often to try a random case: `short` times, or `long` times with pytest's option `--long`, if it exists."""
 
     def __call__(self, short: int, long: int) -> int: ...
 
 
 class FormatCase:
-    """The fixtures. A subclass has one more, `subject`."""
+    """The fixtures. A subclass adds `subject`."""
 
     @pytest.fixture(autouse=True)
     def _known(self, subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ class FormatCase:
 
     @pytest.fixture
     def written(self, tmp_path_factory: pytest.TempPathFactory) -> Written:
-        """Returns a dataset with samples from a number on, which nobody may change."""
+        """Return a function that writes a dataset with samples from a number on. Tests must not change it."""
 
         def written(subject: Subject, first: int) -> Path:
             key = (tmp_path_factory.getbasetemp(), subject.name, first)
@@ -58,17 +58,17 @@ class FormatCase:
 
     @pytest.fixture
     def folder(self, subject: Subject, written: Written, tmp_path: Path) -> Path:
-        """A dataset of the format, which the test may damage."""
+        """Return a dataset in the format, which the test may damage."""
         return Path(shutil.copytree(written(subject, FIRST), tmp_path / "data"))
 
     @pytest.fixture
     def other(self, subject: Subject, written: Written) -> Path:
-        """Other samples of the same sizes."""
+        """Return a dataset of other samples with the same sizes."""
         return written(subject, OTHER)
 
     @pytest.fixture
     def far(self, folder: Path) -> str:
-        """The URL of the same dataset, read as from remote storage."""
+        """Return a URL of the same dataset that is read like remote storage."""
         return f"{far_disk.SCHEME}{folder}"
 
     @pytest.fixture(params=["local", "far"])

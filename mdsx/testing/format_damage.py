@@ -1,7 +1,7 @@
-"""No format hands out a wrong value: not from damaged, swapped or replaced objects, nor from the cache.
+"""No format returns a wrong value: not from damaged, swapped or replaced objects, nor from the cache.
 
-A format without checksums cannot know a wrong value, and says so (`StoredIndex.checks`). It still raises only errors of
-mdsx, and finds every file of another size.
+A format without checksums cannot detect wrong values, and says so (`StoredIndex.checks`). It must still raise only
+errors of mdsx, and detect every file of a wrong size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shard_file(folder: Path, shard: int = WRONG) -> Path:
 
 
 def change(path: Path, damage: Callable[[bytes], bytes]) -> None:
-    """Replace a file, as a writer does it."""
+    """Replace a file as a writer does."""
     new = path.with_name("new")
     new.write_bytes(damage(path.read_bytes()))
     new.replace(path)
@@ -58,7 +58,7 @@ def expected(subject: Subject, numbers: slice) -> list[Sample]:
 
 
 def read(url: str, cache: Path) -> list[list[Sample] | mdsx.MdsxError]:
-    """Read the damaged shard by number, then whole. Return the samples, or the errors."""
+    """Read the damaged shard sample by sample, then whole. Return the samples, or the errors."""
     found: list[list[Sample] | mdsx.MdsxError] = []
     for ask in (lambda data: [data[MINE.start]], lambda data: data[MINE]):
         shutil.rmtree(cache, ignore_errors=True)
@@ -80,7 +80,7 @@ IN_CACHE = {**DAMAGE, "first": flip(0.0), "middle": flip(0.5), "last": flip(0.99
 
 
 class Damage(FormatCase):
-    """No wrong value is handed out."""
+    """No wrong value is returned."""
 
     def test_a_changed_byte_of_an_object_changes_no_value(
         self, subject: Subject, folder: Path, far: str, tmp_path: Path, often: Often
@@ -161,7 +161,7 @@ class Damage(FormatCase):
     def test_an_object_replaced_in_mid_run_gives_no_new_value(
         self, subject: Subject, folder: Path, other: Path, far: str, tmp_path: Path
     ) -> None:
-        """The values of before, or an error: never a mixture of both datasets."""
+        """Reading gives the old values or an error, never a mixture of both datasets."""
         right = expected(subject, MINE)
         data = mdsx.Dataset(far, cache=tmp_path / "cache")
         assert all_of([data[MINE.start]]) == right[:1]
@@ -184,7 +184,7 @@ class Damage(FormatCase):
                 path.write_bytes(damage(path.read_bytes()))
             data = mdsx.Dataset(far, cache=cache)
             assert all_of(data[:] if number % 2 else map(data.__getitem__, range(COUNT))) == right
-            del data  # which maps the files, and so keeps them
+            del data  # it maps the files, and so keeps them
 
     def test_swapped_files_of_the_cache_are_fetched_again(self, subject: Subject, tmp_path: Path) -> None:
         """Even if they have the same size and number of samples."""

@@ -1,4 +1,4 @@
-"""The lengths of samples, of each format: the same as those of the values, from the shards and from a file."""
+"""Lengths of samples, read from the shards and from a file, equal the lengths of their values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def requests() -> list[Request]:
 
 
 class LengthsOfSamples(FormatCase):
-    """Lengths are those of the values."""
+    """Lengths equal those of the values."""
 
     @pytest.mark.parametrize("column", ["text", "id", "vector", "maybe"])
     def test_lengths_are_those_of_the_values(self, subject: Subject, url: str, column: str) -> None:

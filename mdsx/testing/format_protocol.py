@@ -59,7 +59,7 @@ HOSTILE: list[Any] = [
 
 
 def changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
-    """Return a copy of JSON with what is at `path` changed."""
+    """Return a copy of JSON with a change at `path`."""
     if not path:
         return change(value)
     found = copy.copy(value)
@@ -75,7 +75,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def hostile_indexes(data: bytes, random: random.Random, count: int) -> Iterator[bytes]:
-    """Yield indexes with values that are wrong, missing or there twice, and with damaged bytes."""
+    """Yield indexes with wrong, missing or duplicate values, and with damaged bytes."""
     try:
         index = json.loads(data)
     except ValueError:  # an index of another form: only bytes are changed
@@ -171,7 +171,7 @@ class Protocols(FormatCase):
 
     @pytest.mark.filterwarnings("ignore:.*the cache may hold")
     def test_a_hostile_index_is_an_error_or_harmless(self, subject: Subject, folder: Path, often: Often) -> None:
-        """Whatever an index says: only errors of mdsx, and names below the folder; little memory."""
+        """Any index gives only errors of mdsx, or names below the folder, and takes little memory."""
         key = subject.format.index_key
         undamaged = (folder / key).read_bytes()
         tracemalloc.start()

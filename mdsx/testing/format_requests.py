@@ -1,4 +1,4 @@
-"""What is requested of storage, for each way of reading: never more than its bytes need."""
+"""Each way of reading requests no more from storage than its bytes need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def size_of(requests: list[Request], folder: Path) -> int:
 
 
 class Requests(FormatCase):
-    """Storage is asked for no more than needed."""
+    """No more is requested from storage than needed."""
 
     def test_opening_reads_only_the_index(self, far: str) -> None:
         assert len(mdsx.Dataset(far)) == COUNT

@@ -26,7 +26,7 @@ def read(loader: mdsx.Loader, batches: int | None = None) -> list[Any]:
 
 
 class Resume(FormatCase):
-    """A run continues where its state says."""
+    """A run continues at its state."""
 
     @pytest.mark.filterwarnings("ignore:the epoch was left")
     def test_a_run_continues_at_its_state(self, far: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a stored format promises."""
+"""The contract of a stored format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsx.testing.format_samples import Samples
 
 
 class FormatContract(Samples, Damage, Protocols, Requests, Resume, LengthsOfSamples):
-    """The tests that a stored format must pass. A subclass has a fixture that says how to write a dataset of it.
+    """The tests that a stored format must pass. A subclass has a fixture that says how to write a dataset in it.
 
         class TestLines(mdsx.testing.FormatContract):
             @pytest.fixture
@@ -20,6 +20,6 @@ class FormatContract(Samples, Damage, Protocols, Requests, Resume, LengthsOfSamp
                 return mdsx.testing.Subject("lines", LinesFormat(), columns, ReadsWhole, write_lines)
 
     They read every sample in every way, from a disk and as from a cloud, with caches of every size; resume a run; count
-    requests; and damage, swap and replace objects, files of the cache and the index. `pytest --long` tries what chance
-    decides far more often, if your conftest.py adds that option.
+    requests; and damage, swap and replace objects, files of the cache and the index. `pytest --long` tries random cases
+    far more often, if your conftest.py adds that option.
     """

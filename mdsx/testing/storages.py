@@ -1,4 +1,4 @@
-"""What a storage promises. mdsx's own pass the same tests, with real servers of the clouds."""
+"""The contract of a storage. mdsx's own storages pass the same tests, with real servers of the clouds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StorageContract:
         assert storage.get("a/b.bin").data == DATA[:100]
 
     def test_an_object_is_downloaded_into_the_room_of_the_caller(self, storage: Storage) -> None:
-        """Each byte is read to its place, unless the storage passes copies."""
+        """Each byte is read directly to its place, unless the storage passes copies."""
         data, memory, asked = (
             bytes(range(256)) * 2**13,
             bytearray(2**22),

@@ -1,4 +1,4 @@
-"""The samples that each stored format under contract stores, and what it promises: a `Subject`."""
+"""A `Subject`: a stored format under contract, its samples and its promises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMON = {name: COLUMNS[name] for name in ("id", "text", "vector", "extra")}
 PER_SHARD, SHARDS = 12, 5
 COUNT = PER_SHARD * SHARDS
 FIRST, OTHER = 1000, 9400
-"""Numbers of the first sample of a dataset, and of another one, with other samples of the same sizes."""
+"""Numbers of the first sample of a dataset, and of another dataset with other samples of the same sizes."""
 
 
 def sample(number: int) -> Sample:
@@ -44,7 +44,7 @@ def sample(number: int) -> Sample:
 
 
 def plain_values(found: Sample) -> Sample:
-    """Return a sample that was read, as `sample` gives it."""
+    """Return a sample that was read, in the form of `sample`."""
     return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in found.items()}
 
 
@@ -89,7 +89,7 @@ class Subject:
 
     @property
     def by_sample(self) -> bool:
-        """Whether single samples are read from storage."""
+        """Return whether single samples are read from storage."""
         return self.reads in (ReadsSamples, ReadsExtents)
 
     @property

@@ -1,4 +1,4 @@
-"""What a column type of a package promises."""
+"""The contract of a package's column type."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TypeContract:
 
     type: ClassVar[str]
     values: ClassVar[Sequence[Any]]
-    """Two or more, which differ."""
+    """At least two different values."""
     refused: ClassVar[Sequence[Any]]
-    """At least one that cannot be stored."""
+    """At least one value that cannot be stored."""
 
     def same(self, found: Any, value: Any) -> bool:
-        """Return whether a value that was read is the one that was written."""
+        """Return whether a value that was read equals the one that was written."""
         return bool(found == value)
 
     @property
@@ -72,7 +72,7 @@ class TypeContract:
         assert len(set(stored)) == len(self.values)
 
     def test_a_value_has_the_same_bytes_again(self, dataset: Path, tmp_path: Path) -> None:
-        """Also one that was read."""
+        """A value that was read has the same bytes too."""
         read = mdsx.Dataset(dataset)
         with mdsx.Writer(tmp_path / "again", self._columns) as out:
             for sample in read:
@@ -89,7 +89,7 @@ class TypeContract:
         assert [sample["id"] for sample in mdsx.Dataset(tmp_path / "dataset")] == [1]
 
     def test_no_bytes_are_decoded_with_another_error(self, tmp_path: Path, dataset: Path) -> None:
-        """Bytes that are no value raise CorruptError, if they are not taken for a value."""
+        """Bytes that are not a value raise CorruptError, unless they decode to one."""
         stored = mdsx.Dataset(dataset, columns={"one": mdsx.Cast("one", "bytes")})[0]["one"]
         bad = [b"", stored[:-1], stored + b"\0", b"\xff" * 64]
         pa = pytest.importorskip("pyarrow")

@@ -1,15 +1,16 @@
-"""Batches on their way to a device: pinned, and copied there one ahead of the training loop.
+"""Copy batches to a device: pin them, and copy them one ahead of the training loop.
 
-A carrier works in a thread between those that make the batches and the loop (`mdsx/base/work/relay.py`). On CUDA it
-copies on a stream of its own, so that copies overlap with the kernels of the loop. Pictures that the GPU decodes
-(`gpu_pictures.py`) are decoded there:
+A carrier runs in a thread between the threads that make batches and the loop (`mdsx/base/work/relay.py`). On CUDA it
+copies on its own stream, so that copies overlap with the loop's kernels. Pictures for the GPU to decode
+(`gpu_pictures.py`) are decoded on this stream too:
 
-- The stream of the loop waits for the copy of a batch when `next()` hands the batch out; the processor does not.
-- The loop's stream is recorded in each tensor: its memory is used again only after what the loop has queued by then.
-- Pinned memory stays until it is copied. PyTorch's allocator then gives it to the next batch.
-- The device has three batches: the one that it works on, the one that was handed out after it, and the next one. So
-  `next()` waits until the device has done the work of the batch before the last one: a loop that never waits for its
-  device would otherwise have batch after batch copied. No statistic counts that as waiting for data.
+- When `next()` returns a batch, the loop's stream waits for its copy; the processor does not.
+- The loop's stream is recorded in each tensor: the tensor's memory is reused only after the work that the loop has
+  queued by then.
+- Pinned memory stays until it is copied. PyTorch's allocator then reuses it for another batch.
+- The device holds three batches: the one that it works on, the one returned after it, and the next one. So `next()`
+  waits until the device has finished the batch before the last one. Otherwise a loop that never waits for its device
+  would have batch after batch copied. Statistics do not count this as waiting for data.
 """
 
 from __future__ import annotations
@@ -33,28 +34,26 @@ Carried = Generator[tuple[Any, Any], None, None]
 
 
 def checked_device(device: str | int | torch.device) -> torch.device:
-    """Return a device that this process can use. Raise UsageError for others. CUDA is not initialised."""
+    """Return a device that this process can use. Raise UsageError for others. Do not initialise CUDA."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise UsageError(
-            "device is not a device of PyTorch", found=shown(device), expected="cuda, cuda:1, cpu"
-        ) from error
+        raise UsageError("device is not a PyTorch device", found=shown(device), expected="cuda, cuda:1, cpu") from error
     if found.type == "cuda":
         count = cuda.device_count() if cuda.is_available() else 0
         if (found.index or 0) >= count:
-            hint = "nvidia-smi shows the machine's GPUs, and python -m torch.utils.collect_env what PyTorch can use"
+            hint = "nvidia-smi lists the machine's GPUs, and python -m torch.utils.collect_env what PyTorch can use"
             raise UsageError(f"there is no device {found}", found=f"{count} CUDA devices", hint=hint)
         return found
     try:
         torch.empty(0, device=found)
-    except Exception as error:  # each backend has errors of its own
+    except Exception as error:  # each backend raises its own errors
         raise UsageError(f"there is no device {found}: {error}") from error
     return found
 
 
 def carrier(device: torch.device | None, pin_memory: bool) -> Pinning | Moving | Copying | None:
-    """Return what brings batches to a device, or only to pinned memory; None if there is nothing to do."""
+    """Return a carrier that moves batches to a device, or only to pinned memory; None if there is nothing to do."""
     if pin_memory and cuda.is_available() and (device is None or device.type == "cpu"):
         return Pinning()
     if device is None:
@@ -94,8 +93,8 @@ class Copying:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._streams: dict[torch.device, Any] = {}
-        self._reached: Any = None  # the event that the device has done what was queued when a batch was last handed out
-        self._late: Sequence[Any] = ()  # pinned values that may be under way until then
+        self._reached: Any = None  # the event after the work that was queued when a batch was last returned
+        self._late: Sequence[Any] = ()  # pinned values that may be in use until then
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_device": self._device, "_streams": {}, "_reached": None, "_late": ()}
@@ -108,7 +107,7 @@ class Copying:
         return self._carried(made, device, self._streams[device])
 
     def arrived(self, batch: _Copied) -> Any:
-        """Return a batch that is handed out. The current stream waits for it."""
+        """Return a batch to the loop. The current stream waits for its copy."""
         stream = cuda.current_stream(batch.device)
         if self._reached is not None:
             self._reached.synchronize()
@@ -150,7 +149,7 @@ class _Copied:
         self.done = _event(stream)
 
     def taken(self, stream: Any) -> Any:
-        """Return the batch to a consumer whose current stream this is, and keep nothing of it."""
+        """Return the batch to a consumer with this current stream, and drop all references to it."""
         stream.wait_event(self.done)
         for value in self._copies:
             value.record_stream(stream)
@@ -161,8 +160,8 @@ class _Copied:
         return batch
 
     def _copy(self, value: Any) -> Any:
-        """Copy a tensor, or an object that a stream can be recorded in, and decode pictures. Leave others to the
-        consumer's stream."""
+        """Copy a tensor, or another object with `record_stream`, and decode pictures. Leave others to the consumer's
+        stream."""
         if isinstance(value, Pictures):
             return changed(value.to(self.device), _RECORD, self._keep)
         recordable = value.layout is torch.strided if isinstance(value, torch.Tensor) else hasattr(value, _RECORD)
@@ -177,19 +176,19 @@ class _Copied:
 
 
 def _event(stream: Any) -> Any:
-    """Return an event that completes once `stream` has done what is queued on it. Waiting for it uses no processor."""
+    """Return an event that completes once `stream` has finished its queued work. Waiting for it uses no processor."""
     event = cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     event.record(stream)
     return event
 
 
 def _second(change: Callable[[Any], Any]) -> Callable[[tuple[Any, Any]], tuple[Any, Any]]:
-    """Return a function that changes the batch of a pair. A loop would keep the last batch in a variable."""
+    """Return a function that changes the batch of a pair. A loop instead would keep the last batch in a variable."""
     return lambda pair: (pair[0], change(pair[1]))
 
 
 def pinned(batch: Any) -> Any:
-    """Return a batch whose tensors are in pinned memory, but for sparse ones and those on a device."""
+    """Return a batch whose tensors are in pinned memory, except sparse ones and those on a device."""
     return changed(batch, "pin_memory", _pinned)
 
 
@@ -206,5 +205,5 @@ def _copied_late(copies: set[int], device: torch.device, value: Any) -> Any:
 def _to(value: Any, device: torch.device) -> Any:
     try:
         return value.to(device, non_blocking=True)
-    except TypeError:  # its class knows no such argument
+    except TypeError:  # its class lacks this argument
         return value.to(device)

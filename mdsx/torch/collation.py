@@ -1,4 +1,4 @@
-"""Batches of tensors: how columns and samples become them."""
+"""Collation: make batches of tensors from columns and samples."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mdsx.torch.gpu_pictures import pictures
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Join samples into a batch, whatever their columns hold.
+    """Collate samples into a batch, whatever their columns hold.
 
         DataLoader(mdsx.Dataset(url), batch_size=32, collate_fn=mdsx.torch.collate)
 
-    It joins values as PyTorch's `default_collate` does: arrays and tensors of one shape to a tensor [n, ...], numbers
-    to a tensor [n], str and bytes to a list; dicts, tuples and lists value by value. Everything else becomes a list of
-    n values: columns with None, arrays of several shapes (as tensors), JSON of several forms.
+    It works as PyTorch's `default_collate` where that works: arrays and tensors of one shape become a tensor [n, ...],
+    numbers a tensor [n], str and bytes a list; dicts, tuples and lists are collated value by value. Everything else
+    becomes a list of n values: columns with None, arrays of different shapes (as tensors), JSON of different forms.
 
     Raises:
         UsageError: The samples have different keys.
@@ -30,7 +30,7 @@ def collate(samples: Sequence[Any]) -> Any:
 
 
 def listed(values: list[Any]) -> list[Any]:
-    """Make arrays tensors, and NumPy's numbers Python's; keep the rest."""
+    """Convert arrays to tensors, and NumPy numbers to Python's; keep other values."""
     return [_plain(value) for value in values]
 
 
@@ -61,7 +61,7 @@ def _tensor(kind: ColumnType, values: np.ndarray[Any, Any] | torch.Tensor) -> to
 
 
 def _dtype(kind: ColumnType) -> torch.dtype | None:
-    """Return the type of tensors whose stored items NumPy has as another type; PyTorch has it under the same name."""
+    """Return the PyTorch type of a column whose type NumPy lacks; PyTorch has it under the same name."""
     return None if not kind.scalar or kind.number.native else getattr(torch, kind.base)
 
 
@@ -70,7 +70,7 @@ def _viewed(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _scalar(number: Number, value: Any) -> Any:
-    """A nullable scalar: a Python number or None. A type that NumPy lacks arrives as its bits."""
+    """Return a nullable scalar as a Python number or None. Values of a type that NumPy lacks arrive as bits."""
     if isinstance(value, np.generic):
         value = number.numpy(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -35,55 +35,55 @@ class StreamingDataset(IterableDataset[Any]):
         loader = StreamingDataLoader(data, batch_size=32, num_workers=2)
 
     Use it with `StreamingDataLoader`. With PyTorch's own `DataLoader`, give this object a `batch_size` and the loader
-    `batch_size=None`, and call `set_epoch` before each epoch. Without a `batch_size` it yields single samples, to one
-    worker at most. In a job of several ranks, single samples need `rank=0, world_size=1`, for a framework that divides
-    them among the ranks; without it, they raise a UsageError. docs/loaders.md says what each framework needs.
+    `batch_size=None`, and call `set_epoch` before each epoch. Without a `batch_size` it yields single samples, to at
+    most one worker. In a job of several ranks, reading single samples raises a UsageError, unless you give `rank=0,
+    world_size=1` for a framework that divides samples among the ranks. docs/loaders.md says what each framework needs.
 
-    A `StreamingDataLoader` has a position of its own. While one reads this dataset, `state_dict`, `load_state_dict`,
-    `state_after`, `set_epoch`, `resume` and `reweight` raise a UsageError here. A copy of this object is independent of
-    it, at the same position.
+    A `StreamingDataLoader` has its own position. While one reads this dataset, `state_dict`, `load_state_dict`,
+    `state_after`, `set_epoch`, `resume` and `reweight` of the dataset raise a UsageError. A copy of this object is
+    independent of it, at the same position.
 
     Args:
-        dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection or what
-            `mdsx.zip` returns, or an `mdsx.Mixture`.
+        dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection or come
+            from `mdsx.zip`, or an `mdsx.Mixture`.
 
-        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
-        dtypes: Columns that are read as another type of numbers, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
-        fill: What comes in place of null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
-        decode: What decodes columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`, in the threads or
-            processes that prepare batches, before the transform. Null stays None. Arrays of one size are joined, those
-            of other columns, and of columns that may be null, are in lists. See docs/images.md.
-        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset of a mixture, may have it instead; it
-            is an error to give both, and not the same.
+        columns: Decode only these columns: their names, or a mapping from new names to names in the dataset.
+        dtypes: Number types to convert columns to, such as `{"tokens": "int64"}`; see `mdsx.Dataset`.
+        fill: Values that replace null, such as `{"score": math.nan}`; see `mdsx.Dataset`.
+        decode: Decoders for columns of encoded bytes, such as `{"image": mdsx.Image(size=224)}`. They run in the
+            threads or processes that prepare batches, before the transform. Null stays None. Arrays of one size are
+            stacked; other columns, and columns that may be null, become lists. See docs/images.md.
+        cache: An `mdsx.Cache`, or its directory. An `mdsx.Dataset`, or a dataset in a mixture, may have a cache
+            already; two different caches are an error.
         storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
 
         seed: The seed of the order, an unsigned 64-bit integer.
-        shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
-        epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
-            the dataset, and leave out only what `drop_last` drops.
-        rank: This process among `world_size`. The default is torch.distributed's once it is initialised, or else the
-            launcher's (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
-        world_size: The number of processes; default as for `rank`, or else 1. It is given together with `rank`.
-        replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
-            means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
-            those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
+        shuffle: True, an `mdsx.Shuffle`, or False for the order in which samples were written.
+        epoch_samples: The number of samples in an epoch, by default the dataset's. Shorter and longer epochs continue
+            through the dataset, and leave out only what `drop_last` drops.
+        rank: This process's rank. The default is torch.distributed's once it is initialised, or else the launcher's
+            (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
+        world_size: The number of processes. The default is as for `rank`, or else 1. Give both or neither.
+        replication: Which ranks get the same samples, for tensor, pipeline and context parallelism. A number R means
+            ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of these
+            dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
 
-        transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. `mdsx.torch.collate`
-            joins what it returns.
-        random_transform: The same, called as `random_transform(sample, rng)` with a NumPy generator made from the
-            sample's seed: it gives the same numbers after a resume, and for any ranks, workers and batch size.
-        info_column: The name of one more column, which says where each sample is from: a dict of `epoch`, `position`
-            (in the epoch), `dataset` (the number of a mixture's component, else 0), `sample` (its number as stored in
-            its dataset) and `seed` (64 bits, a function of the order's seed, epoch and position). They are integers in
-            a sample and tensors in a batch of columns: int64 [n], and uint64 [n] for the seed. With `mdsx.Pack`, each
-            row has a list of such dicts.
+        transform: A function of a sample, a dict as `mdsx.Dataset` returns it. It may return anything;
+            `mdsx.torch.collate` collates the results.
+        random_transform: The same, called as `random_transform(sample, rng)` with a NumPy generator seeded by the
+            sample's seed. It draws the same numbers after a resume, and for any ranks, workers and batch size.
+        info_column: Add a column with this name that says where each sample comes from: a dict of `epoch`, `position`
+            (in the epoch), `dataset` (the number of a mixture's component, or 0), `sample` (its stored number in its
+            dataset) and `seed` (64 bits, a function of the order's seed, epoch and position). They are integers in a
+            sample and tensors in a batch of columns: int64 [n], and uint64 [n] for the seed. With `mdsx.Pack`, each row
+            has a list of such dicts.
         zero_copy: Whether values of `bytes` and images are read-only memory views of the mapped shards instead of
-            copies. A shard with views stays in memory, and in the cache. Lists of such values are copies.
+            copies. A shard stays in memory, and in the cache, while it has views. Lists of such values are copies.
 
         batch_size: Samples per rank and batch, for PyTorch's own DataLoader.
-        drop_last: Whether samples that do not fill an epoch's last batch are left out, the default. Otherwise they are
-            split over the ranks as a shorter batch. A `StreamingDataLoader` must have the same value, if it is given
-            here.
+        drop_last: Whether to leave out samples that do not fill the epoch's last batch, the default. Otherwise they are
+            split over the ranks as a shorter batch. If you give it here, a `StreamingDataLoader` must have the same
+            value.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -137,12 +137,12 @@ class StreamingDataset(IterableDataset[Any]):
         self._run = Run(shuffled=bool(shuffle))
         self._batch_size = batch_size
         self._drop_last = drop_last
-        self._share: WorkerShare | None = None  # in a worker: which batches are this one's
+        self._share: WorkerShare | None = None  # in a worker: its share of the batches
         self._before_load: tuple[dict[str, Any], Reading, WorkerShare | None, dict[str, Any]] | None = None
-        self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
+        self._loaders: WeakSet[Any] = WeakSet()  # loaders that read this dataset
         self._starts = WorkerStarts()
-        self._divider: Divider | None = None  # in a spawned worker: of what it reads
-        self._steps((0, 1))  # it checks the size now, not in the first epoch
+        self._divider: Divider | None = None  # in a spawned worker: the framework that divides what it reads
+        self._steps((0, 1))  # checks the size now, not in the first epoch
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -150,11 +150,11 @@ class StreamingDataset(IterableDataset[Any]):
             raise UsageError(
                 f"{cls.__name__} overrides __getitem__, which is never called: a StreamingDataset is read in its "
                 "order, not by number",
-                hint="give what it does to a sample as transform=, such as super().__init__(url, transform=function)",
+                hint="give the change of a sample as transform=, such as super().__init__(url, transform=function)",
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy: a run of its own at the same position, no loader."""
+        """Return the state of a copy: its own run at the same position, without loaders."""
         spawning = get_spawning_popen() is not None
         own: dict[str, Any] = {"_run": copy(self._run), "_loaders": None, "_before_load": None}
         own |= {"_starts": self._starts if spawning else WorkerStarts(), "_divider": divider() if spawning else None}
@@ -170,8 +170,7 @@ class StreamingDataset(IterableDataset[Any]):
         """Raise UsageError if a loader has the position that `call` is about."""
         if len(self._loaders):
             raise UsageError(
-                f"a StreamingDataLoader reads this dataset, and has the position: {call} of the dataset has no effect "
-                "on it",
+                f"{call} of the dataset has no effect, because a StreamingDataLoader reads it and has the position",
                 hint=f"call loader.{call}" if call != "state_after()" else "call loader.state_dict()",
             )
 
@@ -186,22 +185,23 @@ class StreamingDataset(IterableDataset[Any]):
         return self._run.coming_epoch
 
     def __len__(self) -> int:
-        """Return the number of batches of a whole epoch on this rank, or of samples without a batch_size."""
+        """Return the number of batches in a whole epoch on this rank; without a batch_size, of samples."""
         return self._steps().count()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration `epoch` from its start. Change nothing if that epoch comes next anyway."""
+        """Make the next iteration read `epoch` from its start. Change nothing if that epoch comes next anyway."""
         self._ask_for("set_epoch()")
         self._run.set_epoch(epoch)
         self._starts.moved()
 
     def resume(self) -> None:
-        """Make the next iteration take the rest of the epoch that was left. Change nothing if none was."""
+        """Make the next iteration continue the epoch that was interrupted. Change nothing if none was."""
         self._ask_for("resume()")
         self._run.resume()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after what `next()` returned: loading it gives the rest of the epoch."""
+        """Return the position after what `next()` returned. A run that loads it continues with the rest of the
+        epoch."""
         self._ask_for("state_dict()")
         state = self._reading.state(self._run.cursor)
         return {**state, "worker": self._share.state(self._run.cursor.position)} if self._share else state
@@ -209,8 +209,8 @@ class StreamingDataset(IterableDataset[Any]):
     def state_after(self, batches: int) -> dict[str, Any]:
         """Return the state after `batches` batches of the iteration that `set_epoch` or a loaded state began.
 
-        It is for PyTorch's DataLoader, whose workers do not say how far they are, and fits any number of ranks and
-        workers. Without a batch_size it counts samples.
+        Use it with PyTorch's DataLoader, whose workers do not report their positions. The state fits any number of
+        ranks and workers. Without a batch_size, `batches` counts samples.
         """
         self._ask_for("state_after()")
         return self._reading.state(self._steps().after_batches(self._run.start, batches))
@@ -218,18 +218,18 @@ class StreamingDataset(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue at `state`.
 
-        If parts were appended to the dataset since, it continues with the snapshot of the dataset that the state is of,
-        as `StreamingDataLoader.load_state_dict` does.
+        If parts were appended to the dataset since, the run continues with the snapshot that the state was saved with,
+        as with `StreamingDataLoader.load_state_dict`.
 
         Raises:
-            StateError: The state is of another order, or of a worker process that this one does not replace. Nothing
-                changes.
+            StateError: The state belongs to another order, or to a worker process that this one does not replace.
+                Nothing changes.
         """
         self._ask_for("load_state_dict()")
         if isinstance(state, Mapping) and "plan" in state:
             hint = "load it into a StreamingDataLoader"
             raise StateError(
-                "the state is of a run with a plan, which a dataset alone does not have", place="plan", hint=hint
+                "the state belongs to a run with a plan, which a dataset alone cannot have", place="plan", hint=hint
             )
         reading = self._reading.at_snapshot(state).in_mixture_of(state)
         epoch, position, phases = reading.identity.check(state, _worker())
@@ -255,26 +255,26 @@ class StreamingDataset(IterableDataset[Any]):
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the current position on.
 
-        A mapping may have only those that change: the others keep the numbers that they have now.
-        This is a new phase, which the state holds; each component continues where it is. It holds up to the next entry
-        of the mixture's schedule, if there is one. In a mixture in runs, it begins with the next run. Call it on every
-        rank at the same position. For the dataset of a `StreamingDataLoader`, call the loader's `reweight`.
+        A mapping may omit components: these keep their present numbers. Each component continues where it is. The
+        proportions apply up to the next entry of the mixture's schedule, if there is one. A mixture with `run=` changes
+        with its next run. The state holds the proportions. Call it on every rank at the same position. For the dataset
+        of a `StreamingDataLoader`, call the loader's `reweight`.
 
         Raises:
-            UsageError: The dataset is no mixture, or PyTorch's DataLoader has started workers from this object: how far
-                they have read is not known here.
+            UsageError: The dataset is not a mixture, or PyTorch's DataLoader has started workers from this object, so
+                their position is unknown here.
         """
         self._ask_for("reweight()")
         if self._starts.seen:
             raise UsageError(
-                "PyTorch's DataLoader reads this dataset in worker processes, so how far it is read is not known here",
-                hint="make another StreamingDataset, load state_after(batches) of this one into it, reweight that, and "
+                "PyTorch's DataLoader reads this dataset in worker processes, so their position is unknown here",
+                hint="make another StreamingDataset, load state_after(batches) of this one into it, reweight it, and "
                 "give it to a new DataLoader; or use StreamingDataLoader, whose reweight does all this",
             )
         self._reading = self._reading.reweighted(proportions, self._run.cursor)
 
     def _steps(self, part: tuple[int, int] | None = None) -> SampleSteps:
-        """Return how epochs are cut. `part`: the rank and the number of ranks, if not those of now."""
+        """Return how epochs are cut. `part`: the rank and number of ranks, by default the present ones."""
         spec = self._reading.spec
         _, ranks = spec.ranks.part if part is None else part
         return SampleSteps(self._reading.course.epoch_samples, spec.rows or 1, ranks, spec.drop_last)
@@ -315,7 +315,7 @@ class StreamingDataset(IterableDataset[Any]):
 
 
 class _Batches:
-    """The batches, or samples, that an iteration of `dataset` hands out in a worker of several."""
+    """The batches, or samples, that an iteration of `dataset` returns in one of several workers."""
 
     def __init__(self, dataset: StreamingDataset, worker: int, workers: int) -> None:
         self.steps = dataset._steps()
@@ -327,7 +327,7 @@ class _Batches:
         return self._made(cursor)
 
     def _made(self, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
-        """Yield this worker's tasks from there to the epoch's end, with their batches, samples or NOTHING."""
+        """Yield this worker's tasks up to the epoch's end, with their batches, samples or NOTHING."""
         dataset, steps, worker, workers = self._dataset, self.steps, self._worker, self._workers
         reading, share, position = dataset._reading, dataset._share, cursor.position
         origin = share.origin if share is not None and workers > 1 and position else position
@@ -379,8 +379,8 @@ def _samples(maker: BatchMaker, reader: RankReader, chunk: list[Task]) -> Iterat
 class _DatasetIteration(Iteration):
     """One iteration over a dataset.
 
-    torchdata saves and loads its state beside the dataset's: after an epoch's last batch, the dataset is in the next
-    epoch, but a StatefulDataLoader that resumes there is still in the iteration that has nothing left.
+    torchdata saves and loads its state besides the dataset's: after an epoch's last batch, the dataset is in the next
+    epoch, but a StatefulDataLoader that resumes there is still in the finished iteration.
     """
 
     def __init__(self, dataset: StreamingDataset, made: _Batches, *, warns: bool) -> None:
@@ -392,7 +392,7 @@ class _DatasetIteration(Iteration):
         return {"epoch": self._epoch if self._taken else self._run.cursor_of(self).epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become the iteration of that epoch: at its end if the dataset is in a later one."""
+        """Continue as the iteration of that epoch: at its end if the dataset is in a later epoch."""
         epoch = state.get("epoch") if isinstance(state, Mapping) and set(state) == {"epoch"} else None
         cursor = self._run.cursor_of(self)
         if type(epoch) is not int or not (epoch == cursor.epoch or (epoch == cursor.epoch - 1 and not cursor.position)):

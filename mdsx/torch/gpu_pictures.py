@@ -1,9 +1,9 @@
-"""Pictures that a GPU decodes: JPEGs, by nvJPEG through torchvision, in the thread and on the stream that bring a batch
-there (`carriers.py`).
+"""Decode JPEGs on a GPU, with nvJPEG through torchvision, in the thread and on the stream that copy a batch there
+(`carriers.py`).
 
-What becomes of a picture depends on its bytes and its seed, never on those beside it. Pixels are resized as float32 by
-`interpolate(antialias=True)`: with "shortest" the whole picture, and the middle of that is taken; else its part, so
-pixels at the edge of a part do not see those beyond it, as in torchvision.
+The result for a picture depends only on its bytes and seed, never on other pictures in the batch. Pixels are resized as
+float32 by `interpolate(antialias=True)`. With "shortest", the whole picture is resized and its middle is taken.
+Otherwise only the cropped part is resized, so pixels at its edge are not mixed with those beyond it, as in torchvision.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mdsx.format import ColumnType
 from mdsx.loader import Reading
 from mdsx.stream import SAMPLES, Buckets
 
-_MOST = 2**26  # pixels of the pictures that are decoded together: as much memory as 200 MB
+_MOST = 2**26  # pixels of pictures that are decoded together: 200 MB of memory
 
 Value = Deferred | np.ndarray[Any, Any] | None
 
 
 class Pictures:
-    """A column on its way: pictures that a GPU decodes, arrays of others, and None. `shape`: of each, if they have one
-    size and none is None."""
+    """A column in flight: pictures for a GPU to decode, arrays of decoded ones, and None. `shape`: that of each value,
+    if all have one size and none is None."""
 
     def __init__(self, values: Sequence[Value], shape: tuple[int, ...] | None) -> None:
         self.values, self.shape = values, shape
@@ -42,7 +42,7 @@ class Pictures:
     def to(self, device: torch.device, non_blocking: bool = False) -> torch.Tensor | list[torch.Tensor | None]:
         """Return the pictures on a device: a tensor uint8 [n, ...], or a list.
 
-        Raise CorruptError that names the first one that cannot be decoded.
+        Raise CorruptError, which names the first picture that cannot be decoded.
         """
         found: list[torch.Tensor | None] = [
             _copied(value, device) if isinstance(value, np.ndarray) else None for value in self.values
@@ -64,14 +64,14 @@ class Pictures:
 
 
 def pictures(kind: ColumnType, values: list[Any]) -> Pictures | None:
-    """Return a column of the type `kind` as pictures, if it has some that a GPU decodes."""
+    """Return a column of type `kind` as pictures, if it has some for a GPU to decode; else None."""
     if not any(isinstance(value, Deferred) for value in values):
         return None
     return Pictures(values, tuple(size or 0 for size in kind.shape or ()) if kind.one_size else None)
 
 
 def check_gpu(reading: Reading, device: torch.device | None) -> None:
-    """Raise UsageError if pictures of a loader are left to a GPU, and cannot be decoded there."""
+    """Raise UsageError if a loader leaves pictures to a GPU, but they cannot be decoded there."""
     decoders: dict[str, list[Decoder]] = reading.view.decodes
     if not any(on_gpu(each) for column in decoders.values() for each in column):
         return
@@ -97,22 +97,22 @@ def check_nvjpeg() -> None:
     """Raise UsageError without torchvision."""
     try:
         import torchvision.io  # noqa: F401
-    except Exception as error:  # one that was built for another PyTorch raises RuntimeError
-        hint = "install the torchvision of this PyTorch, see pytorch.org; or give the mdsx.Image device='cpu'"
+    except Exception as error:  # a torchvision for another PyTorch raises RuntimeError
+        hint = "install the torchvision for this PyTorch, see pytorch.org; or give the mdsx.Image device='cpu'"
         raise UsageError("mdsx.Image(device='cuda') needs torchvision", found=str(error), hint=hint) from error
 
 
 def nvjpeg(encoded: list[torch.Tensor], mode: str, device: torch.device) -> list[torch.Tensor]:
-    """Decode JPEGs to uint8 [C, H, W], on the current stream. Raise RuntimeError if it cannot decode one of them."""
+    """Decode JPEGs to uint8 [C, H, W], on the current stream. Raise RuntimeError if one cannot be decoded."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    torch.cuda.current_stream(device).synchronize()  # it decodes on a stream of its own, which does not wait for ours
+    torch.cuda.current_stream(device).synchronize()  # nvJPEG decodes on its own stream, which does not wait for ours
     found: list[torch.Tensor] = decode_jpeg(encoded, ImageReadMode.GRAY if mode == "L" else ImageReadMode.RGB, device)
     return found
 
 
 def _together(values: Sequence[Value]) -> Iterator[tuple[list[int], list[Deferred]]]:
-    """Yield those that are decoded in one call, and their places: pictures of one mode, up to a number of pixels."""
+    """Yield the pictures to decode in one call, and their places: pictures of one mode, up to a number of pixels."""
     open_: dict[str, tuple[list[int], list[Deferred], list[int]]] = {}
     for place, value in enumerate(values):
         if not isinstance(value, Deferred):
@@ -129,7 +129,7 @@ def _together(values: Sequence[Value]) -> Iterator[tuple[list[int], list[Deferre
 
 
 def _mode(value: Deferred) -> str:
-    """Return how it is decoded: grey ones are made RGB later."""
+    """Return the mode to decode a picture in. Grey pictures become RGB later."""
     return "L" if value.header.components == 1 else value.image.mode
 
 
@@ -151,7 +151,7 @@ def _decoded(values: list[Deferred], device: torch.device) -> list[torch.Tensor 
 
 
 def _on_cpu(value: Deferred, device: torch.device) -> torch.Tensor:
-    """Return what the processor makes of a picture that nvJPEG cannot decode: an error, if it is damaged."""
+    """Decode a picture that nvJPEG cannot decode on the CPU. Raise an error if it is damaged."""
     try:
         found = value.image.decode(value.data, value.seed)
     except MemoryError:
@@ -174,7 +174,7 @@ def _shown(decoded: list[tuple[torch.Tensor, Deferred]]) -> list[torch.Tensor]:
         pixels = found[number] = pixels[:, top:bottom, left:right]
         alike.setdefault((pixels.shape, size, middle), []).append(number)
     for (shape, size, (left, top, right, bottom)), numbers in alike.items():
-        if shape[1:] != size:  # together those that are resized alike, each by itself in the arithmetic
+        if shape[1:] != size:  # resize pictures of one size together; the result is the same as one by one
             together = torch.stack([found[number] for number in numbers]).float()
             resized = interpolate(together, size=size, mode="bilinear", antialias=True)
             for number, pixels in zip(numbers, resized, strict=True):
@@ -185,7 +185,7 @@ def _shown(decoded: list[tuple[torch.Tensor, Deferred]]) -> list[torch.Tensor]:
 
 
 def _turned(pixels: torch.Tensor, value: Deferred) -> torch.Tensor:
-    """Return a picture as EXIF says that it is to be seen, with all channels, and laid out."""
+    """Return a picture turned as EXIF says, with all channels, and laid out."""
     orientation = value.header.orientation
     if orientation in ON_ITS_SIDE:
         pixels = pixels.transpose(1, 2)

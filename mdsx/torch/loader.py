@@ -1,4 +1,4 @@
-"""StreamingDataLoader: the batches of a StreamingDataset, made in threads or in worker processes."""
+"""StreamingDataLoader: the batches of a StreamingDataset, made in threads or worker processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 # NumPy imports this on first use. Import it before workers are forked: a worker may garbage-collect inherited loaders
-# during an import, which breaks it.
+# during an import, and break it.
 import numpy.ma  # noqa: F401
 import torch
 
@@ -30,70 +30,71 @@ class StreamingDataLoader(BatchLoader):
             for batch in loader:
                 ...
 
-    This loop is correct after a resume, after an error, and when it is run again. A batch is a dict of columns: those
-    of a fixed size as tensors [n, ...], the others as lists of n values. With `transform` or `collate_fn`, it is what
-    `collate_fn` makes of a list of samples.
+    This loop is correct after a resume, after an error, and when it is run again. A batch is a dict of columns: tensors
+    [n, ...] for columns of a fixed size, lists of n values for the others. With `transform` or `collate_fn`, a batch is
+    what `collate_fn` returns for a list of samples.
 
-    `next()` raises an exception, of `transform` for example, at the batch that it prevents. The position does not
+    `next()` raises an exception, such as one of `transform`, at the batch where it occurred. The position does not
     advance: `next()` on the same iterator and a new `for` both continue with that batch. After `break`, Ctrl-C or an
-    exception in the body of the loop, the next `for` is the next epoch, with a warning; call `resume()` before it to
-    take the rest of the epoch that was left. Without shuffling, it is the same epoch again.
+    exception in the body of the loop, the next `for` reads the next epoch, with a warning; call `resume()` before it to
+    read the rest of the interrupted epoch. Without shuffling, it reads the same epoch again.
 
     A copy of a loader, also by pickle, is independent of it and at the same position.
 
     Args:
         dataset: What to read.
-        batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
+        batch_size: Samples, or packed rows, per rank. The global batch is this times the world size. Do not give it
             with `mdsx.MaxTokens` and `mdsx.Buckets`.
-        global_batch_size: Samples or rows of a step over all ranks, instead of `batch_size`. It need not be a multiple
+        global_batch_size: Samples or rows in a step over all ranks, instead of `batch_size`. It need not be a multiple
             of the world size: the steps are the same on 56 ranks as on 64.
-        micro_batch: With `global_batch_size` n, also that of `mdsx.Buckets`: the samples or rows of a micro-batch. Of
-            each step, every rank gets `ceil(ceil(n / ranks) / micro_batch)` of them, each from `next()`. Packed rows
-            are filled up with empty ones. A state names the step's beginning until its last one was handed out.
+        micro_batch: The samples or rows in a micro-batch, with a `global_batch_size` n, here or in `mdsx.Buckets`. In
+            each step, every rank gets `ceil(ceil(n / ranks) / micro_batch)` micro-batches, one from each `next()`.
+            Packed rows are filled up with empty ones. A state records the beginning of a step until its last
+            micro-batch was returned.
         batching: `mdsx.Pad`, `mdsx.MaxTokens`, `mdsx.Pack` or `mdsx.Buckets`: padded, length-bounded or packed batches,
             or batches of one shape, see docs/batches.md. A transform is applied to each sample before it is packed.
-        plan: An `mdsx.Plan`: proportions, batching and sizes of steps, phase by phase. What it does not give, the other
-            arguments do. See docs/pretraining.md.
-        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`: of those that see different
-            samples, so without replicas. It divides their number. The default is what the launcher says, if all nodes
-            are alike.
+        plan: An `mdsx.Plan`: proportions, batching and step sizes, phase by phase. The other arguments apply where the
+            plan says nothing. See docs/pretraining.md.
+        ranks_per_node: How many successive ranks a node has, for `balance` of `mdsx.Pack`, not counting replicas. It
+            must divide the number of ranks. The default comes from the launcher, if all nodes are alike.
         epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
-            epoch into the next: none is left out.
-        drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
+            epoch into the next, and none is left out.
+        drop_last: Whether to leave out samples that do not fill the epoch's last batch. Otherwise they are split over
             the ranks as a shorter batch.
-        uneven: What the ranks get of a last batch that they cannot divide evenly. "empty": shares of different sizes;
-            a rank without samples gets a batch of 0 samples with the structure of the others. "repeat": batches of one
-            size on all ranks, filled up with repeated samples, and in every batch a mask, bool [n], which is False for
-            these: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
-        collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
-            transform.
+        uneven: What ranks get of a last batch that cannot be divided evenly. "empty": shares of different sizes; a rank
+            without samples gets a batch of 0 samples with the same structure. "repeat": batches of one size on all
+            ranks, filled up with repeated samples. Every batch then has a mask, bool [n], which is False for repeated
+            samples: the key "valid", or if the batch is not a dict, the second of a pair (batch, mask).
+        collate_fn: A function from a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has
+            a transform.
         on_error: "skip" leaves out samples that are damaged, or for which the transform raises. Each is logged (by the
-            logger "mdsx") and counted in `stats().skipped`. Positions count it, so ranks keep equal numbers of
-            batches. A batch with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are
-            raised.
-        max_skipped: With on_error="skip": the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
-            once more than this share of the samples read so far on this rank, or of 1,000 if these are fewer, were left
-            out. The counts are those of `stats()`: a resumed program counts from 0.
-        device: Where batches arrive, such as "cuda" or "cuda:1": "cuda" is the current device of the thread that begins
-            an iteration. A thread pins each batch and copies it on a stream of its own, one ahead of the loop; the
-            current stream of the thread that calls `next()` waits for the copy. Tensors move, and objects with a method
-            `to(device)`, in dicts, lists, tuples and named tuples; other values stay. See docs/training.md.
+            logger "mdsx") and counted in `stats().skipped`. Positions count skipped samples, so ranks keep equal
+            numbers of batches. If no sample of a batch is left, `uneven` decides. Errors of `collate_fn` and of storage
+            are raised.
+        max_skipped: With on_error="skip", the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
+            once more than this share was left out, of the samples read so far on this rank or of 1,000, whichever is
+            more. The counts are those of `stats()`: a resumed program counts from 0.
+        device: The device to move batches to, such as "cuda" or "cuda:1". "cuda" is the current device of the thread
+            that begins an iteration. A thread pins each batch and copies it on its own stream, one ahead of the loop;
+            the current stream of the thread that calls `next()` waits for the copy. Tensors, and objects with a method
+            `to(device)`, move, also inside dicts, lists, tuples and named tuples; other values stay. See
+            docs/training.md.
         pin_memory: Whether a thread copies tensors to pinned memory, one batch ahead. `device="cuda"` does so anyway.
-        progress: Whether to show one line with the epoch's progress and the statistics of the last ten seconds. It is
-            shown on rank 0, on stderr, if that is a terminal or a notebook.
+        progress: Whether to show one line with the epoch's progress and the statistics of the last ten seconds, on
+            stderr of rank 0, if that is a terminal or a notebook.
         num_threads: How many threads prepare batches. More than one helps if the transform is slow and releases the
-            GIL, as decoders of images do.
+            GIL, as image decoders do.
         num_workers: n > 0 prepares batches in n processes instead, which helps if the transform is slow and holds the
-            GIL. Neither changes which samples are in a batch. The arguments that follow are those of PyTorch's
-            `DataLoader`, for n > 0.
-        prefetch_factor: What each worker prepares ahead: that many batches, or groups of up to 16 if they are small.
+            GIL. The samples in a batch stay the same. The following arguments are those of PyTorch's `DataLoader`, for
+            n > 0.
+        prefetch_factor: How many batches, or groups of up to 16 small batches, each worker prepares ahead.
         persistent_workers: Whether workers stay for the next epoch.
         multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
         worker_init_fn: Called in each worker with its number.
-        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
+        timeout: Seconds to wait for a batch from a worker; 0 waits forever.
 
     Raises:
-        UsageError: An argument is invalid, or differs from the dataset's; there is no such device.
+        UsageError: An argument is invalid or differs from the dataset's, or the device does not exist.
     """
 
     @explain("StreamingDataLoader", STREAMING_DATA_LOADER)
@@ -125,7 +126,7 @@ class StreamingDataLoader(BatchLoader):
         timeout: float = 0,
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
-            hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
+            hint = "give StreamingDataset(url), or StreamingDataset(dataset) with an mdsx.Dataset or mdsx.Mixture"
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__, hint=hint)
         if not hasattr(dataset, "_reading"):
             raise UsageError(
@@ -136,7 +137,7 @@ class StreamingDataLoader(BatchLoader):
             raise UsageError(
                 f"{type(dataset).__name__} overrides __iter__, which StreamingDataLoader does not call: it reads "
                 "batches of columns",
-                hint="give what it does to a sample as transform=, or use PyTorch's DataLoader(batch_size=None)",
+                hint="give the change of a sample as transform=, or use PyTorch's DataLoader(batch_size=None)",
             )
         spec = replace(
             dataset._reading.spec,

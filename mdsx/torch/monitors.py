@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class ScalarWriter(Protocol):
-    """What `torch.utils.tensorboard.SummaryWriter` has, and tensorboardX's."""
+    """The method that the SummaryWriters of PyTorch and tensorboardX share."""
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: Any = ..., /) -> object: ...
 
 
 class TensorBoardStats:
-    """Writes a loader's statistics to TensorBoard, every `every` steps: those of the steps since it last wrote.
+    """Writes a loader's statistics to TensorBoard, every `every` steps, for the steps since the last time.
 
         log = TensorBoardStats(loader, SummaryWriter("runs/7"))
         for step, batch in enumerate(loader):
             ...
             log(step)
 
-    It writes samples and bytes per second, the part of the time in which the training waited for data, bytes downloaded
-    per second and the hit rate of the cache; and the numbers of retries, evictions and skipped samples since the start.
-    Of a mixture, it also writes the share of each component in the samples, `component/<name>`.
+    It writes samples and bytes per second, the fraction of time that the training waited for data, bytes downloaded per
+    second, the cache's hit rate, and the numbers of retries, evictions and skipped samples since the start. For a
+    mixture, it also writes each component's share of the samples, `component/<name>`.
 
     Args:
         loader: The loader.
         writer: Anything with `add_scalar(tag, value, step)`, such as PyTorch's SummaryWriter.
         every: Steps between two writes.
-        prefix: What the tags begin with.
+        prefix: The prefix of the tags.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class TensorBoardStats:
 
 
 _COUNTERS = {
-    "seconds": ("mdsx_seconds", "Seconds since the first batch was asked for."),
+    "seconds": ("mdsx_seconds", "Seconds since the first batch was requested."),
     "waited": ("mdsx_wait_seconds", "Seconds in which the training waited for a batch."),
-    "batches": ("mdsx_batches", "Batches handed out."),
-    "samples": ("mdsx_samples", "Samples handed out."),
+    "batches": ("mdsx_batches", "Batches returned."),
+    "samples": ("mdsx_samples", "Samples returned."),
     "skipped": ("mdsx_skipped_samples", "Samples left out because they are damaged or their transform raised."),
     "bytes_read": ("mdsx_read_bytes", "Uncompressed bytes of the samples read for batches."),
-    "bytes_from_cache": ("mdsx_cache_read_bytes", "Those of them that were read from shards in the cache."),
+    "bytes_from_cache": ("mdsx_cache_read_bytes", "Bytes of these samples that were read from shards in the cache."),
     "bytes_downloaded": ("mdsx_downloaded_bytes", "Bytes received from storage."),
-    "cache_hits": ("mdsx_cache_hits", "Shards opened that were in the cache before."),
+    "cache_hits": ("mdsx_cache_hits", "Shards opened that were in the cache already."),
     "cache_misses": ("mdsx_cache_misses", "Shards downloaded into the cache."),
     "retries": ("mdsx_retries", "Requests to storage that were sent again."),
     "evictions": ("mdsx_evictions", "Shards removed from the cache to make room."),
@@ -97,8 +97,8 @@ class PrometheusStats:
         start_http_server(9100 + local_rank)
 
     It needs `pip install 'mdsx[prometheus]'`. Each metric (`mdsx_samples_total`, `mdsx_wait_seconds_total`,
-    `mdsx_reads_in_flight`, ...) has the labels `loader`, the name given here, and `rank`; that of a mixture's
-    components, `mdsx_component_samples_total`, also `component`. The part of the time in which training waits is
+    `mdsx_reads_in_flight`, ...) has the labels `loader`, the name given here, and `rank`.
+    `mdsx_component_samples_total`, for mixtures, also has `component`. The fraction of time that the training waits is
     `rate(mdsx_wait_seconds_total[5m])`.
 
     Args:
@@ -113,7 +113,7 @@ class PrometheusStats:
         self._loaders = loaders
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, as prometheus_client asks for them."""
+        """Yield the metrics for prometheus_client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         labels = ["loader", "rank"]
@@ -125,13 +125,13 @@ class PrometheusStats:
             for values, stats in found:
                 counter.add_metric(values, getattr(stats, field))
             yield counter
-        gauge = GaugeMetricFamily("mdsx_reads_in_flight", "Reads of storage that are under way.", labels=labels)
+        gauge = GaugeMetricFamily("mdsx_reads_in_flight", "Storage reads in flight.", labels=labels)
         for values, stats in found:
             gauge.add_metric(values, stats.in_flight)
         yield gauge
         of_components = CounterMetricFamily(
             "mdsx_component_samples",
-            "Samples handed out of each component of a mixture.",
+            "Samples returned from each component of a mixture.",
             labels=[*labels, "component"],
         )
         for values, stats in found:

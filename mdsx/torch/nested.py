@@ -1,4 +1,4 @@
-"""Values inside a batch, however it is nested."""
+"""Change values inside a nested batch."""
 
 from __future__ import annotations
 

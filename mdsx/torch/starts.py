@@ -1,6 +1,6 @@
-"""What the worker processes of PyTorch's own DataLoader note about a dataset, in a page that all processes share.
+"""Notes of the worker processes of PyTorch's own DataLoader about a dataset, in a page that all processes share.
 
-A dataset is not asked when a DataLoader starts workers from it, so only the workers can notice what goes wrong.
+A dataset is not notified when a DataLoader starts workers from it, so only the workers can detect mistakes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEEN, _START, _MOVES, _EPOCH, _POSITION, _WARNED = range(6)
 class WorkerStarts:
     """Where workers began to read a dataset, and whether they begin at the same place again.
 
-    A copy notes for itself; a worker's shares the page of the dataset that it is a copy of.
+    A copy has its own notes, but a worker's copy shares the page of the original dataset.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class WorkerStarts:
 
     @property
     def seen(self) -> bool:
-        """Whether workers have begun to read the dataset."""
+        """Return whether workers have begun to read the dataset."""
         return bool(self._page.values[_SEEN])
 
     def moved(self) -> None:
@@ -33,14 +33,14 @@ class WorkerStarts:
         self._moves += 1
 
     def begun(self, epoch: int, position: int, *, repeats: bool) -> bool:
-        """Note that this worker begins to read there. `repeats`: another start there would give the same order.
+        """Note that this worker begins to read at this position. `repeats`: a start here again would repeat the order.
 
-        Return whether it is the first of all workers, which warns for all.
+        Return whether this worker is the first, which warns for all.
         """
         info, page = get_worker_info(), self._page.values
         if info is None or info.id > 0:
             return False
-        start = info.seed - info.id, self._moves, epoch, position  # each start of workers has a seed of its own
+        start = info.seed - info.id, self._moves, epoch, position  # each start of workers has its own seed
         before = tuple(page[_START : _POSITION + 1].tolist())
         if page[_SEEN] and repeats and before[0] != start[0] and before[1:] == start[1:] and not page[_WARNED]:
             page[_WARNED] = 1

@@ -1,4 +1,4 @@
-"""Tensors in the results of worker processes: their bytes cross in shared memory, as those of arrays do."""
+"""Tensors in the results of worker processes: their bytes cross in shared memory, like those of arrays."""
 
 from __future__ import annotations
 

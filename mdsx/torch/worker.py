@@ -14,7 +14,7 @@ _NO_DATASET: Dataset[Any] = Dataset()  # a transform gets samples, and no datase
 
 
 def draw_seed(_epoch: int) -> int:
-    """Return the seed of workers that start now: one draw of PyTorch's generator, as its DataLoader takes it."""
+    """Return the seed of workers that start now: a draw from PyTorch's generator, as in its DataLoader."""
     return int(torch.empty((), dtype=torch.int64).random_().item())
 
 

@@ -1,1 +1,1 @@
-"""Data from other kinds of files to a dataset and back, and indexes of files in place."""
+"""Convert other files to datasets and back, and index files to read them in place."""

@@ -1,6 +1,6 @@
-"""The local web page of `mdsx view`: look through any dataset that mdsx opens.
+"""The local web page of `mdsx view`: browse any dataset that mdsx opens.
 
-`Library` opens the datasets and answers questions about them; `serve` is the server of the page, which needs starlette
+`Library` opens the datasets and answers questions about them. `serve` returns the page's server, which needs starlette
 and uvicorn (`pip install 'mdsx[view]'`).
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Library", "Opening", "Tokenizer", "check_installed", "serve"]
 
 
 def serve(library: Library, port: int = 0) -> Server:
-    """Return a server of the page on `port`; 0 is any free one. Raise UsageError without the packages that it needs."""
+    """Return a server of the page on `port`; 0 is any free one. Raise UsageError if packages are missing."""
     check_installed()
     from mdsx.view.server import Server
 

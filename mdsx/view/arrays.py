@@ -1,4 +1,4 @@
-"""Arrays in a few numbers: extremes, mean, a histogram, and a line that keeps each peak."""
+"""Summaries of arrays: extremes, mean, a histogram, and a line that keeps each peak."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mdsx.view.trees import number_text
 
 BINS = 40
 POINTS = 600
-"""The most points of a line, about: each of half of them stands for a stretch, by its smallest and largest item."""
+"""About the most points of a line. Each pair of points is the smallest and largest item of a stretch."""
 
 _HEAD = 64  # items shown as numbers
 
 
 def summary(array: NDArray[Any]) -> dict[str, Any]:
-    """Return what a page shows of an array of numbers or bools: strict JSON, small for any size of the array.
+    """Return a summary of an array of numbers or bools: strict JSON, small for any size of the array.
 
-    `line` is only for one dimension. It is {"x": places, "y": values}, where None is an item that is not finite.
+    `line`, for one dimension only, is {"x": places, "y": values}, where None is an item that is not finite.
     `histogram` is {"edges": n + 1 values, "counts": n numbers}. Both are None if there is nothing to draw.
     """
     found: dict[str, Any] = {
@@ -62,16 +62,16 @@ def scalar_text(item: Any) -> str:
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Return the mean, also where a sum would overflow."""
+    """Return the mean, even if the sum would overflow."""
     return float((values / len(values)).sum())
 
 
 def histogram(values: NDArray[np.float64]) -> dict[str, Any] | None:
-    """Return a histogram of finite values: one bin for each value of a few integers, else `BINS` equal ones."""
+    """Return a histogram of finite values: one bin per value for a few integers, otherwise `BINS` equal bins."""
     low, high = float(values.min()), float(values.max())
     if not np.isfinite(high - low):
         return None
-    exact = max(-low, high) < 2**53  # else the edges beside an integer are the same float
+    exact = max(-low, high) < 2**53  # otherwise both edges of an integer's bin are the same float
     if exact and high - low < BINS and (values == np.rint(values)).all():
         edges = np.arange(low, high + 2) - 0.5
     else:
@@ -83,7 +83,7 @@ def histogram(values: NDArray[np.float64]) -> dict[str, Any] | None:
 
 
 def line(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the points of a line through `values` [n]: all of them, or the extremes of each of equal stretches."""
+    """Return the points of a line through `values` [n]: all of them, or the extremes of equal stretches."""
     places = np.arange(len(values))
     if len(values) > POINTS:
         places = _extremes(values, POINTS // 2)

@@ -13,11 +13,11 @@ from mdsx.view.source import Opening, ViewedDataset
 
 
 class Library:
-    """The datasets at `urls`. Several of them are also one run: a mixture."""
+    """The datasets at `urls`. Several datasets also form one run, a mixture."""
 
     def __init__(self, urls: Sequence[str], opening: Opening) -> None:
         if len(urls) > 1 and (opening.index is not None or opening.snapshot is not None):
-            raise UsageError("an index or a snapshot is that of one dataset", found=f"{len(urls)} URLs")
+            raise UsageError("an index or a snapshot belongs to one dataset", found=f"{len(urls)} URLs")
         self.sources = [ViewedDataset(url, opening) for url in urls]
         self.tokenizer = opening.tokenizer
 
@@ -32,12 +32,12 @@ class Library:
         return [source.overview() for source in self.sources]
 
     def overview(self) -> dict[str, Any]:
-        """Return all that the page shows of the datasets before anything else is asked for."""
+        """Return what the page shows of the datasets at first."""
         tokenizer = None if self.tokenizer is None else self.tokenizer.name
         return {"datasets": self._overviews, "tokenizer": tokenizer}
 
     def order(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the samples of a batch. `form` has the fields of `Question`, and `proportions` of a mixture."""
+        """Return the samples of a batch. `form` has the fields of `Question`, and the `proportions` of a mixture."""
         return answer(self._dataset(form.get("proportions", "")), Question.parse(form))
 
     def _dataset(self, proportions: str) -> Dataset | Mixture:
@@ -48,7 +48,7 @@ class Library:
         if not parts:
             return Mixture(datasets)
         if len(parts) != len(datasets):
-            raise UsageError("give each dataset a proportion, or none of them", found=proportions[:100])
+            raise UsageError("give a proportion to each dataset or to none", found=proportions[:100])
         try:
             numbers = [float(part) for part in parts]
         except ValueError:

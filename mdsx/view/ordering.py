@@ -1,4 +1,4 @@
-"""Which samples a batch of a run has, on each rank: by the order and the batching of the loaders themselves."""
+"""Compute the samples of a batch on each rank, with the loaders' own order and batching."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST_SAMPLES = 2000
 """Samples of a rank that are listed."""
 
 MOST_RANKS = 64
-"""Ranks that are summed up: those around the one that was asked for."""
+"""Ranks that are summarised: those around the requested one."""
 
 MOST_LOCATED = 2**18
-"""The largest batch of a rank, and about the most samples of all ranks that are summed up."""
+"""The largest batch of a rank, and about the most samples of all summarised ranks."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A run, and one batch of it. `batch_size` is that of a rank; None for `shuffle_block` is the default."""
+    """A run, and one batch of it. `batch_size` is a rank's; `shuffle_block` None is the default."""
 
     seed: int = 0
     epoch: int = 0
@@ -43,7 +43,7 @@ class Question:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Question:
-        """Return the question in a form's fields. Raise UsageError for a field that is no number of at least 0."""
+        """Parse a form's fields. Raise UsageError for a field that is not a number of at least 0."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             text = given.get(field.name, "").strip().replace(",", "").replace("_", "")
@@ -91,21 +91,21 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     }
 
 
-_INFO = " "  # a name that the fields need and nobody sees
+_INFO = " "  # a name that the fields need, but that is not shown
 _Located = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def _around(question: Question) -> range:
-    """Return the ranks that are summed up."""
+    """Return the ranks to summarise."""
     many = max(1, min(MOST_RANKS, MOST_LOCATED // question.batch_size, question.world_size))
     first = max(0, min(question.rank - many // 2, question.world_size - many))
     return range(first, first + many)
 
 
 def _located(course: Course, shares: list[NDArray[np.int64]]) -> list[_Located]:
-    """Return the positions of each share, counted over all epochs; and the shard, and the sample in it, at each."""
+    """Return the positions of each share, counted over all epochs, with the shard and the sample in it at each."""
     stops = np.cumsum([len(share) for share in shares])[:-1]
-    shards, samples = course.locate(np.concatenate(shares))  # at once: neighbours share what is computed for them
+    shards, samples = course.locate(np.concatenate(shares))  # all at once, because neighbours share computations
     return list(zip(shares, np.split(shards, stops), np.split(samples, stops), strict=True))
 
 

@@ -1,5 +1,4 @@
-"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels. Sound and video
-that it may play."""
+"""Values that a browser may show or play: images by their first bytes, arrays of pixels, sound and video."""
 
 from __future__ import annotations
 
@@ -14,28 +13,28 @@ from mdsx.format import MEDIA, PICTURES
 
 PNG = "image/png"
 
-_SIDES = range(8, 4097)  # pixels of an array that is shown as a picture
+_SIDES = range(8, 4097)  # side lengths of arrays that are shown as pictures
 _COLOURS = {1: 0, 3: 2, 4: 6}  # samples of a pixel -> PNG's colour type
 
 
 def image_type(data: bytes) -> str | None:
     """Return the media type of a picture of our types, or a GIF, by the first bytes; None for everything else.
 
-    SVG is never one: it can hold scripts.
+    SVG is excluded, because it can contain scripts.
     """
     found = next((base.media for base in PICTURES if base.matches(data)), None)
     return "image/gif" if found is None and data.startswith((b"GIF87a", b"GIF89a")) else found
 
 
 def media_type(data: bytes, base: str) -> str | None:
-    """Return the media type of a value of a column with this base: of an image, whatever the base; of sound and video,
-    whose first bytes say less, if it is the base's."""
+    """Return the media type of a value in a column with this base. Images are recognised whatever the base; sound and
+    video, whose first bytes say less, only with the matching base."""
     own = next((each for each in MEDIA if each.name == base), None)
     return own.media if own is not None and own.matches(data) else image_type(data)
 
 
 def is_pixels(array: NDArray[Any]) -> bool:
-    """Return whether an array is as pixels are: uint8 [height, width], or [height, width, 1, 3 or 4]."""
+    """Return whether an array looks like pixels: uint8 [height, width], or [height, width, 1, 3 or 4]."""
     sides = array.shape[:2]
     return (
         array.dtype == np.uint8

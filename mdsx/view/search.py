@@ -1,4 +1,4 @@
-"""A search for a text in a column: it reads run after run of samples, and says how far it came."""
+"""Search for a text in a column: read samples in runs, and report how far the search came."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MATCH = 200
 
 
 class Match(NamedTuple):
-    """A sample with the text, and what is around the first place where it has it. `error`: why it was not read."""
+    """A sample that contains the text, with the context of the first match. `error`: why it could not be read."""
 
     number: int
     before: str
@@ -32,15 +32,15 @@ class Match(NamedTuple):
 
 @dataclass
 class Search:
-    """How far a scan came: all samples before `next` were looked at."""
+    """How far a scan came: all samples before `next` were searched."""
 
     matches: list[Match] = field(default_factory=list)
     next: int = 0
 
 
 def scan(dataset: Dataset, column: str, text: str, numbers: range, seconds: float, most: int = _RUN) -> Search:
-    """Look for `text` until all of `numbers` were looked at, `seconds` are over, or there are `MOST` matches; read at
-    least one run of samples. Upper and lower case are the same. `most`: the samples to read together."""
+    """Search for `text`, ignoring case, until all of `numbers` were searched, `seconds` are over, or there are `MOST`
+    matches. Read at least one run of samples. `most`: the samples to read together."""
     found = Search(next=numbers.start)
     wanted, deadline = text.casefold(), time.monotonic() + seconds
     run = max(1, min(most, _RUN))
@@ -72,7 +72,7 @@ def _values(dataset: Dataset, column: str, start: int, stop: int) -> Iterator[An
 
 
 def matched(number: int, value: Any, wanted: str) -> Match | None:
-    """Return the first place of `wanted`, case-folded, in a value; None if it is not there."""
+    """Return the first match of `wanted`, case-folded, in a value, or None."""
     text = value if isinstance(value, str) else _as_text(value)
     at = text.casefold().find(wanted)
     if at < 0:
@@ -85,7 +85,7 @@ def matched(number: int, value: Any, wanted: str) -> Match | None:
 
 
 def _as_text(value: Any) -> str:
-    """Return the text of a value that is none: its JSON."""
+    """Return the JSON of a value that is not text."""
     if value is None:
         return ""
     try:

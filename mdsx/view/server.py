@@ -1,8 +1,8 @@
-"""The server of the page: on this machine only, for those who know the token in its address.
+"""The page's server: on this machine only, and only for requests with the token in the address.
 
-Every answer has a policy under which a browser runs and loads nothing but the page's own files. A request without the
-token is refused (403), and so is one for another host name, by which a page elsewhere could reach this server (DNS
-rebinding).
+Every answer has a content security policy, under which a browser runs and loads only the page's own files. Requests
+without the token are refused (403), and so are requests for other host names, by which pages elsewhere could reach this
+server (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-"""What every answer has."""
+"""The headers of every answer."""
 
 _HOSTS = ("127.0.0.1", "localhost")  # with any port: a tunnel may have another one
 _OWN = {
@@ -93,7 +93,7 @@ def application(library: Library, token: str) -> Guard:
 
 
 class Guard:
-    """Lets requests through that have the token at the start of their path, and a host name of this machine."""
+    """Passes on requests whose path begins with the token and whose host name is this machine's."""
 
     def __init__(self, app: Starlette, token: str) -> None:
         self._app, self._token = app, token.encode()
@@ -187,7 +187,7 @@ def _asset(request: Request) -> Response:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    """Return an answer in ASCII: lone surrogates, too, are escaped."""
+    """Return an answer in ASCII, which escapes lone surrogates too."""
     return Response(json.dumps(value, allow_nan=False), status, media_type="application/json")
 
 
@@ -214,7 +214,7 @@ class Server:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((HOST, port))
-            self._socket.listen()  # who opens the address at once waits for `run`
+            self._socket.listen()  # a browser that opens the address at once waits for `run`
         except OSError as error:
             self._socket.close()
             hint = "give another --port, or 0 for any free one"
@@ -241,7 +241,7 @@ class Server:
     def run(self) -> None:
         """Serve until `stop`, or until Ctrl-C, which raises KeyboardInterrupt.
 
-        A request that waits for its storage does not delay the end: its thread may outlive this call.
+        A request that is waiting for its storage does not delay the end: its thread may outlive this call.
         """
         serving = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="mdsx-view", daemon=True
@@ -255,5 +255,5 @@ class Server:
             raise
 
     def stop(self) -> None:
-        """Let `run`, in another thread, return."""
+        """Make `run`, in another thread, return."""
         self._server.should_exit = True

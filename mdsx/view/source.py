@@ -1,7 +1,7 @@
-"""One dataset that is looked through: what a page asks of it, as strict JSON.
+"""One viewed dataset: answers to the page's questions, as strict JSON.
 
-Samples are read by number, by range where the format allows it. The last few are kept, since a page asks for a sample's
-images after the sample.
+Samples are read by number, by range where the format allows it. The last few are kept, because the page requests a
+sample's images after the sample.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mdsx.view.trees import shortened, tree
 from mdsx.view.values import TEXT, base_of, brief, described, has_picture, media_of
 
 _KEPT = 40  # samples
-_LARGE = 4_000_000  # bytes of a sample, on average: larger ones are neither listed with their neighbours nor kept
+_LARGE = 4_000_000  # average bytes of a sample, above which samples are neither listed with their neighbours nor kept
 _AT_ONCE = 32_000_000  # bytes that a search reads together, about
 _BARS = 400  # of the chart of shards
 _PREVIEW = 2  # columns in a list of samples
-_PROBLEMS = 50  # of a damaged shard that are shown
+_PROBLEMS = 50  # shown for a damaged shard
 _NAME = 300  # characters of a shard's name
 
 
@@ -80,7 +80,7 @@ class ViewedDataset:
         if index.format == "mdsx":
             try:
                 kept = snapshots(self._shards.beside)
-            except MdsxError:  # such as a listing that is forbidden
+            except MdsxError:  # for example, listing is forbidden
                 kept = []
         in_parts = isinstance(index, ReadsParts)
         return {
@@ -106,7 +106,7 @@ class ViewedDataset:
 
     @property
     def text_columns(self) -> list[str]:
-        """Return the names of the columns that can be searched, those of text first."""
+        """Return the names of searchable columns, text columns first."""
         bases = {name: BASES.get(base_of(kind)) for name, kind in self.dataset.columns.items()}
         wanted = [base for base in BASES.values() if base.kind in ("text", "document")]
         return [name for each in wanted for name, base in bases.items() if base is each]
@@ -128,7 +128,7 @@ class ViewedDataset:
 
     @property
     def _sample_bytes(self) -> int:
-        """Return the uncompressed bytes of a sample, on average."""
+        """Return the average uncompressed bytes of a sample."""
         index = self._shards.index
         return int(index.raw_sizes.sum()) // max(index.samples, 1)
 
@@ -163,7 +163,7 @@ class ViewedDataset:
         return shard, number - int(self._firsts[shard])
 
     def sample_values(self, number: int) -> dict[str, Any]:
-        """Return a sample as `mdsx.Dataset` does. Raise UsageError if there is none with this number."""
+        """Return a sample as `mdsx.Dataset` does. Raise UsageError if it does not exist."""
         if not 0 <= number < len(self.dataset):
             samples = f"{len(self.dataset):,} samples"
             raise UsageError(f"there is no sample {number:,}: the dataset has {samples}, numbered from 0")
@@ -177,7 +177,7 @@ class ViewedDataset:
         return found
 
     def _read(self, numbers: Sequence[int]) -> None:
-        """Read samples together, to keep them; leave errors to those who ask for a sample alone."""
+        """Read samples together, to keep them. Errors are left to the request for the single sample."""
         try:
             samples = self.dataset[list(numbers)]
         except MdsxError:
@@ -193,17 +193,17 @@ class ViewedDataset:
                 self._recent.popitem(last=False)
 
     def picture(self, number: int, column: str, item: int | None) -> tuple[str, bytes]:
-        """Return the media type and the bytes of an image, sound or video. Raise UsageError if the value is none."""
+        """Return the media type and bytes of an image, sound or video. Raise UsageError for other values."""
         found = media_of(self._value(number, column), self._types[column], item)
         if found is None:
-            raise UsageError(f"column {column!r} of sample {number:,} is nothing that a browser may show or play")
+            raise UsageError(f"column {column!r} of sample {number:,} is not an image, sound or video")
         return found
 
     def text(self, number: int, column: str, start: int) -> dict[str, Any]:
         """Return the next piece of a text, from character `start` on."""
         value = self._value(number, column)
         if not isinstance(value, str):
-            raise UsageError(f"column {column!r} of sample {number:,} is no text")
+            raise UsageError(f"column {column!r} of sample {number:,} is not text")
         start = max(start, 0)
         return {"text": value[start : start + TEXT], "start": start, "length": len(value)}
 
@@ -214,14 +214,14 @@ class ViewedDataset:
         return values[column]
 
     def search(self, column: str, text: str, span: range, seconds: float) -> dict[str, Any]:
-        """Look for `text`, in any case, in a column of the samples `span`, for at most `seconds`.
+        """Search for `text`, ignoring case, in a column of the samples `span`, for at most `seconds`.
 
-        Return where it got: `next` is the first sample that was not looked at.
+        In the result, `next` is the first sample that was not searched.
         """
         if column not in self.text_columns:
-            raise UsageError(f"there is no text in column {column!r}")
+            raise UsageError(f"column {column!r} cannot be searched for text")
         if not text:
-            raise UsageError("there is nothing to search for")
+            raise UsageError("give a text to search for")
         dataset, most = self.dataset.select_columns([column]), _AT_ONCE // max(self._sample_bytes, 1)
         found = scan(dataset, column, text, range(span.start, min(span.stop, len(dataset))), seconds, most)
         return {"matches": list(map(Match._asdict, found.matches)), "next": found.next, "total": len(dataset)}
@@ -252,7 +252,7 @@ class ViewedDataset:
         }
 
     def sizes(self) -> dict[str, Any]:
-        """Return bars of the raw sizes of all shards: of each shard, or the largest of each of equal stretches."""
+        """Return bars for the raw sizes of all shards: one for each shard, or the largest in equal stretches."""
         sizes = self._shards.index.raw_sizes
         edges = np.linspace(0, len(sizes), min(len(sizes), _BARS) + 1).astype(np.int64)
         largest = np.maximum.reduceat(sizes, edges[:-1]) if len(sizes) else sizes
@@ -275,12 +275,12 @@ class ViewedDataset:
 
 
 def _rank(value: Any) -> int:
-    """Return the place in a short description: texts, then numbers, then the rest."""
+    """Return a sort key for short descriptions: texts, then numbers, then the rest."""
     return 0 if isinstance(value, str) else 1 if isinstance(value, bool | int | float | np.generic) else 2
 
 
 def _how_read(index: StoredIndex) -> str:
-    """Return what can be read of a shard in storage."""
+    """Return the smallest part of a shard that can be read from storage."""
     if isinstance(index, ReadsParts):
         return "the whole shard, which is a part of an object"
     if isinstance(index, ReadsSamples) and index.has_ranges(0):

@@ -1,4 +1,4 @@
-"""Token rows as text, by a `tokenizer.json` of Hugging Face."""
+"""Show rows of tokens as text, with a `tokenizer.json` of Hugging Face."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Tokenizer:
     """The tokenizer of one file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read `path`. Raise UsageError without the package tokenizers, MissingError or UnsupportedError for a file
-        that is not there or is no tokenizer."""
+        """Read `path`. Raise UsageError without the package tokenizers, MissingError if the file does not exist,
+        UnsupportedError if it is not a tokenizer."""
         file = os.fspath(path)
         try:
             from tokenizers import Tokenizer as Loaded
@@ -30,15 +30,15 @@ class Tokenizer:
             raise MissingError("there is no such tokenizer", file=file)
         try:
             self._loaded: Any = Loaded.from_file(file)
-        except Exception as error:  # the package has no class of its own for it
+        except Exception as error:  # the package raises plain Exceptions
             hint = "give a tokenizer.json, as `tokenizer.save_pretrained()` writes it"
-            raise UnsupportedError(f"this is no tokenizer: {error}", file=file, hint=hint) from None
+            raise UnsupportedError(f"the file is not a tokenizer: {error}", file=file, hint=hint) from None
         self.name = file
         self._size: int = self._loaded.get_vocab_size()
 
     def decode(self, array: NDArray[Any]) -> dict[str, Any] | None:
-        """Return {"text": all, "pieces": text of each token, "ids": the tokens, "n": how many the row has}, for the
-        first `MOST` of the row; None for an array that is no row of tokens."""
+        """Return {"text": all, "pieces": text of each token, "ids": the tokens, "n": the row's number of tokens}, for
+        the first `MOST` tokens; None for an array that is not a row of tokens."""
         if array.ndim != 1 or array.dtype.kind not in "iu" or not array.size:
             return None
         if int(array.min()) < 0 or int(array.max()) >= self._size:

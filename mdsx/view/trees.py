@@ -1,8 +1,8 @@
-"""JSON and MessagePack values as a tree that a page can fold: bounded in nodes, depth and text, whatever the value is.
+"""JSON and MessagePack values as a tree that the page can fold. Nodes, depth and text are bounded for any value.
 
 A node is a dict with the kind `k`: "object" and "array" have `items` (lists of [key, node], and of nodes) and their
-number `n`, though only the first items may be there; "string" has the text `v` and its length `n`; "number" its text
-`v`; "bytes" their number `n`; "true", "false" and "null" nothing more.
+number `n`, which may exceed the listed items; "string" has the text `v` and its length `n`; "number" has its text `v`;
+"bytes" has their number `n`; "true", "false" and "null" have nothing more.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def leaf(value: Any) -> Node:
 
 
 def number_text(value: Any) -> str:
-    """Return a number as text, in which a page can show each digit: JSON's numbers lose some beyond 2^53."""
+    """Return a number as text, so that the page can show every digit: JSON numbers lose some beyond 2^53."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, int) and value.bit_length() > 3 * _DIGITS:
@@ -84,5 +84,5 @@ def number_text(value: Any) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`; dots mark that some are missing."""
+    """Return at most `limit` characters of `text`, with an ellipsis if some are missing."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

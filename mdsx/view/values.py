@@ -1,7 +1,7 @@
-"""What a page shows of a value: strict JSON, bounded in size, with a kind.
+"""Descriptions of values for the page: strict JSON, bounded in size, with a kind.
 
-"null"; "number" (a text, so that no digit is lost); "text", "bytes", "image", "audio" and "video" with what fits;
-"array" with its summary, and maybe its tokens; "json" with a tree; "list" with its first items.
+"null"; "number" (as text, so that no digit is lost); "text", "bytes", "image", "audio" and "video", shortened; "array"
+with its summary, and maybe its tokens; "json" with a tree; "list" with its first items.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINE = 160  # characters of a value in a list of samples
 
 
 def described(value: Any, kind: str, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """Return what a page shows of a value of a column of type `kind`."""
+    """Return the description of a value in a column of type `kind`."""
     base = base_of(kind)
     if value is None:
         return {"kind": "null"}
@@ -67,7 +67,7 @@ def _bytes(value: bytes, base: str) -> dict[str, Any]:
 
 
 def _as_text(head: bytes) -> str | None:
-    """Return bytes as the text that they seem to be, or None. The last character may be incomplete."""
+    """Return bytes as text if they look like it, or None. The last character may be incomplete."""
     for cut in range(min(4, len(head))):
         try:
             text = head[: len(head) - cut].decode()
@@ -78,7 +78,7 @@ def _as_text(head: bytes) -> str | None:
 
 
 def hex_lines(data: bytes) -> list[list[str]]:
-    """Return lines of 16 bytes: the offset, the bytes in hexadecimal, and as ASCII with dots for the rest."""
+    """Return lines of 16 bytes: the offset, the bytes in hexadecimal, and as ASCII with dots for other bytes."""
     lines = []
     for start in range(0, len(data), _HEX_LINE):
         part = data[start : start + _HEX_LINE]
@@ -111,8 +111,8 @@ def brief(value: Any) -> str:
 
 
 def media_of(value: Any, kind: str, item: int | None = None) -> tuple[str, bytes] | None:
-    """Return the media type and the bytes of the image, sound or video that a value of a column of type `kind` is, or
-    the item of a list; None if it is none."""
+    """Return the media type and bytes of an image, sound or video: a value of a column of type `kind`, or an item of a
+    list. Return None for other values."""
     if item is not None:
         value = value[item] if isinstance(value, list | tuple) and 0 <= item < len(value) else None
     if isinstance(value, np.ndarray):

@@ -179,7 +179,7 @@ class Writer:
         """Write many samples: column name -> array or tensor [n, ...], Arrow array, or a sequence of n values.
 
         Instead of a mapping, `columns` may be an Arrow table or record batch, or any other object with one of Arrow's C
-        interfaces, such as a Polars or pandas DataFrame, or a DuckDB relation. See docs/arrow.md. The shards are the
+        interfaces, such as a Polars or pandas DataFrame, or a DuckDB relation. See docs/writing.md. The shards are the
         same as those of a `write` for each sample.
 
         Raises:

@@ -21,7 +21,9 @@ def grown(run: Run, tmp_path: Path) -> str:
     first = mdsx.Dataset(tmp_path).fingerprint
     status, out_text, err = run("append", tmp_path, "part-00000")
     assert (status, err) == (0, "")
-    assert out_text == f"appended part-00000: samples 3 to 4 of {tmp_path}; the snapshot from before is {first}\n"
+    assert (
+        out_text == f"appended part-00000: samples 3 to 4 of {tmp_path}; the previous state is the snapshot {first}\n"
+    )
     return first
 
 
@@ -37,7 +39,7 @@ def test_a_part_is_appended_once(run: Run, tmp_path: Path, grown: str) -> None:
         "snapshot": None,
         "already": True,
     }
-    expected = f"part-00000 had been appended before: it has samples 3 to 4 of {tmp_path}; nothing to do\n"
+    expected = f"part-00000 had been appended before, as samples 3 to 4 of {tmp_path}; nothing to do\n"
     assert run("append", tmp_path, "part-00000").out == expected
 
 

@@ -82,10 +82,10 @@ def test_what_stays_is_explained(run: Run, url: str, directory: Path) -> None:
     (directory / "thesis.txt").write_text("precious")
     out = run("cache", "clear").out
     assert "left 1 shard (" in out
-    assert "that a process holds: see `mdsx cache`" in out
+    assert "that a process uses: see `mdsx cache`" in out
     out = run("cache", "--cache", directory).out
     assert str(os.getpid()) in out
-    assert "not the cache's, and never removed: thesis.txt (1 in all)" in out
+    assert "not part of the cache, never removed: thesis.txt (1 in all)" in out
 
 
 def test_prune_by_age_and_size(run: Run, url: str, directory: Path) -> None:
@@ -101,7 +101,7 @@ def test_prune_by_age_and_size(run: Run, url: str, directory: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("prune", "say what to remove: --older-than AGE, --size SIZE or both"),
+        ("prune", "give --older-than AGE, --size SIZE or both"),
         ("prune --older-than week", "write it like 30m, 12h, 7d or 2w"),
         ("prune --size much", "--size is not a size"),
         ("clear", "there is no cache here"),
@@ -135,7 +135,7 @@ def test_warm_without_room_exits_with_status_1(run: Run, url: str, directory: Pa
     status, out_text, err = run("cache", "warm", packed, "--cache-limit", limit)
     assert status == 1
     assert out_text.startswith("0 of 1 shard")
-    assert "no room for 1 shard: what is cached was used within a day; see `mdsx cache prune`" in err
+    assert "no room for 1 shard: all cached shards were used within a day; see `mdsx cache prune`" in err
     status, _, err = run("cache", "warm", dataset)
     assert (status, "read in place" in err) == (1, True)
 

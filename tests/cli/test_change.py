@@ -65,7 +65,7 @@ def test_samples_are_left_out_without_data(folder: Path, run: Run) -> None:
     [
         (["state.json"], "nothing to change"),
         (["nothing.json", "--exclude", "web=state.json"], "cannot be read"),
-        (["state.json", "--exclude", "web"], "needs a component and a file"),
+        (["state.json", "--exclude", "web"], "takes a component and a file"),
         (["state.json", "--mixture", "state.json"], "no such key"),
     ],
 )

@@ -18,7 +18,7 @@ def test_it_prints_what_is_removed_and_what_stays(run: Run, tmp_path: Path) -> N
     write_part(running.job, 0, batches(0))
     status, out, err = run("clean", url, "--dry-run")
     assert (status, err) == (0, "")
-    assert f"at work here: run {running.job.run}\n" in out
+    assert f"still running here: run {running.job.run}\n" in out
     assert "would remove 3 attempts that do not count, of run " in out
     assert f"kept 1 attempts that do not count, of run {running.job.run}" in out
     assert "(its run is active)" in out

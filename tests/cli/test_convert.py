@@ -72,7 +72,7 @@ def test_an_error_prints_one_line_with_status_1(run: Run, tars: Path) -> None:
     assert status == 1
     assert err == (
         f"mdsx: error: {tars}/x-0001.tar: member '1.cls', offset 1024: does not fit column 'cls' of type int64: "
-        "'cat' is not an integer; --column 'cls=str' would take it\n"
+        "'cat' is not an integer; --column 'cls=str' would accept it\n"
     )
     assert not (tars / "out" / "index.json").exists()
 

@@ -110,7 +110,7 @@ def test_index_tar_makes_the_index_of_another_one(run: Run, tmp_path: Path) -> N
     assert ran.status == 0
     assert "has no checksums" in ran.out
     ran = run("index", "tar", tmp_path)
-    assert f"warning: {wids} is an index of tars: --from" in ran.err
+    assert f"warning: {wids} is an index of tars: with --from" in ran.err
     assert "has no checksums" not in ran.out
 
 
@@ -146,7 +146,7 @@ def test_index_megatron_says_what_it_found(run: Run, tokens: Path) -> None:
     assert "XXH3-64 of documents" in run("info", tokens).out
     assert run("verify", tokens).status == 0
     assert json.loads(run("cat", tokens, "--count", 1, "--json").out)["tokens"] == documents(100)[0].tolist()
-    assert "all 2 files that were looked for are there" in run("doctor", tokens).out
+    assert "all 2 files checked exist" in run("doctor", tokens).out
 
 
 def test_index_datatrove_prints_json(run: Run, tmp_path: Path) -> None:

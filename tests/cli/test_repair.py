@@ -41,7 +41,7 @@ def test_it_drops_lost_samples_on_request(run: Run, dataset: Path) -> None:
     assert f"  replaced by {dataset}/repaired.shard.00001.mdsx\n" in out
     assert "\nrepaired: 299 samples in " in out
     assert f"the previous index: {dataset}/index.before-repair-" in out
-    assert "states of running jobs no longer fit" in out
+    assert "states of running jobs no longer load" in out
     assert run("verify", dataset).status == 0
     assert run("repair", dataset).out.startswith("undamaged: 299 samples")
 

@@ -66,11 +66,11 @@ def test_it_shows_the_busiest_rank(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "there is nothing to simulate; give a dataset's URL, or --samples N"),
+        ((), "no dataset to simulate; give a dataset's URL, or --samples N"),
         (("--samples", "many"), "--samples must be a whole number"),
         (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
         (("--samples", "10", "--pack", "10"), "need a dataset"),
-        (("somewhere", "--balance", "1,1"), "--balance deals rows; give --pack"),
+        (("somewhere", "--balance", "1,1"), "--balance needs --pack"),
         (("somewhere", "--pack", "10", "--balance", "1"), "--balance must be two integers (found 1); for attention"),
         (("--samples", "10", "--cache-limit", "1kB"), "shard of 1000000); give --cache-limit 1000000 or more"),
         (("--samples", "10", "--world-size", "6", "--ranks-per-node", "4"), "a multiple of --ranks-per-node"),

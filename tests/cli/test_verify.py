@@ -30,8 +30,7 @@ def test_a_line_for_each_damage_and_status_1(run: Run, dataset: Path) -> None:
     first, second, last = out.splitlines()
     assert first.startswith(f"damaged: {dataset}/shard.00000.mdsx: sample ")
     assert second.startswith(f"damaged: {dataset}/shard.00002.mdsx: ")
-    assert last.startswith("2 damages found in 300 samples")
-    assert last.endswith(": in 2 files")
+    assert last.startswith("2 problems in 2 files, found in 300 samples")
 
 
 def test_json_lists_the_damages(run: Run, dataset: Path) -> None:
@@ -58,18 +57,18 @@ def test_much_damage_lists_every_file_in_few_lines(run: Run, dataset: Path) -> N
     assert status == 1
     assert len(lines) <= 11 * len(shards)
     assert all(any(line.startswith(f"damaged: {path}: sample ") for line in lines) for path in shards)
-    assert sum(line.endswith("and more, see --json") for line in lines) == len(shards)
+    assert sum(line.endswith("and more; see --json") for line in lines) == len(shards)
     output = json.loads(run("verify", dataset, "--json").out)
     assert output["damaged_files"] == len(shards)
     assert output["damages_found"] == len(output["damages"]) > 11 * len(shards)
-    assert last.startswith(f"{output['damages_found']:,} damages found")
+    assert last.startswith(f"{output['damages_found']:,} problems in")
 
 
 def test_files_missing_from_the_index_are_listed(run: Run, dataset: Path) -> None:
     (dataset / "shard.00099.mdsx").write_bytes(b"")
     status, out, _ = run("verify", dataset)
     assert status == 0
-    assert out.splitlines()[0] == "next to it: 1 file that the index does not name: shard.00099.mdsx"
+    assert out.splitlines()[0] == "not in the index: 1 file: shard.00099.mdsx"
     assert json.loads(run("verify", dataset, "--json").out)["unnamed"] == ["shard.00099.mdsx"]
 
 

@@ -95,7 +95,7 @@ def test_wrong_arguments_are_explained(run: Run, dataset: Path, tmp_path: Path) 
     assert "nothing" in run("view", dataset, "--no-open", "--columns", "nothing").err
     assert "no such tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
     (tmp_path / "t.json").write_text("{}")
-    assert "no tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
+    assert "not a tokenizer" in run("view", dataset, "--no-open", "--tokenizer", tmp_path / "t.json").err
     assert run("view", tmp_path / "missing", "--no-open").status == 1
     for image in ("name=224", "name={size}", 'name={"sizes": 224}', "name"):  # the last is a column of text
         ran = run("view", dataset, "--no-open", "--image", image)

@@ -114,13 +114,17 @@ def test_an_epoch_of_a_mixture_in_runs_has_whole_runs(urls: dict[str, str]) -> N
 
 
 MISTAKES: list[tuple[str, Any, str]] = [
-    ("nothing in it", lambda u: Mixture([]), "needs a component"),
-    ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "some do not"),
-    ("two amounts", lambda u: Mixture([Component(u["a"], 1, repeat=2)]), "or repeat, or samples"),
+    ("nothing in it", lambda u: Mixture([]), "needs at least one component"),
+    ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "either all components have a proportion"),
+    (
+        "two amounts",
+        lambda u: Mixture([Component(u["a"], 1, repeat=2)]),
+        "at most one of proportion, repeat and samples",
+    ),
     ("negative", lambda u: Mixture([(u["a"], -1)]), "negative"),
     ("text", lambda u: Mixture([(u["a"], "1")]), "must be a number"),
     ("all zero", lambda u: Mixture([(u["a"], 0), (u["b"], 0)]), "above 0"),
-    ("empty", lambda u: Mixture([(u["a"], 1), (u["empty"], 1)]), "no samples but a proportion"),
+    ("empty", lambda u: Mixture([(u["a"], 1), (u["empty"], 1)]), "a proportion but no samples"),
     ("samples", lambda u: Mixture([Component(u["a"], samples=cast(int, 1.5))]), "samples of 0 must be an integer"),
     ("not a dataset", lambda u: Mixture([7]), "a component of a mixture is"),
     ("epoch", lambda u: Mixture([u["a"]], epoch_samples=0), "epoch_samples"),
@@ -130,7 +134,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("short", lambda u: Mixture([u["a"]], schedule={0: [1, 2]}), "number for each component"),
     ("names", lambda u: Mixture({"a": u["a"]}, schedule={0: {"b": 1}}), "no such component"),
     ("which", lambda u: Mixture([u["a"]], schedule={0: [1], 9: {"b": 1}}), r"^schedule\[9\]: .*no such component"),
-    ("pairs", lambda u: Mixture([u["a"]], schedule=cast(Any, [(0, [1])])), "a schedule is a mapping"),
+    ("pairs", lambda u: Mixture([u["a"]], schedule=cast(Any, [(0, [1])])), "schedule must be a mapping"),
     ("zero", lambda u: Mixture([u["a"]], schedule={0: [1], 9: [0]}), "above 0"),
     ("no start", lambda u: Mixture([u["a"]], schedule={1: [1]}), "at position 0"),
     ("nothing", lambda u: Mixture([u["a"]], schedule={}), "at position 0"),
@@ -138,9 +142,9 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("float", lambda u: Mixture([u["a"]], schedule={0: [1], cast(int, 1e6): [1]}), "position of the schedule"),
     ("both", lambda u: Mixture([(u["a"], 1)], schedule={0: [1]}), "weight of its own"),
     ("repeat", lambda u: Mixture([Component(u["a"], repeat=2)], schedule={0: [1]}), "weight of its own"),
-    ("mixture", lambda u: Mixture([Mixture([u["a"]])], schedule={0: [1]}), "is a mixture"),
-    ("nested", lambda u: Mixture([Mixture([u["a"]], schedule={0: [1], 9: [2]})]), "neither a schedule nor run"),
-    ("nested run", lambda u: Mixture([Mixture([(u["a"], 1)], run=8)]), "neither a schedule nor run"),
+    ("mixture", lambda u: Mixture([Mixture([u["a"]])], schedule={0: [1]}), "cannot contain another mixture"),
+    ("nested", lambda u: Mixture([Mixture([u["a"]], schedule={0: [1], 9: [2]})]), "cannot have a schedule or run"),
+    ("nested run", lambda u: Mixture([Mixture([(u["a"], 1)], run=8)]), "cannot have a schedule or run"),
     ("run", lambda u: Mixture([(u["a"], 1)], run=0), "run must be an integer"),
     ("no weights", lambda u: Mixture([u["a"]], run=8), "requires proportions"),
     ("long run", lambda u: Mixture([(u["a"], 1)], run=16), "epoch_samples=16"),
@@ -176,7 +180,7 @@ def test_selections_have_their_samples(urls: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("cut", [(0.0, 1), (0, 1.0), (0, 0.5), (0.0, 1.0)])
 def test_a_selection_by_number_refuses_a_float(urls: dict[str, str], cut: tuple[Any, Any]) -> None:
-    with pytest.raises(UsageError, match=r"numbers of samples.*select_share\("):
+    with pytest.raises(UsageError, match=r"sample numbers.*select_share\("):
         mdsx.Dataset(urls["c"]).select(*cut)
 
 

@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_not_joined(folders: tuple[Path, Path]) -> None:
     images, scores = map(mdsx.Dataset, folders)
     with pytest.raises(mdsx.UsageError, match="selections of different samples"):
         mdsx.zip(images.select(0, 10), scores.select(1, 11))
-    with pytest.raises(mdsx.UsageError, match=r"column of this name.*select_columns\(\{'other_id': 'id'\}\)"):
+    with pytest.raises(mdsx.UsageError, match=r"column with this name.*select_columns\(\{'other_id': 'id'\}\)"):
         mdsx.zip(images, scores, images)
     with pytest.raises(mdsx.UsageError, match=r"different numbers.*join the whole datasets first"):
         mdsx.zip(images.select(0, 10), scores)

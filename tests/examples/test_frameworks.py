@@ -14,7 +14,7 @@ from tools.environment import PeerEnvironment
 pytestmark = pytest.mark.slow
 
 N = 1003
-SINGLE, DIVIDED, NUMBER = "single samples are read", "divides what it reads", "read in its order, not by number"
+SINGLE, DIVIDED, NUMBER = "single samples are read", "divides samples", "read in its order, not by number"
 FILLED, GATHERED = "would fill up the last step", "Trainer gathers the tensors of all ranks"
 Expected = dict[str, tuple[int, int] | str]  # (samples, different ones), or a part of the error's text
 

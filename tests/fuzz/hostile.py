@@ -365,7 +365,7 @@ CASES = [
     ),
     Case(
         "array: 2^24 rows of no items, to be printed", *value("uint8[*,*]", b"\0\0\0\1" + bytes(4)),
-        UnsupportedError, "is not printed",
+        UnsupportedError, "cannot be printed",
     ),
     Case("list: 2^32 - 1 values", *value("str[*]", b"\xff" * 4), CorruptError, "ends within its lengths"),
     Case(
@@ -419,17 +419,17 @@ CASES = [
     Case("dataset: a FIFO for a shard", fifo("shard.00000.mdsx"), everything, MissingError, "not a file, but a FIFO"),
     *(
         Case(f"mds: {name} of 300 MiB of zeros", *mds_bomb(name, 300 * 2**20, 1000), CorruptError,
-             "more than the index says|damaged|so few bytes|buffer", most=2**24)
+             "more than the index says|damaged|too few to hold|buffer", most=2**24)
         for name in ("br", "bz2", "gz", "snappy", "zstd")
     ),
     *(
         Case(f"mds: {name} that claims 4 GiB", *mds_bomb(name, 1000, 2**32 - 1), CorruptError,
-             "so few bytes|memory|early", most=2**24)
+             "too few to hold|memory|early", most=2**24)
         for name in ("br", "snappy")
     ),
     *(
         Case(f"mds: {name} of 300 MiB of zeros, as its index says", *mds_bomb(name, 300 * 2**20, 300 * 2**20),
-             CorruptError, "so few bytes.*1,100 times", most=2**24)
+             CorruptError, "too few to hold.*1,100 times", most=2**24)
         for name in ("br", "bz2", "zstd")
     ),
     *(
@@ -445,7 +445,7 @@ CASES = [
         for kind, read in (("jsonl", exported("jsonl")), ("parquet", exported("parquet")))
         for shard in (one("uint8[*,*]", struct.pack("<II", 30_000_000, 0)), one("uint8[30000000,0]", b""))
     ),
-    Case("mds: 2^30 samples", *mds("str", b"text", samples=2**30), CorruptError, "size cannot be right"),
+    Case("mds: 2^30 samples", *mds("str", b"text", samples=2**30), CorruptError, "size is impossible"),
     Case("mds: an array of 63 dimensions of 2^64 - 1", *mds("ndarray", b"\x08\xff" + b"\xff" * 504), CorruptError,
          "wrong size"),
     Case("mds: an array of nothing, of 2^64 - 1", *mds("ndarray", b"\x08\x0b" + b"\xff" * 8 + bytes(8)), CorruptError,

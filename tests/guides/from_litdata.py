@@ -26,7 +26,7 @@ def run_before(peer: Peer, directory: str) -> dict[str, Any]:
     write, train = PAGE.blocks("Before")
     play(write, Path("write.py"))
     play(train, Path("before.py"), train=lambda tokens, sources: batches.append(tokens[:, 0].tolist()))
-    play(PAGE.code("Convert chunks"), Path("convert.py"))
+    play(PAGE.code("Converted"), Path("convert.py"))
     with_tables = (
         litdata.StreamingDataset,
         litdata.StreamingDataLoader,

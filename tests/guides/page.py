@@ -19,6 +19,7 @@ class Page:
     def __init__(self, name: str) -> None:
         text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
         _, *parts = re.split(r"^#+ (.*)\n", text, flags=re.MULTILINE)
+        self.headings = parts[2::2]  # after the title
         self._sections = dict(zip(parts[::2], parts[1::2], strict=True))
 
     def blocks(self, heading: str, language: str = "python") -> list[str]:

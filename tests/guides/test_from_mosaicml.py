@@ -84,7 +84,7 @@ def run_after(directory: Path, url: str) -> dict[str, Any]:
     for run in ("after", "resumed"):
         exec(code("After", url), session)
         found[run], batches[:] = list(batches), []
-    exec(code("Rewritten", url), session)
+    exec(code("Converted", url), session)
     pairs = zip(mdsx.Dataset(f"{url}/mds"), mdsx.Dataset(f"{url}/rewritten"), strict=True)
     found["rewritten"] = sum({**old, "tokens": 0} == {**new, "tokens": 0} for old, new in pairs)
     exec(code("Stream", url), session)

@@ -30,6 +30,12 @@ def test_an_argument_is_the_same_if_and_only_if_ours_has_its_name(page: str, tab
     assert same == ours & Page(page).rows(table).keys()
 
 
+@pytest.mark.parametrize("page", sorted(path.stem for path in DOCS.glob("from-*.md")))
+def test_each_guide_has_the_same_frame(page: str) -> None:
+    program = ["A program, before and after", "Before", "After", "Converted"]
+    assert Page(page).headings[:6] == [*program, "What differs in meaning", "Switch in mid-run"]
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("from-*.md")))
 def test_names_of_mdsx_exist(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")

@@ -157,7 +157,7 @@ def test_mistakes_name_the_way_out(url: str) -> None:
         mdsx.Loader(url, 8, transform=3)  # type: ignore[arg-type]
     with pytest.raises(mdsx.UsageError, match="give the number of packed rows per rank"):
         mdsx.Loader(url, batching=mdsx.Pack(32, length="tokens"))
-    with pytest.raises(mdsx.UsageError, match="leave batch_size out"):
+    with pytest.raises(mdsx.UsageError, match="remove batch_size"):
         mdsx.Loader(url, 8, batching=mdsx.MaxTokens(32, length="tokens"))
 
 

@@ -119,11 +119,11 @@ def test_a_plan_from_a_file_is_the_plan(mixture: mdsx.Mixture, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
-        ("{}", "a plan has phases"),
+        ("{", "not JSON"),
+        ("{}", "the plan lacks phases"),
         ('{"phases": {"0": {"batch": 3}}}', "unknown field.*'batch'"),
-        ('{"phases": {"0": {"batching": {"kind": "best"}}}}', "a batching has a kind"),
-        ('{"phases": {"0": {"batching": {"kind": "pack"}}}}', "not complete"),
+        ('{"phases": {"0": {"batching": {"kind": "best"}}}}', "the batching lacks a kind"),
+        ('{"phases": {"0": {"batching": {"kind": "pack"}}}}', "incomplete"),
         ('{"phases": {"x": {}}}', "not a number of tokens"),
         ('{"phases": {"1K": {}}}', "a phase at 0"),
     ],

@@ -37,7 +37,7 @@ def loader(url: Any, batch_size: Any = 8, **options: Any) -> StreamingDataLoader
         (lambda url: loader(url, batching=mdsx.Pack(64, length="toks")), "'toks': there is no such column"),
         (lambda url: mdsx.Dataset(url).split(0.9, 0.1, by="user"), "'user': there is no such column"),
         (lambda url: mdsx.Dataset(url).split(0.8, 0.3), "add up to more than 1"),
-        (lambda url: loader(url, None), "batch_size is not given; give the number of samples per rank"),
+        (lambda url: loader(url, None), "batch_size is missing; give the number of samples per rank"),
         (lambda url: loader(url, 0), "batch_size must be an integer of at least 1"),
         (lambda url: list(loader(url, 1000)), "no batch of 1000; give a smaller batch_size, or drop_last=False"),
         (
@@ -53,7 +53,7 @@ def loader(url: Any, batch_size: Any = 8, **options: Any) -> StreamingDataLoader
         (lambda url: StreamingDataset(url, rank=1), "rank and world_size are given together"),
         (lambda url: StreamingDataset(url, rank=4, world_size=4), "rank must be below world_size"),
         (lambda url: loader(url, on_error="ignore"), "on_error must be 'raise' or 'skip'"),
-        (lambda url: mdsx.Mixture({"a": (url, 0.5), "b": url}), "give each one a proportion"),
+        (lambda url: mdsx.Mixture({"a": (url, 0.5), "b": url}), "give each component a proportion"),
         (lambda url: mdsx.Dataset(url).select([3, 1]), r"its numbers must ascend.*give np\.unique\(numbers\)"),
         (lambda url: mdsx.Dataset(url).filter(lambda sample: None), "does it lack a return"),
     ],
@@ -80,7 +80,7 @@ def test_a_cache_that_cannot_hold_a_shard_or_is_a_users_folder(places: Path, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 2}, r"seed: the state is of another order.*construct the dataset with seed=1 to resume"),
+        ({"seed": 2}, r"seed: the state belongs to another order.*construct the dataset with seed=1 to resume"),
         ({"shuffle": False}, r"construct the dataset with shuffle=mdsx\.Shuffle\("),
         ({"dataset": "packed"}, None),  # compressed or not: the same samples
         ({"dataset": "half"}, "fingerprint: .*the checkpoint belongs to another dataset"),
@@ -119,7 +119,7 @@ def test_a_state_that_is_loaded_inside_the_loop(url: str) -> None:
     batches = iter(loop)
     next(batches)
     loop.load_state_dict(state)
-    with pytest.raises(mdsx.UsageError, match=r"this iteration was left: .* a state loaded"):
+    with pytest.raises(mdsx.UsageError, match=r"this iteration has ended: .* a state loaded"):
         next(batches)
 
 

@@ -450,7 +450,7 @@ def test_a_condition_is_refused_before_anything_is_read(folder: Path, tmp_path: 
 
 
 def test_a_condition_has_no_arguments_of_functions(data: mdsx.Dataset) -> None:
-    with pytest.raises(mdsx.UsageError, match="names its columns itself"):
+    with pytest.raises(mdsx.UsageError, match="takes no input_columns"):
         data.filter("ok", input_columns=["ok"])  # type: ignore[call-overload]
 
 

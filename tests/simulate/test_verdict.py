@@ -31,7 +31,7 @@ def test_a_loader_that_keeps_up_is_good() -> None:
     [
         (changed({"link": 2_000_000}, waited=900.0), "the link is the limit (a node needs 2.15 MB/s"),
         (changed({"cache": 10**9}, waited=900.0), "the cache is too small"),
-        (changed(waited=900.0), "shards come too late"),
+        (changed(waited=900.0), "shards arrive too late"),
     ],
 )
 def test_waits_have_a_cause(report: Report, cause: str) -> None:

@@ -209,7 +209,7 @@ def test_shards_are_in_use_until_the_end_of_a_window() -> None:
 
 def test_more_groups_than_a_window_has_are_an_error() -> None:
     batching = cut(dataset(), PACK)
-    with pytest.raises(StateError, match="more groups were taken"):
+    with pytest.raises(StateError, match="taken more groups"):
         next(batching.tasks(Cursor(taken=99)))
 
 

@@ -328,7 +328,7 @@ def test_a_pad_value_has_to_fit() -> None:
 @pytest.mark.parametrize("argument", [{"pad_value": {"b": 1}}, {"dtypes": {"b": "int64"}}, {"dtypes": {"c": "int64"}}])
 def test_only_packed_columns_have_a_pad_value_and_a_type(argument: dict[str, Any]) -> None:
     schema = Schema.from_columns({"a": "int32[*]", "b": "int32"})
-    with pytest.raises(UsageError, match=r"this is no packed column \(expected a\)"):
+    with pytest.raises(UsageError, match=r"the column is not packed \(expected a\)"):
         Packing(schema, Pack(8, length="a", **argument))
 
 
@@ -348,7 +348,7 @@ def test_a_value_of_another_length_names_its_sample() -> None:
         with pytest.raises(UsageError) as caught:
             pack(kinds, [fits, wrong], groups_of([[2, size]]), Pack(8, length="a"))
         assert str(caught.value) == (
-            f"sample 1, column '{name}': a packed column has a value of another length than the sample "
+            f"sample 1, column '{name}': a packed column has a value whose length differs from the sample's "
             f"(expected {size}, by 'a', found {found}); choose other columns by columns="
         )
 

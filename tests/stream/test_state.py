@@ -203,7 +203,7 @@ def test_an_epoch_beyond_all_positions_is_refused_in_a_state(epoch: object) -> N
 def test_the_last_epoch_is_the_last_one_below_2_62() -> None:
     last = 2**62 // IDENTITY.epoch_samples - 1
     assert IDENTITY.check(IDENTITY.state(last, IDENTITY.epoch_samples))[:2] == (last, IDENTITY.epoch_samples)
-    with pytest.raises(StateError, match=f"too far.*expected at most {last}"):
+    with pytest.raises(StateError, match=f"too large.*expected at most {last}"):
         IDENTITY.check(IDENTITY.state(last + 1, 0))
 
 

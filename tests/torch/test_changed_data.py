@@ -104,7 +104,7 @@ def test_a_run_changes_its_groups_and_then_its_data(urls: dict[str, str]) -> Non
     state = loader.state_dict()
     assert "plan" in state
     after = mixture(urls, {"web": 1, "code": 0, "math": 2})
-    with pytest.warns(UserWarning, match="'code' is removed and still read"):
+    with pytest.warns(UserWarning, match="the removed component 'code' is still read"):
         state = mdsx.change(state, after)
     other = StreamingDataLoader(data(after), 2, batching=mdsx.Pack(20, length="tokens", window=15), drop_last=False)
     other.load_state_dict(state)

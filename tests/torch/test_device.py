@@ -176,8 +176,8 @@ def test_copies_and_pickles_of_a_loader_continue_on_their_own(url: str) -> None:
     ("device", "message"),
     [
         ("cuda:99", "there is no device cuda:99"),
-        ("nowhere", "not a device of PyTorch"),
-        (2.5, "not a device of PyTorch"),
+        ("nowhere", "not a PyTorch device"),
+        (2.5, "not a PyTorch device"),
         ("hpu", "there is no device hpu"),
     ],
 )

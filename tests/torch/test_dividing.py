@@ -104,7 +104,7 @@ def test_dispatching_one_ranks_batches_is_refused(
     for batch_size in (None, 8):
         part = StreamingDataset(local_url, batch_size=batch_size, rank=0, world_size=2)
         dispatched: Any = DataLoaderDispatcher(part, batch_size=None if batch_size else 8, **workers)
-        with pytest.raises(mdsx.UsageError, match="Accelerate divides what it reads"):
+        with pytest.raises(mdsx.UsageError, match="Accelerate divides samples"):
             next(iter(dispatched))
     whole = StreamingDataset(local_url, columns=["id"], batch_size=8, rank=0, world_size=1, drop_last=False)
     assert numbers(DataLoaderDispatcher(whole, batch_size=None, **workers)) == Counter(range(N))

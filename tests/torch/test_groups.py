@@ -476,7 +476,7 @@ def test_each_row_says_where_its_samples_are_from(url: str, batching: Any) -> No
 
 
 def test_a_mixture_in_runs_cannot_be_grouped(url: str) -> None:
-    with pytest.raises(mdsx.UsageError, match="in runs cannot be grouped"):
+    with pytest.raises(mdsx.UsageError, match="run= cannot be grouped"):
         loader(mdsx.Mixture([(url, 1)], run=8))
 
 

@@ -238,5 +238,5 @@ def test_proportions_that_are_not_named_stay(urls: dict[str, str]) -> None:
         one.reweight({"books": 1})
     with pytest.raises(mdsx.UsageError, match="proportions need a number for each component"):
         one.reweight({})
-    with pytest.raises(mdsx.UsageError, match="a component needs a proportion above 0"):
+    with pytest.raises(mdsx.UsageError, match="at least one component needs a proportion above 0"):
         one.reweight({"wiki": 0, "code": 0})

@@ -188,7 +188,7 @@ def test_an_epoch_without_samples_raises_the_samples_error(undamaged: Path) -> N
     found = iter(loader(undamaged, transform=partial(picky, bad=frozenset(range(N)))))
     with pytest.raises(ValueError, match="no use for") as raised:
         next(found)
-    assert any("structure of an empty one" in note for note in raised.value.__notes__)
+    assert any("an empty batch has no structure" in note for note in raised.value.__notes__)
 
 
 @pytest.mark.slow_if("workers == 2")

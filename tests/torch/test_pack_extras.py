@@ -109,7 +109,7 @@ def test_concatenated_rows_are_those_of_groups(url: str) -> None:
 
 def test_oversize_is_not_for_concatenated_rows() -> None:
     for oversize in ("error", "truncate", "split"):
-        with pytest.raises(mdsx.UsageError, match=r"oversize is for kind='pack'.*leave oversize out"):
+        with pytest.raises(mdsx.UsageError, match=r"oversize is for kind='pack'.*remove oversize"):
             mdsx.Pack(64, length="tokens", kind="concat", oversize=oversize)
     with pytest.raises(mdsx.UsageError, match="kind must be 'pack' or 'concat'"):
         mdsx.Pack(64, length="tokens", kind="cat")  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_a_transform_that_lengthens_a_cut_sample_is_an_error(url: str) -> None:
     def longer(sample: dict[str, Any]) -> dict[str, Any]:
         return {"tokens": np.append(sample["tokens"], 0)}
 
-    with pytest.raises(mdsx.UsageError, match=r"another length than the sample.*transform must keep lengths"):
+    with pytest.raises(mdsx.UsageError, match=r"length differs from the sample's.*transform must keep lengths"):
         list(loader(url, CONCAT, transform=longer))
 
 
@@ -192,12 +192,14 @@ def test_lengths_in_an_array_get_the_added_tokens(url: str) -> None:
     assert pairs(loader(url, batching)) == following(None, END)
     only = mdsx.Pack(64, length=np.array(LENGTHS), kind="concat", end=END, labels=True)
     assert pairs(loader(url, only, columns=["id", "tokens"])) == following(None, END)
-    with pytest.raises(mdsx.UsageError, match=r"labels, end: it is not known which column.*tokens, mask.*tokens="):
+    with pytest.raises(
+        mdsx.UsageError, match=r"labels, end: the column of the tokens is ambiguous.*tokens, mask.*tokens="
+    ):
         loader(url, only)
 
 
 def test_a_sample_that_is_too_long_with_its_added_tokens_is_an_error(url: str) -> None:
-    with pytest.raises(mdsx.SampleError, match="at most 61, with the tokens that are added, found 62"):
+    with pytest.raises(mdsx.SampleError, match="at most 61, including added tokens, found 62"):
         list(loader(url, mdsx.Pack(61, length="tokens", begin=BEGIN, end=END)))
     batch = next(iter(loader(url, mdsx.Pack(2, length="tokens", begin=BEGIN, oversize="truncate", labels=True))))
     assert batch["tokens"][0, 0] == BEGIN
@@ -212,7 +214,7 @@ def test_a_sample_that_is_too_long_with_its_added_tokens_is_an_error(url: str) -
         ({"end": True}, "end must be an integer"),
         ({"end": 2**31}, "end of column 'tokens', type 'int32'.*dtypes="),
         ({"labels": True, "tokens": "text"}, "labels: the column of the tokens is not packed.*one of tokens, mask"),
-        ({"labels": True, "dtypes": {"tokens": "float32"}}, "tokens are integers that fit int64.*found float32"),
+        ({"labels": True, "dtypes": {"tokens": "float32"}}, "tokens must be integers that fit int64.*found float32"),
         ({"labels": True, "length": ["tokens", "mask"]}, "labels: columns that have lengths of their own"),
         ({"max_segments": 8}, "max_segments needs layout='flat' and static=True"),
         ({"max_seqlen": "capacity"}, "max_seqlen needs layout='flat'"),
@@ -233,7 +235,9 @@ def test_a_stored_column_with_the_name_of_an_added_one_is_an_error(tmp_path: Pat
     assert (batch["labels"].tolist(), batch["component_ids"]) == ([[3, 4, 0, 0]], [[5]])
     for name in ("labels", "component_ids"):
         given: dict[str, Any] = {name: True}
-        with pytest.raises(mdsx.UsageError, match=f"column '{name}'.*key '{name}' of its own.*leave out {name}=True"):
+        with pytest.raises(
+            mdsx.UsageError, match=f"column '{name}': packing adds a key '{name}'.*leave out {name}=True"
+        ):
             loader(data, mdsx.Pack(4, length="tokens", **given))
 
 

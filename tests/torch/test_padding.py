@@ -105,7 +105,7 @@ def test_what_a_transform_makes_has_pad_values_and_types(url: str, kind: type[An
         assert not batch["input_ids"][~own].any()
     unknown = kind(pad_value={"chosen": 1}) if kind is mdsx.Pad else kind(64, length="chosen", pad_value={"chosen": 1})
     with pytest.raises(
-        mdsx.UsageError, match=r"column 'chosen': this is no packed column \(expected input_ids, labels"
+        mdsx.UsageError, match=r"column 'chosen': the column is not packed \(expected input_ids, labels"
     ):
         next(iter(StreamingDataLoader(data, batching=unknown, **rows)))
 
@@ -235,18 +235,18 @@ def test_arguments_that_do_not_fit_are_refused(make: Any, message: str) -> None:
 
 def test_loaders_refuse_what_padding_cannot_do(url: str) -> None:
     data = StreamingDataset(url)
-    with pytest.raises(mdsx.UsageError, match=r"mdsx\.Pad makes the batches, not a collate_fn"):
+    with pytest.raises(mdsx.UsageError, match=r"mdsx\.Pad makes the batches, so it takes no collate_fn"):
         StreamingDataLoader(data, 4, batching=mdsx.Pad(), collate_fn=list)
     with pytest.raises(mdsx.UsageError, match="uneven='repeat' is for"):
         StreamingDataLoader(data, 4, batching=mdsx.Pad(), uneven="repeat")
-    with pytest.raises(mdsx.UsageError, match="batch_size is not given"):
+    with pytest.raises(mdsx.UsageError, match="batch_size is missing"):
         StreamingDataLoader(data, batching=mdsx.Pad())
     with pytest.raises(
         mdsx.UsageError, match=r"column 'rejected': .*longer than its sample.*length=\['chosen', 'rejec"
     ):
         list(StreamingDataLoader(data, batching=mdsx.MaxTokens(64, length=["chosen"])))
     renamed = StreamingDataset(url, columns={"lengths": "chosen"})
-    with pytest.raises(mdsx.UsageError, match="a key 'lengths' of its own"):
+    with pytest.raises(mdsx.UsageError, match="packing adds a key 'lengths'"):
         StreamingDataLoader(renamed, 4, batching=mdsx.Pad())
 
 

@@ -67,7 +67,7 @@ def test_the_ranks_of_a_group_read_the_same_part(replication: Any, expected: lis
     [
         (3, r"replication must divide the world size \(expected a divisor of 8, found 3\)"),
         (16, "expected a divisor of 8"),
-        (0, r"neither a number nor from a mesh \(expected a positive integer, or a mesh .*found 0\)"),
+        (0, r"replication is invalid \(expected a positive integer, or a mesh .*found 0\)"),
         (-1, "found -1"),
         (True, "found True"),
         (2.0, r"found 2\.0"),

@@ -212,7 +212,7 @@ def test_sound_and_video_are_played_if_their_column_says_what_they_are(tmp_path:
         "bytes",
     )
     assert source.picture(0, "clips", 0) == ("video/mp4", mp4)
-    with pytest.raises(UsageError, match="show or play"):
+    with pytest.raises(UsageError, match="not an image, sound or video"):
         source.picture(0, "raw", None)
 
 

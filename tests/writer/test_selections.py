@@ -205,7 +205,7 @@ def test_verify_finds_each_wrong_selection(root: Path) -> None:
         "another selection": reference.selection("soft", fingerprint, WHERE, good),
         "or of another dataset": reference.selection("hard", "0" * 32, WHERE, good),
         "place samples|samples: this is another": reference.selection("hard", fingerprint, WHERE, good[:-1]),
-        "other samples than its condition": reference.selection("hard", fingerprint, WHERE, [*good[1:], True]),
+        "differs from the samples that its": reference.selection("hard", fingerprint, WHERE, [*good[1:], True]),
         "condition cannot be evaluated": reference.selection("hard", fingerprint, "no = 3", good),
         "another number of samples": reference.selection("hard", fingerprint, WHERE, good, selected=3),
     }

@@ -1,12 +1,12 @@
 """List the shards of a dataset, even without its index, and prove an index that was rebuilt from them.
 
-The index names the shards. If it is damaged or missing, the indexes of the parts name them, or else the names of the
-files do: the shards are then in the order of their parts' numbers and their own. A file that an earlier repair wrote
-(`repaired.shard.00003.mdsx`) may replace the one that it was made from. If parts were appended, which a snapshot of the
-index shows, the dataset's own shards come before them, and the numbers of parts may have gaps.
+The index names the shards. If it is damaged or missing, the indexes of the parts name them. Without those, file names
+do: shards are then ordered by part number and shard number. A file that an earlier repair wrote
+(`repaired.shard.00003.mdsx`) may replace the shard that it was made from. If parts were appended, as a snapshot of the
+index shows, the dataset's own shards precede them, and part numbers may have gaps.
 
-The checksum of a damaged index can prove a rebuilt one: an index that is built from the shards and has this checksum is
-the original, byte for byte. If a digit of the checksum was damaged, the others prove it.
+The checksum of a damaged index can prove a rebuilt one: if the index built from the shards has the same checksum, it is
+the original, byte for byte. If one digit of the checksum was damaged, the others suffice.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Schemas = dict[tuple[Schema, int], str]
 
 
 class Place(NamedTuple):
-    """Where a shard is: it is number `shard` of the index `source`, which describes it by `entry`; or there are only
-    `files`, the best first (none if the shard is missing)."""
+    """Where a shard is: shard number `shard` of the index `source`, with its `entry` there. If no index names it, only
+    its candidate `files` are known, the best first (none if the shard is missing)."""
 
     name: str
     entry: ShardEntry | None = None
@@ -42,8 +42,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (if undamaged) describe the index.
-    `metadata`: the index's, or that of the parts if they agree, or none. `lengths`: the columns by which the index, or
+    """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (only if undamaged) describe the index.
+    `metadata`: the index's, or the parts' if they agree, or none. `lengths`: the columns by which the index, or
     the last snapshot, has sums of lengths. `schemas`: those in indexes."""
 
     state: Literal["undamaged", "damaged", "missing"]
@@ -60,7 +60,7 @@ class Catalog:
 def read_catalog(storage: Storage) -> Catalog:
     """Return the shards of the dataset in `storage`. Raise MissingError if there are none, UsageError for an unfinished
     dataset or one of another format, or if names contradict each other."""
-    hint = "copy the damaged files, which `mdsx verify` names, again from where they came"
+    hint = "run `mdsx verify` to list the damaged files, and copy them again from their origin"
     refuse_foreign(storage, "only datasets of mdsx's own format can be repaired", hint=hint)
     data: bytes | None = None
 
@@ -82,7 +82,7 @@ def read_catalog(storage: Storage) -> Catalog:
 
 
 def unnamed(storage: Storage) -> list[str]:
-    """Return the files that look like shards, but are not in the index, so that nothing reads them.
+    """Return files that look like shards but are not in the index. Nothing reads them.
 
     Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge. Return
     an empty list if the index is damaged, or if the storage cannot list.
@@ -131,7 +131,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
     appended = bool(kept)
     if None in found and (len(found) > 1 or indexes) and not appended:
         hint = "move one of them away"
-        raise UsageError("there are shards, and parts that have shards too", file=storage.url, hint=hint)
+        raise UsageError("both the folder and its parts contain shards", file=storage.url, hint=hint)
     if not found and not indexes:
         message, hint = "no dataset is here: neither an index nor shards", "check the URL"
         raise MissingError(message, file=storage.url, hint=hint)
@@ -147,7 +147,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
             places += _of_files(storage.url, folder, found.get(part, {}), compressed=compressed)
             continue
         if (index.compression is not None) != compressed:
-            raise UsageError("the parts are not compressed alike", file=f"{storage.url}/{folder}")
+            raise UsageError("the parts use different compressions", file=f"{storage.url}/{folder}")
         metadata.append(index.metadata)
         schemas.setdefault((index.schema, index.rows_offset), filenames.within(folder, filenames.INDEX))
         for shard in range(len(index.counts)):
@@ -199,7 +199,7 @@ def _all_compressed(url: str, entries: Sequence[Entry]) -> bool:
     if compressed and len(compressed) < len(entries):
         plain = sorted(entry.key for entry in entries if not filenames.is_compressed(entry.key))
         few = min(compressed, plain, key=len)
-        hint = "move those away that do not belong to the dataset"
+        hint = "move away the shards that do not belong to the dataset"
         raise UsageError("some shards are compressed and some are not", file=url, found=_names(few), hint=hint)
     return bool(compressed)
 
@@ -212,12 +212,12 @@ def _part_index(storage: Storage, key: str) -> Index | None:
 
 
 def _snapshots(storage: Storage) -> list[Index | None]:
-    """Return the indexes from before parts were appended, the first one first; None for a damaged one."""
+    """Return the snapshots, from before parts were appended, oldest first; None for a damaged one."""
     return [_part_index(storage, filenames.snapshot(fingerprint)) for fingerprint in snapshots(storage)]
 
 
 def _check_gaps(url: str, numbers: Collection[int]) -> None:
-    """Raise UsageError if a file has a huge number, because all numbers before it would count as missing."""
+    """Raise UsageError if a file's number is so large that most numbers before it are missing."""
     if max(numbers, default=0) > _MOST_GAPS + 2 * len(numbers):
         message, hint = "most of the numbered files before it are missing", "move it away if it does not belong here"
         raise UsageError(message, file=url, place=f"number {max(numbers)}", found=f"{len(numbers)} files", hint=hint)
@@ -247,8 +247,8 @@ def original(
     entries: Sequence[ShardEntry],
     guesses: Iterable[dict[str, Any]],
 ) -> bytes | None:
-    """Return the index that `data` was before it was damaged, if that can be proven. `guesses` are possible metadata,
-    besides the metadata that can still be read in it."""
+    """Return the index that `data` was before the damage, if that can be proven. `guesses` are candidates for its
+    metadata, besides what can still be read in `data`."""
     start = max(0, data.find(b'"fingerprint":"'))
     found = (*_readable(data, "metadata", start, data.rfind(b',"checksum":"')), {}, *guesses)
     sums = (*_readable(data, "lengths", start, data.find(b',"metadata":', start)), {})
@@ -264,8 +264,7 @@ def original(
 
 
 def _readable(data: bytes, name: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """Yield the object `name` that can be read in a damaged index from `start` up to `stop`. It must still be
-    proven."""
+    """Yield the object `name` if it can be read in a damaged index from `start` up to `stop`. It is not proven yet."""
     before = f'"{name}":'.encode()
     start = data.find(before, start)
     try:

@@ -2,11 +2,11 @@
 
 Rules:
 - No file of the dataset is changed, truncated or deleted, except that the index is replaced. The undamaged samples of a
-  damaged shard are written to a new file beside it, with `repaired.` before its name; no file is ever overwritten.
-- Nothing is dropped without permission: if anything would be dropped, nothing at all is written.
-- A sample is undamaged if its checksum is right with the row key that the index gives or, without an index, the shard's
-  own. So samples of another shard are never accepted.
-- New shards are written first, then a copy of the old index, then the new index, atomically. So there is always the old
+  damaged shard are written to a new file next to it, whose name begins with `repaired.`. No file is overwritten.
+- Nothing is dropped without permission: if anything would be dropped, nothing is written.
+- A sample is undamaged if its checksum matches with the row key from the index or, without an index, the shard's own.
+  So a sample of another shard is never accepted.
+- New shards are written first, then a copy of the old index, then the new index, atomically. So a reader sees the old
   state or the new one. The next repair uses the shards that an interrupted one wrote.
 """
 
@@ -39,7 +39,7 @@ def repair(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Repair:
-    """Repair the dataset at `url`, and return a report of what was found and done. An undamaged dataset is left alone.
+    """Repair the dataset at `url`, and report what was found and done. An undamaged dataset is not changed.
 
         done = mdsx.repair("s3://bucket/corpus", drop_damaged=True)
 
@@ -48,9 +48,9 @@ def repair(
 
     Args:
         url: A dataset.
-        drop_damaged: Whether damaged samples may be left out. Without it, nothing is written if a sample would be lost,
-            or anything that only a damaged index had.
-        dry_run: Whether to only report what would be done.
+        drop_damaged: Whether damaged samples may be dropped. Without it, nothing is written if samples would be lost,
+            or data that only a damaged index contained.
+        dry_run: Only report what would be done.
         num_threads: How many shards to check at once; each is held in memory.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
@@ -58,7 +58,7 @@ def repair(
     Raises:
         UsageError: The dataset is unfinished or of another format, or its shards do not belong together.
         MissingError: There is no dataset.
-        CorruptError: Nothing of it is undamaged.
+        CorruptError: No sample is undamaged.
     """
     storage = open_storage(url, storage_options, write=True)
     survey = _survey(storage, read_catalog(storage), num_threads, watch)
@@ -70,7 +70,7 @@ def repair(
 
 @dataclass(slots=True)
 class _Survey:
-    """The state of the shards. Of undamaged ones, only what the index does not say is kept."""
+    """The state of the shards. Entries of undamaged shards are kept only if the index lacks them."""
 
     catalog: Catalog
     schemas: Schemas
@@ -122,7 +122,7 @@ def _survey(storage: Storage, catalog: Catalog, num_threads: int, watch: Callabl
 
 
 def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = False) -> Examined:
-    """Examine the shard that an index names, or the first undamaged one of its files, or else the least damaged."""
+    """Examine the shard that an index names. Without one, examine its first undamaged file, or the least damaged."""
     if place.source is not None:
         return examine(storage, place.source, place.shard, place.name, first=first, keep=keep)
     best: Examined | None = None
@@ -141,11 +141,11 @@ def _check(url: str, survey: _Survey) -> None:
     if len(survey.schemas) > 1:
         kinds = list(survey.schemas.items())[:_SHOWN]
         found = "; ".join(f"{name}: {schema.json.decode()[:200]}" for (schema, _), name in kinds)
-        hint = "move those away that do not belong to the dataset"
+        hint = "move away the shards that do not belong to the dataset"
         raise UsageError("the shards have different columns", file=url, found=found, hint=hint)
     for schema, rows_offset in survey.schemas:
         if rows_offset != schema.rows_offset:
-            message = "the shards were made by a later minor version, with a larger header"
+            message = "the shards were written by a later minor version, with a larger header"
             raise UnsupportedError(
                 message, file=url, place="offset of the rows", found=rows_offset, hint="upgrade mdsx"
             )
@@ -155,7 +155,7 @@ def _check(url: str, survey: _Survey) -> None:
 
 
 def _plan(storage: Storage, survey: _Survey) -> Repair:
-    """Return the report of what would be done."""
+    """Report what would be done."""
     catalog = survey.catalog
     damaged = [examined.report for examined in survey.damaged.values()]
     proven = _original(survey) is not None
@@ -183,7 +183,7 @@ def _original(survey: _Survey) -> bytes | None:
 
 
 def _write(storage: Storage, survey: _Survey, plan: Repair, num_threads: int) -> Repair:
-    """Write the repair, and return the report of what was done."""
+    """Write the repair, and report what was done."""
     catalog, replaced = survey.catalog, dict[int, ShardEntry]()
     numbers = [number for number, examined in survey.damaged.items() if examined.report.kept]
     for number, entry in zip(
@@ -203,7 +203,7 @@ def _write(storage: Storage, survey: _Survey, plan: Repair, num_threads: int) ->
 
 
 def _built(storage: Storage, survey: _Survey, entries: list[ShardEntry]) -> bytes:
-    """Return the index of the shards `entries`, with the sums of their lengths by the columns by which it had some."""
+    """Return the index of the shards `entries`, with sums of lengths for the same columns as before."""
     catalog, sums = survey.catalog, dict[str, int]()
     metadata = catalog.metadata[0] if catalog.metadata else None
     data = build_index(survey.schema, catalog.compression, entries, metadata)
@@ -229,12 +229,12 @@ def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
 
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
-    """Store a new shard beside the one called `name`, and return its name: a free one, or one with the same bytes."""
+    """Store a new shard next to `name`, under a name that is free or has the same bytes already. Return this name."""
     number = 1
     while True:
         new = filenames.repaired(name, number)
         if not is_name(new):
-            raise UsageError("the name is too long for a new file beside it", file=file_of(storage, name))
+            raise UsageError("the name is too long to add `repaired.` to it", file=file_of(storage, name))
         there = next((entry for entry in storage.list(new) if entry.key == new), None)
         if there is None:
             discard(storage, new, own=new.__eq__)
@@ -261,7 +261,7 @@ def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
     if there is None:
         storage.put(filenames.INDEX, new)
         return None
-    # its name has a hash of its content, so that no other copy is overwritten
+    # the copy's name has a hash of its content, so that it overwrites no other copy
     copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(there.data))
     discard(storage, copy)
     storage.put(copy, there.data)

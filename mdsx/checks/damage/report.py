@@ -13,16 +13,16 @@ from mdsx.format import Ranges, filenames
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """What `verify` found. It iterates over the damages.
+    """What `verify` found. Iterating over it yields the errors in `damages`.
 
     Attributes:
         url: The dataset.
-        format: The name of its format, "mdsx" for our own. None if its index is damaged.
+        format: The name of its format, "mdsx" for mdsx's own. None if its index is damaged.
         samples: How many samples were checked.
         shards: How many shards were checked.
-        size: How many bytes were checked, as they are stored.
-        damages: The damages, in the order of the shards.
-        checks: What could be checked, as `mdsx info` says it. Empty if the index is damaged.
+        size: How many stored bytes were checked.
+        damages: One error for each problem found, in the order of the shards.
+        checks: What could be checked, in the words of `mdsx info`. Empty if the index is damaged.
     """
 
     url: str
@@ -55,10 +55,10 @@ class ShardRepair:
 
     Attributes:
         file: Its path or URL.
-        problems: What is damaged; the first problems only.
+        problems: The first problems found in it.
         samples: How many samples it had, or None if that is unknown.
-        first: The number in the dataset, before the repair, of its first sample, or None if that is unknown.
-        lost: The numbers in the shard of the samples that are lost, as half-open ranges.
+        first: The dataset's number, before the repair, of its first sample, or None if that is unknown.
+        lost: The lost samples, by their numbers in the shard, as half-open ranges.
         replacement: The file with its other samples, or None.
     """
 
@@ -87,20 +87,20 @@ class ShardRepair:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Repair:
-    """What `repair` found and did. It iterates over the damages.
+    """What `repair` found and did. Iterating over it yields the errors in `damages`.
 
     Attributes:
         url: The dataset.
-        index: What the index was found to be: "undamaged", "damaged" or "missing".
-        samples: The samples of the dataset after the repair, done or not.
-        shards: Its shards after the repair, done or not.
+        index: The state of the index before: "undamaged", "damaged" or "missing".
+        samples: How many samples the dataset has after the repair, or would have.
+        shards: How many shards it has after the repair, or would have.
         damaged: The damaged shards.
         index_error: What is wrong with a damaged index.
         proven: Whether a rebuilt index is proven to be the original, byte for byte.
         written: Whether anything was written.
         old_index: Where the replaced index is kept.
-        fingerprint: The dataset's fingerprint after a repair that was written.
-        was: Its fingerprint before, if that is known.
+        fingerprint: The dataset's fingerprint after the repair, if one was written.
+        was: Its fingerprint before, if known.
     """
 
     url: str
@@ -117,7 +117,7 @@ class Repair:
 
     @property
     def damages(self) -> tuple[MdsxError, ...]:
-        """Return the damages: that of the index, then the first problems of each shard, in order."""
+        """Return the errors: the index's error, then the first problems of each shard, in order."""
         missing = MissingError("not found", file=f"{self.url}/{filenames.INDEX}") if self.index == "missing" else None
         index = [error for error in (self.index_error or missing,) if error is not None]
         return (*index, *(problem for shard in self.damaged for problem in shard.problems))
@@ -150,9 +150,9 @@ class Repair:
 
     @property
     def lost_samples(self) -> int:
-        """Return how many samples are lost, as far as is known."""
+        """Return how many samples are known to be lost."""
         return sum(shard.lost_samples or 0 for shard in self.damaged)
 
 
 def _found(damages: tuple[MdsxError, ...]) -> str:
-    return format_count(len(damages), "damage") if damages else "no damage"
+    return format_count(len(damages), "problem") if damages else "no damage"

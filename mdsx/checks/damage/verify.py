@@ -1,14 +1,14 @@
 """Find damage in a shard or a whole dataset: check every byte against every checksum and rule.
 
-Shards are downloaded, decompressed and checked in memory, at most `num_threads` of them at once. Damage in a shard is
-reported by sample and column, damage to a compressed frame by the samples in it. If no check can locate it, the
-hash of the whole shard is reported. A shard that is missing or cannot be read is damage as well.
+Shards are downloaded, decompressed and checked in memory, at most `num_threads` at once. Reports name the damaged
+sample and column, or the samples in a damaged compressed frame. If no check can locate the damage, the report names
+the whole shard's hash. A missing or unreadable shard counts as damage too.
 
-Selections next to the index are checked too: their bytes, that they are those of the dataset or of a snapshot, and, if
-no shard is damaged, that their conditions choose these samples.
+Selections next to the index are checked too: that their bytes are undamaged, that they belong to the dataset or to a
+snapshot, and, if no shard is damaged, that their conditions choose these samples.
 
-A shard that is not undamaged is read a second time, because damage in transfer is no damage to the shard. An error of
-storage (no answer, no permission) says nothing about the shard, and is raised.
+A shard that fails a check is read a second time: the first read may have been damaged in transfer. A storage error (no
+answer, no permission) says nothing about the shard, and is raised.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def verify(
     index: str | os.PathLike[str] | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Verification:
-    """Check every byte of the dataset at `url`, and return a report of its damages, in the order of the shards.
+    """Check every byte of the dataset at `url`, and report all damage, in the order of the shards.
 
         found = mdsx.verify("s3://bucket/corpus")
         assert found.ok, list(found)
 
     Args:
-        url: A finished dataset. If its index is damaged, that is the only damage found.
-        num_threads: How many shards to check at once; each is held in memory. Of a local dataset, at most one a core.
+        url: A finished dataset. If its index is damaged, only that is reported.
+        num_threads: How many shards to check at once; each is held in memory. For local datasets, at most one per core.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         index: The folder with the index, if it is not `url`, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
@@ -153,13 +153,13 @@ def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:
 def _damaged_selections(
     storage: Storage, beside: Storage, index: StoredIndex, *, evaluates: bool
 ) -> Iterator[MdsxError]:
-    """Yield the errors of the selections of a dataset and its snapshots; with `evaluates`, also of those of the dataset
-    that have other samples than their conditions choose."""
+    """Yield the errors in the selections of a dataset and its snapshots. With `evaluates`, also check that the
+    dataset's own selections have the samples that their conditions choose."""
     for name, fingerprint in selections_at(beside):
         try:
             own = index if fingerprint == index.fingerprint else read_index(beside, fingerprint)
         except (FormatError, MissingError):
-            continue  # of a state that the dataset no longer has
+            continue  # the selection of a state that the dataset no longer has
         try:
             found = read_selection(beside, own, name)
             if evaluates and own is index:
@@ -175,15 +175,15 @@ def _check_condition(storage: Storage, beside: Storage, index: StoredIndex, foun
     try:
         chosen = choose_where(DatasetSlice.whole(Shards.of(storage, beside, index)), found.head.where)
     except UsageError as error:
-        raise CorruptError(f"its condition cannot be evaluated: {error}", file=file, place="where") from None
+        raise CorruptError(f"the condition cannot be evaluated: {error}", file=file, place="where") from None
     if bits_of(chosen, index.counts) != found.bits:
-        message = "it has other samples than its condition chooses"
+        message = "the selection differs from the samples that its condition chooses"
         count = int(chosen.counts.sum())
         raise CorruptError(message, file=file, place="bitmap", found=found.head.selected, expected=count)
 
 
 class RawBytes:
-    """The raw bytes of one shard after the other, in the same memory: new memory would cost more than all checks."""
+    """A buffer for one shard's raw bytes after the other's: allocating for each would cost more than all checks."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
@@ -201,7 +201,7 @@ class RawBytes:
         view, start = memoryview(chunk), self._size
         memory: object = view.obj
         self._size += view.nbytes
-        if memory is self._memory:  # it was read into the room
+        if memory is self._memory:  # the chunk was read into `room`
             return
         if self._size > len(self._memory):
             larger = np.empty(max(self._size, 2 * len(self._memory)), np.uint8)
@@ -217,8 +217,8 @@ class RawBytes:
 def damages_of(
     storage: Storage, beside: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes | None = None
 ) -> Sequence[MdsxError]:
-    """Check every byte of one shard, and return what is wrong, an error of storage too. `first` is the number in the
-    dataset of its first sample, `raw` memory for its bytes."""
+    """Check every byte of one shard, and return what is wrong, storage errors included. `first` is the dataset's number
+    of its first sample, `raw` the buffer for its bytes."""
     try:
         index = with_side_object(beside, index, shard)
     except (FormatError, MissingError, TruncatedError) as error:
@@ -241,9 +241,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A shard of our format that was examined. If its `report` has no problems, it is undamaged, and `entry` is its
-    entry
-    in an index. `layout` is None if it is unknown. `rebuilt` is a shard of its undamaged samples, if asked for."""
+    """An examined shard of our format. If its `report` has no problems, it is undamaged, and `entry` is its entry in an
+    index. `layout` is None if unknown. `rebuilt` is a shard of its undamaged samples, if asked for."""
 
     name: str
     report: ShardRepair
@@ -270,11 +269,11 @@ class Examined:
 
 
 def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes) -> Sequence[MdsxError]:
-    """Return the damages of a shard of any format. `first` is the number in the dataset of its first sample."""
+    """Return what is wrong with a shard of any format. `first` is the dataset's number of its first sample."""
     name, file = index.name(shard), file_of(storage, index.name(shard))
     if _is_undamaged(storage, index, shard, name, raw):
         return []
-    if isinstance(index, ReadsParts | ReadsExtents):  # only its format knows which bytes of the object are the part's
+    if isinstance(index, ReadsParts | ReadsExtents):  # only the format knows which bytes of the object are the shard's
         return _check_whole(storage, index, shard, name, raw)
     stored, size = _read(storage, name, int(index.sizes[shard]))
     if isinstance(index, FindsDamage):
@@ -299,8 +298,8 @@ def examine(
 ) -> Examined:
     """Examine shard number `shard` of `index`, of our format, which is stored as `name`.
 
-    `first` is the number in the dataset of its first sample. With `keep`, `rebuilt` has the undamaged samples of a
-    damaged shard.
+    `first` is the dataset's number of its first sample. With `keep`, `rebuilt` has the undamaged samples of a damaged
+    shard.
     """
     layout, entry = index.shard_layout(shard), index.shard_entry(shard)._replace(name=name)
     if _is_undamaged(storage, index, shard, name, RawBytes()):
@@ -334,7 +333,7 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
     found = salvage(data, layout, compressed=compressed, size=expected, file=file)
     problems: list[MdsxError] = [*surplus(size, expected, file), *found.problems]
     layout = found.layout
-    if layout.row_key is None:  # nothing proves the claims of the damaged header
+    if layout.row_key is None:  # the header is damaged, and nothing proves what it says
         return Examined.of(storage, key, problems)
     if not layout.samples:
         problems.append(CorruptError("it has no sample", file=file))
@@ -345,7 +344,7 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
-    """Yield the result for each item, in order. At most `num_threads` are in flight, or finished but not taken."""
+    """Yield the result for each item, in order. At most `num_threads` are in flight, or finished but not yielded."""
     running: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(num_threads, thread_name_prefix="mdsx-damage") as pool:
         try:
@@ -368,7 +367,7 @@ def _is_undamaged(storage: Storage, index: StoredIndex, shard: int, name: str, r
 
 
 def _check_whole(storage: Storage, index: StoredIndex, shard: int, name: str, raw: RawBytes) -> Sequence[CorruptError]:
-    """Read a whole shard, stored as `name`. Return the problems of its raw bytes, or raise that of its stored bytes."""
+    """Read a whole shard, stored as `name`. Return the problems in its raw bytes. Raise if its stored bytes are bad."""
     raw.clear()
     download_shard(storage, index, shard, raw.write, name=name, room=raw.room)
     return index.check(shard, raw.view, file=file_of(storage, name))

@@ -15,16 +15,16 @@ from mdsx.storage import Storage
 
 _WRITE = 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")'
 _LISTED = 50_000  # objects
-_SMALL, _FEW = 4 * 2**20, 64  # bytes of an average shard; shards that are not too many whatever their size
+_SMALL, _FEW = 4 * 2**20, 64  # bytes of an average shard; up to this many shards, any size is fine
 _LARGE = 2**30
 _LEAST_BLOCK = 1024  # samples
-_LEAST_LIMIT = 10**9  # bytes of a cache: a smaller limit saves nothing, and leaves no room for another dataset
-_SPARE = 1.25  # for shards that are fetched ahead
+_LEAST_LIMIT = 10**9  # bytes of a cache: a smaller limit saves little, and leaves no room for another dataset
+_SPARE = 1.25  # for prefetched shards
 
 
 @dataclass(frozen=True)
 class Job:
-    """The run that is planned: `world_size` ranks on `nodes` machines. Each takes `batch_size` samples every `step`
+    """The planned run: `world_size` ranks on `nodes` machines. Each rank takes `batch_size` samples every `step`
     seconds."""
 
     world_size: int = 1
@@ -55,7 +55,7 @@ class Plan:
 
 
 def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Iterator[Finding]:
-    size, raw = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    size, raw = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # sizes in a damaged index exceed 64 bits
     shards = len(index.counts)
     packed = f", {format_size(raw)} uncompressed" if index.compression else ""
     found = f"{format_count(index.samples, 'sample')} in {format_count(shards, 'shard')}, {format_size(size)}{packed}"
@@ -75,12 +75,12 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
     wrong = [name for name in seen if objects.get(name) != expected[name]]
     kind = "shards" if len(expected) == shards else "files"
     if wrong:
-        found = f"{len(wrong):,} of {len(seen):,} {kind} are missing or have another size; the first is {wrong[0]}"
+        found = f"{len(wrong):,} of {len(seen):,} {kind} are missing or have a wrong size; the first is {wrong[0]}"
         repair = " and `mdsx repair URL`" if index.format == OURS.name else ""
         yield problem("shards", found, f"copy the dataset again, or see `mdsx verify URL`{repair}")
     else:
-        all_there = f"all {len(seen):,} {kind} that were looked for are there, with the sizes that the index has"
-        one_there = f"the {kind[:-1]} that was looked for is there, with the size that the index has"
+        all_there = f"all {len(seen):,} {kind} checked exist, with the sizes in the index"
+        one_there = f"the {kind[:-1]} checked exists, with the size in the index"
         yield ok("shards", one_there if len(seen) == 1 else all_there)
 
 
@@ -92,18 +92,18 @@ def _sizes(index: StoredIndex, latency: float) -> Finding:
     if isinstance(index, ReadsParts):
         advice = "write groups of samples of about 64 MiB"
     if mean < _SMALL and shards > _FEW:
-        found += f": an epoch takes {shards:,} requests, of {1000 * latency:.0f} ms or more each"
+        found += f": an epoch takes {shards:,} requests of at least {1000 * latency:.0f} ms"
         return warning("shard size", found, advice, **figures)
     if largest > _LARGE:
-        found += ", and a run has many in use at a time"
+        found += ", and a run uses many at a time"
         return warning("shard size", found, advice, **figures)
     return ok("shard size", found, **figures)
 
 
 def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
-    """Return how to read the dataset. `room`: bytes that its cache may have; None if it is read in place.
+    """Return how to read the dataset. `room`: bytes that its cache may take; None if it is read in place.
 
-    The block is the usual one, or a smaller one whose shards fit into the room.
+    The block is the default, or a smaller one whose shards fit the room.
     """
     lanes = DEFAULT_LANES
     if job.batch_size is not None and job.world_size > 1:
@@ -150,7 +150,7 @@ def recommend(index: StoredIndex, url: str, job: Job, room: int | None, director
     elif chosen.needed <= room:
         reasons.append(f"the dataset ({format_size(total)}) does not fit the cache: each epoch downloads the rest")
     else:
-        found = f"{'; '.join(reasons)}, but the cache has room for {format_size(room)} only"
+        found = f"{'; '.join(reasons)}, but the cache has room for only {format_size(room)}"
         advice = f"give the cache {format_size(chosen.needed)} or more: another disk, or --cache-limit"
         return problem("recommendation", found, advice, **figures), chosen
     return ok("recommendation", "; ".join(reasons), **figures), chosen

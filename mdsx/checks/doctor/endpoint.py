@@ -1,6 +1,6 @@
-"""Whether the server of a URL can be reached, is one of the right kind, and agrees on the time.
+"""Check that a URL's server can be reached, speaks the right protocol, and agrees on the time.
 
-One request without credentials shows all of this: any server answers it, if only with a refusal.
+One request without credentials shows all of this: every server answers it, if only with a refusal.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from mdsx.errors import MdsxError
 from mdsx.secret import redacted
 from mdsx.storage.remote import Address, Proxy, RemoteStorage, bound, limits, parse, pool, proxy_for, speaks_tls
 
-_BODY = 4096  # bytes of an answer that are looked at
+_BODY = 4096  # bytes read of an answer's body
 _SKEWED, _OFF = 300, 60  # seconds by which a clock may be off
 _OWN_TLS = (
-    "if the server has a certificate of your own authority, name that authority's file in AWS_CA_BUNDLE (s3) or "
-    "REQUESTS_CA_BUNDLE; never switch the check off"
+    "if your own authority signed the server's certificate, set AWS_CA_BUNDLE (s3) or REQUESTS_CA_BUNDLE to that "
+    "authority's file; never switch the check off"
 )
 
 
 def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | None]:
-    """Return what a request for the endpoint shows, and the headers of the answer; None if it is no such server."""
+    """Return what a request to the endpoint shows, and the answer's headers; None unless the server is of the right
+    kind."""
     try:
         url, endpoint = storage.landmark(), storage.endpoint
     except MdsxError as error:
@@ -36,14 +37,14 @@ def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | No
     started = time.monotonic()
     try:
         headers, body = _asked(storage, url)
-    except Exception as error:  # urllib3's and the system's, of many kinds
+    except Exception as error:  # many types, of urllib3 and the system
         found, advice = _why(error, endpoint)
         return [*findings, problem("endpoint", redacted(f"{endpoint}: {found}"), advice)], None
     seconds = time.monotonic() - started
     through = f", through the proxy {proxy.url}" if (proxy := _proxy(url)) else ""
     clock = check_clock(headers, time.time())
     if not storage.recognises(headers, body):
-        what = headers.get("Server") or headers.get("Content-Type") or "a program without a name"
+        what = headers.get("Server") or headers.get("Content-Type") or "an unnamed server"
         scheme = storage.url.partition("://")[0]
         found = f"{redacted(endpoint)} answers{through}, but does not speak the protocol of {scheme}://; it is {what!r}"
         advice = f"{storage.way_out}: it must be the API's address, not a web page's"
@@ -56,19 +57,19 @@ def check_clock(headers: Mapping[str, str], now: float) -> Iterator[Finding]:
     """Compare `now`, in seconds since 1970, with the time at which the server answered."""
     try:
         server = parse.date(headers.get("Date") or "")
-    except ValueError:  # it does not say
+    except ValueError:  # the server sends no date
         return
     skew = now - server - (parse.number_or_none(headers.get("Age")) or 0)  # a cache keeps the date of an old answer
     if abs(skew) <= _OFF:
         yield ok("clock", "this machine's clock agrees with the server's", seconds=skew)
         return
     found = f"this machine's clock is {abs(skew):,.0f} s {'fast' if skew > 0 else 'slow'}, by the server's"
-    advice = "synchronise it (`timedatectl set-ntp true`, or chrony): clouds refuse requests that are 15 minutes off"
+    advice = "synchronise it (`timedatectl set-ntp true`, or chrony): clouds refuse requests more than 15 minutes off"
     yield (problem if abs(skew) > _SKEWED else warning)("clock", found, advice, seconds=skew)
 
 
 def check_region(storage: RemoteStorage, headers: Mapping[str, str], *, works: bool) -> Iterator[Finding]:
-    """Compare the region of requests with the bucket's. If requests work, they were redirected."""
+    """Compare the requests' region with the bucket's. If requests with another region work, they were redirected."""
     regions = storage.regions(headers)
     if regions is None:
         return
@@ -76,8 +77,8 @@ def check_region(storage: RemoteStorage, headers: Mapping[str, str], *, works: b
     if asked == bucket:
         yield ok("region", f"the bucket is in {bucket}, as requests say")
         return
-    found = f"the bucket is in {bucket}, but requests are for {asked}"
-    advice = f"set AWS_DEFAULT_REGION={bucket} or the option region, and no endpoint of another region"
+    found = f"the bucket is in {bucket}, but requests name {asked}"
+    advice = f"set AWS_DEFAULT_REGION={bucket} or the option region, and remove any endpoint of another region"
     if works:
         yield warning("region", f"{found}: each process is redirected first", advice)
     else:
@@ -88,7 +89,7 @@ def _bucket_in_endpoint(endpoint: str, storage: RemoteStorage) -> Iterator[Findi
     parts, bucket = urlsplit(endpoint), storage.bucket
     named = parts.path.strip("/").split("/")[0] == bucket or (parts.hostname or "").startswith(f"{bucket}.")
     if storage.url.startswith("s3://") and named:
-        found = f"{redacted(endpoint)} has the bucket's name, {bucket}, in it"
+        found = f"{redacted(endpoint)} contains the bucket's name, {bucket}"
         yield problem("endpoint", found, f"{storage.way_out}: leave out the bucket, which the URL names already")
 
 
@@ -128,7 +129,7 @@ def _why(error: Exception, endpoint: str) -> tuple[str, str]:
     if among(socket.gaierror):
         return f"the host {host} is unknown", "correct the host's name in the endpoint, or this machine's DNS"
     if among(ConnectionRefusedError):
-        return f"nothing listens at port {port} of {host}", "check the endpoint's port, and that the server runs"
+        return f"nothing listens on port {port} of {host}", "check the endpoint's port, and that the server runs"
     certificate = among(ssl.SSLCertVerificationError)
     if isinstance(certificate, ssl.SSLCertVerificationError):
         reason = certificate.verify_message
@@ -136,7 +137,7 @@ def _why(error: Exception, endpoint: str) -> tuple[str, str]:
         if "expired" in reason or "not yet valid" in reason:
             advice = "check this machine's clock; if it is right, the server needs a new certificate"
         elif "match" in reason or "valid for" in reason:
-            advice = "write the name that is in the certificate as the endpoint's host"
+            advice = "use the host name in the certificate as the endpoint's host"
         return f"the server's TLS certificate is not trusted: {reason}", advice
     if among(ssl.SSLError):
         return "the server does not speak TLS", "write http:// in the endpoint, or the port for https://"

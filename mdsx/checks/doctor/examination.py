@@ -1,4 +1,4 @@
-"""All checks of a URL and of this machine, one after the other. A check that fails does not prevent the next."""
+"""All checks of a URL and of this machine, one after the other. If one fails, the next still runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdsx.shards import read_index
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.storage.cache import Cache
 
-_SHARDS = 64  # that are downloaded to measure, at most
+_SHARDS = 64  # downloaded at most, to measure throughput
 
 
 def examine(
@@ -27,14 +27,14 @@ def examine(
     storage_options: StorageOptions | None = None,
     write: bool = False,
 ) -> Iterator[Finding]:
-    """Yield what each check found, as soon as it is known.
+    """Yield each finding as soon as it is known.
 
     Raises:
         UsageError: The URL or an argument is invalid.
     """
     storage, reached = open_storage(url, storage_options), Reached()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the checks say the same
+        warnings.simplefilter("ignore")  # the findings say the same
         directory = cache.open().directory
     limit = None if cache.limit is None else parse_size(cache.limit)
     yield from check_storage(storage, reached, write=write)

@@ -17,9 +17,9 @@ class Finding:
 
     Attributes:
         check: The name of the check.
-        state: "problem" if training would fail or starve, "warning" if it would suffer, else "ok".
+        state: "problem" if training would fail or starve, "warning" if it would slow down, else "ok".
         found: What was measured, in a sentence.
-        advice: What to do about it; None if it is ok.
+        advice: What to do about it; None if all is well.
         figures: The same numbers for programs: seconds and bytes, by name.
     """
 
@@ -43,7 +43,7 @@ def problem(check: str, found: str, advice: str, **figures: Any) -> Finding:
 
 
 def refusal(check: str, error: MdsxError, *, advice: str = "") -> Finding:
-    """Return the problem that an error is; `advice` is for one without a hint."""
+    """Return an error as a problem. `advice` is used if the error has no hint."""
     found = str(error)
     if error.hint:
         found = found.removesuffix(f"; {error.hint}")

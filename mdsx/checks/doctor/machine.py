@@ -1,4 +1,4 @@
-"""Whether a machine's cache directory and limits suffice: disk, locks, descriptors and shared memory."""
+"""Check that a machine's cache directory and limits suffice: disk, locks, descriptors and shared memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mdsx.base.system import fcntl, network_file_system, resource
 from mdsx.checks.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.storage.cache import SHARDS, failure
 
-_SHARE = 0.8  # of the free space, which a cache without a limit takes
-_UNKNOWN_NEED = 10**9  # bytes, without a dataset
+_SHARE = 0.8  # of the free space: what a cache without a limit may use
+_UNKNOWN_NEED = 10**9  # bytes, if no dataset is known
 _ANOTHER = "use another directory: --cache DIR, or $MDSX_CACHE"
 _MORE_SPACE = f"free some space (`mdsx cache prune`), or {_ANOTHER}"
 _FEW = 512  # descriptors: for connections and files of 88 threads, pipes of workers, and a few dozen shards
@@ -37,13 +37,13 @@ with open(sys.argv[1]) as file:
 
 
 def room_of(directory: Path) -> int:
-    """Return the bytes that a cache in `directory` has by default."""
+    """Return how many bytes a cache in `directory` may use by default."""
     return int(_SHARE * sum(_space(directory)))
 
 
 def check_machine(directory: Path | None, *, limit: int | None, needed: int | None, in_use: int) -> Iterator[Finding]:
-    """Check the cache in `directory`, with its `limit` if one is given, for a run that needs room for `needed` bytes of
-    shards, with `in_use` of them open at a time. `needed` is None if no dataset is known, `directory` without a cache.
+    """Check the cache in `directory`, with its `limit` if one is given, for a run that needs `needed` bytes of shards
+    and has `in_use` shards open at a time. `needed` is None if no dataset is known, `directory` if there is no cache.
     """
     if directory is not None and (yield from _check_directory(directory)):
         yield _check_space(directory, limit, needed)
@@ -69,9 +69,9 @@ def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
             yield problem("space", f"{directory}: the disk is full, or a quota on it ({error.strerror})", _MORE_SPACE)
             return False
         why = refusal("cache", failure(directory, error)).found
-        yield problem("cache", why, f"make it writable for this user, or {_ANOTHER}")
+        yield problem("cache", why, f"make it writable by this user, or {_ANOTHER}")
         return False
-    made = "" if place == directory else ", and will be made"
+    made = "" if place == directory else ", and will be created"
     if network_file_system(directory):
         advice = "give each machine a directory on a disk of its own: --cache DIR, or $MDSX_CACHE"
         yield warning("cache", f"{directory} can be written{made}, but is on a network file system", advice)
@@ -80,13 +80,13 @@ def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
     if free and exclusive:
         yield ok("locks", "a lock excludes other processes")
     else:
-        found = f"locks (flock) do not work in {place}: processes would damage each other's cache"
+        found = f"locks (flock) do not work in {place}: processes would corrupt each other's cache"
         yield problem("locks", found, "use a local file system such as ext4 or xfs: --cache DIR, or $MDSX_CACHE")
     return True
 
 
 def _locks(path: str) -> bool:
-    """Whether another process can lock the file."""
+    """Return whether a lock excludes another process."""
     command = [sys.executable, "-I", "-S", "-c", _TRY_LOCK, path]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return said.returncode == 0 and said.stdout == ""
@@ -115,14 +115,14 @@ def _check_descriptors(in_use: int) -> Finding:
         found = f"{text}; mdsx needs {_FEW} for its connections, workers and shards"
         return problem("descriptors", found, advice, **figures)
     if most_leases() < in_use:
-        found = f"{text}: {most_leases():,} of the {in_use:,} shards in use stay open, and others are opened again"
+        found = f"{text}: {most_leases():,} of the {in_use:,} shards in use stay open, the others are reopened"
         return warning("descriptors", found, advice, **figures)
     return ok("descriptors", text, **figures)
 
 
 def _check_shared_memory() -> Finding:
     if not _SHM.is_dir():
-        return ok("shared memory", "mdsx's own needs no directory, and there is no /dev/shm")
+        return ok("shared memory", "there is no /dev/shm, and mdsx's shared memory needs none")
     size = shutil.disk_usage(_SHM).total
     text = f"/dev/shm has {format_size(size)}"
     if size >= _SHARED:
@@ -133,7 +133,7 @@ def _check_shared_memory() -> Finding:
 
 
 def _space(directory: Path) -> tuple[int, int]:
-    """Return the free bytes of the disk where `directory` is or would be, and those of the cache's shards in it."""
+    """Return the free bytes on the disk of `directory`, which need not exist, and the bytes of the cache's shards."""
     held = 0
     for path in directory.glob(SHARDS):
         with suppress(OSError):  # evicted meanwhile
@@ -142,5 +142,5 @@ def _space(directory: Path) -> tuple[int, int]:
 
 
 def _existing(directory: Path) -> Path:
-    """Return the directory, or the nearest of those above it that exists."""
+    """Return the directory, or its nearest parent that exists."""
     return next(path for path in (directory, *directory.parents) if path.exists())

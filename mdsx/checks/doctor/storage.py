@@ -1,4 +1,4 @@
-"""Whether a storage can be listed, read and written with these credentials, and how fast it is."""
+"""Check that a storage can be listed, read and written with these credentials, and measure its speed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBE = b"mdsx doctor\n"
 
 @dataclass
 class Reached:
-    """What is known of a storage after it was asked: whether it may be read, an object in it, and the latency."""
+    """What the checks found out about a storage: whether it may be read, an object in it, and the latency."""
 
     readable: bool = False
     key: str | None = None
@@ -38,7 +38,7 @@ class Reached:
 
 
 def check_storage(storage: Storage, reached: Reached, *, write: bool) -> Iterator[Finding]:
-    """Yield what a storage does. Say in `reached` what other checks can use."""
+    """Yield the findings, and set the fields of `reached`, which other checks use."""
     headers = None
     if isinstance(storage, RemoteStorage):
         try:
@@ -55,7 +55,7 @@ def check_storage(storage: Storage, reached: Reached, *, write: bool) -> Iterato
     if isinstance(storage, RemoteStorage) and headers is not None:
         yield from check_region(storage, headers, works=works)
     if works and listing.state == "problem":
-        advice = "training needs no listing; `mdsx verify`, `merge` and a resumed writer do: allow it for them"
+        advice = "allow listing for `mdsx verify`, `merge` and resumed writers; training does not need it"
         listing = warning("list", listing.found, advice)
     yield listing
     yield reading
@@ -98,7 +98,7 @@ def _read(storage: Storage, reached: Reached) -> Finding:
 
 
 def _written(storage: Storage) -> Finding:
-    """Write, read and remove an object with a name of its own."""
+    """Write, read and remove an object with a unique name."""
     key, same, failed = f"mdsx-doctor-{secrets.token_hex(8)}", False, None
     try:
         storage.put(key, _PROBE)
@@ -114,7 +114,7 @@ def _written(storage: Storage) -> Finding:
         found = f"an object was written, but cannot be removed: {refusal('write', error).found}"
         return problem("write", found, f"allow deletion, and remove {key}")
     if failed is None and not same:
-        found = f"{key} was read back with other bytes"
+        found = f"{key} was read back with different bytes"
         return problem("write", found, "use another server or proxy: this one changes what it stores")
     return failed or ok("write", "wrote, read back and removed an object")
 
@@ -141,8 +141,8 @@ class _Enough(Exception):
 
 
 def check_throughput(storage: Storage, shards: Sequence[tuple[str, int]], need: float | None) -> Finding:
-    """Download `shards` (name, bytes), 8 at a time, for a second or two from the first byte on. `need`: bytes a second
-    of a run on this machine, if known."""
+    """Download `shards` (name, bytes), 8 at a time, for a second or two after the first byte. `need`: bytes a second
+    that a run on this machine takes, if known."""
     arrived: list[float] = []  # when
     received = [0] * _AT_ONCE
 
@@ -179,14 +179,14 @@ def check_throughput(storage: Storage, shards: Sequence[tuple[str, int]], need: 
             "first (`mdsx cache warm URL`), or store smaller samples"
         )
         return problem("throughput", found, advice, **figures)
-    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 0.9 * _SECONDS):  # that little data shows nothing
+    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 0.9 * _SECONDS):  # so little data shows nothing
         return ok("throughput", found, **figures)
     advice = "use a faster link or a machine near the bucket, or fill the cache first: `mdsx cache warm URL`"
     return warning("throughput", f"{found}, less than {format_size(int(_SLOW))}/s", advice, **figures)
 
 
 def list_all(storage: Storage, most: int) -> dict[str, int] | None:
-    """Return the sizes of the first `most` objects by their keys; None if they cannot be listed."""
+    """Return the sizes of the first `most` objects, by key; None if they cannot be listed."""
     found: dict[str, int] = {}
     with suppress(MdsxError):
         for entry in storage.list():

@@ -1,4 +1,4 @@
-"""Arrow data <-> columns of mdsx. pyarrow is an extra (`pip install 'mdsx[parquet]'`), imported on first use.
+"""Convert between Arrow data and columns. pyarrow is an extra (`pip install 'mdsx[parquet]'`), imported on first use.
 
 - `types`: the table of types. `column_type(arrow_type, nullable=...)` returns the column type for an Arrow type,
   and `arrow_type(kind)` the Arrow type in which a column is returned.
@@ -10,10 +10,10 @@
       for encoded in encode_batch(encoder, table):
           builder.add(encoded)
       shard = builder.finish()  # with a shard_size larger than the table, one shard with all of it
-- `decode`: columns as they are stored -> an Arrow table (`to_table`). `json_texts`: JSON of another format as ours.
-- `restore`: columns of such a table -> the Arrow types of a schema that was kept.
+- `decode`: stored columns -> an Arrow table (`to_table`). `json_texts` converts JSON of another format to ours.
+- `restore`: columns of such a table -> the Arrow types of a kept schema.
 
-All of it is pure: no I/O.
+The package does no I/O.
 """
 
 from __future__ import annotations

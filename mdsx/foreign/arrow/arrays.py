@@ -1,4 +1,4 @@
-"""Lists of numbers, nested or not -> the items of arrays, and the shape of each."""
+"""Convert lists of numbers, nested or not, to the items and shapes of arrays."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from mdsx.foreign.arrow.plain import first_null, list_lengths, nulls, numpy_item
 from mdsx.foreign.arrow.types import is_list
 from mdsx.format import JSON, MAX_SPAN, ColumnType, Number, Refused, dimensions_encoder, to_items
 
-NULLS_INSIDE = f"declare the column as {JSON.name}, which has null inside of lists"
+NULLS_INSIDE = f"declare the column as {JSON.name}, which allows null inside lists"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """n arrays: their items back to back, in the storage dtype, and their shapes [n, dimensions]. Null has no items."""
+    """n arrays: their items one after the other, in the storage dtype, and their shapes [n, dimensions]. Null has no
+    items."""
 
     items: NDArray[Any]
     shapes: NDArray[np.int64]
 
     @property
     def edges(self) -> NDArray[np.int64]:
-        """Return where in the items each array begins, and where the last one ends: [n + 1]."""
+        """Return where each array begins in the items, and where the last one ends: [n + 1]."""
         return np.concatenate((np.zeros(1, np.int64), self.shapes.prod(axis=1).cumsum()))
 
 
@@ -49,8 +50,8 @@ def numbers(base: Number, array: Any) -> NDArray[Any]:
 def arrays(kind: ColumnType, array: Any) -> Arrays:
     """Return the values of a plain array of lists as arrays of `kind`, which has dimensions.
 
-    An empty list has the inner dimensions of `kind`, and 0 for stars. Raise Refused for another shape, for nulls inside
-    of a list, and for numbers that do not fit.
+    An empty list has the inner dimensions of `kind`, and 0 for stars. Raise Refused for other shapes, for nulls inside
+    lists, and for numbers that do not fit.
     """
     shape = kind.shape or ()
     shapes = np.tile(np.array([size or 0 for size in shape], np.int64), (len(array), 1))
@@ -84,7 +85,7 @@ def arrays(kind: ColumnType, array: Any) -> Arrays:
 
 
 def _set_lengths(shapes: NDArray[np.int64], axis: int, lengths: NDArray[np.int64]) -> None:
-    """Set the size of dimension `axis` from the lengths of the lists there. Those of one value must be the same."""
+    """Set the size of dimension `axis` from the lengths of the lists there. Within a value, they must be equal."""
     if not axis:
         shapes[:, 0] = lengths
         return
@@ -99,7 +100,7 @@ def _set_lengths(shapes: NDArray[np.int64], axis: int, lengths: NDArray[np.int64
 
 
 def _check_shapes(kind: ColumnType, shapes: NDArray[np.int64], valid: NDArray[np.int64]) -> None:
-    """Raise Refused for the first of the values `valid` whose shape does not fit."""
+    """Raise Refused for the first of the values `valid` whose shape does not fit `kind`."""
     wanted = np.array([-1 if size is None else size for size in kind.shape or ()])
     wrong = ((shapes != wanted) & (wanted >= 0)).any(axis=1)
     wrong |= np.maximum(shapes, 1).prod(axis=1) * kind.item_dtype.itemsize >= MAX_SPAN
@@ -115,7 +116,7 @@ def _check_shapes(kind: ColumnType, shapes: NDArray[np.int64], valid: NDArray[np
 def _check_no_null(here: Any, shapes: NDArray[np.int64]) -> None:
     if here.null_count:
         place = _place(first_null(here), shapes)
-        raise Refused("no null inside of an array", "None", at=place, hint=NULLS_INSIDE)
+        raise Refused("no null inside an array", "None", at=place, hint=NULLS_INSIDE)
 
 
 def _place(item: int, shapes: NDArray[np.int64]) -> tuple[int, ...]:

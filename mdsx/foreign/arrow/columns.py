@@ -1,4 +1,4 @@
-"""Arrow arrays -> encoded columns: the items of a fixed-size column, or the bytes of each value as a binary array.
+"""Encode Arrow arrays as columns: the items of a fixed-size column, or the bytes of each value as a binary array.
 
 A binary array is an Arrow array of type binary or large_binary with n values, null where the value is null.
 """
@@ -41,10 +41,11 @@ from mdsx.format import (
 def encode_column(kind: ColumnType, array: Any) -> NDArray[Any] | Any:
     """Encode an Arrow array as a column of type `kind`: [n, ...] items if it is fixed-size, otherwise a binary array.
 
-    Of a package's type, the array has the stored bytes. Raise Refused, whose `at` begins with the number of the value.
+    For another package's type, the array has the stored bytes. Raise Refused, whose `at` begins with the value's
+    number.
     """
     kind = kind.stored
-    if kind.kind == "document" and not kind.is_list:  # None is one of their values
+    if kind.kind == "document" and not kind.is_list:  # None is a valid value
         return _encode_each(kind, array)
     array = plain(array)
     if array.null_count and not kind.nullable:
@@ -82,7 +83,7 @@ def edges_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def join(columns: list[Any]) -> Any:
-    """Return the bytes of several binary arrays, value by value, one column after the other; null has none."""
+    """Return the joined bytes of several binary arrays: for each value, one column after the other. Null has none."""
     wide = [column.cast(pa.large_binary()) for column in columns]
     how = {"null_handling": "replace", "null_replacement": ""}
     return pa.compute.binary_join_element_wise(*wide, pa.scalar(b"", pa.large_binary()), **how)
@@ -101,7 +102,7 @@ def _from_parts(data: Any, edges: NDArray[np.int64], null: NDArray[np.bool_] | N
 
 
 def _behind(numbers: NDArray[np.int64], counts: Any, values: Any, null: NDArray[np.bool_] | None) -> Any:
-    """Put u32 numbers before the values: the next `counts[i]` before value i, none before null."""
+    """Insert u32 numbers before the values: the next `counts[i]` before value i, none before null."""
     if null is not None:
         numbers, counts = (numbers[~null] if numbers.ndim == 2 else numbers), np.where(null, 0, counts)
     head = binary(numbers.astype("<u4"), edges_of(counts) * 4)
@@ -133,7 +134,7 @@ def _objects(base: Object, array: Any) -> Any:
 
 
 def _begins(array: Any, way: Beginning) -> Any:
-    """Return which values begin like this; null of null."""
+    """Return which values begin like this; null for null."""
     parts = [pa.compute.equal(pa.compute.binary_slice(array, offset, offset + len(part)), part) for offset, part in way]
     return reduce(pa.compute.and_, parts)
 

@@ -1,10 +1,10 @@
-"""Columns as they are stored -> an Arrow table, without a Python object for each value.
+"""Convert stored columns to an Arrow table, without a Python object per value.
 
 Fixed-size columns keep their memory: the array becomes the Arrow buffer. Exceptions are `bool`, which Arrow packs into
-bits, and types that it lacks. Values of variable-size columns are `JoinedValues`. `str` and `bytes` keep their
-memory too; arrays and lists are copied without the lengths that precede their items.
+bits, and types that Arrow lacks. Values of variable-size columns are `JoinedValues`. `str` and `bytes` keep their
+memory too; arrays and lists are copied without the lengths before their items.
 
-The bytes may be damaged: they are checked as `value_decoder` checks them, before anything is read by what they say.
+The bytes may be damaged. They get the same checks as in `value_decoder` before any size in them is used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
     if kind.foreign is not None and isinstance(values, JoinedValues):
         return _foreign(kind, values)
     kind = kind.stored
-    arrow_type(kind)  # raises UsageError where there is none
+    arrow_type(kind)  # raises UsageError if there is none
     if isinstance(values, np.ndarray):
         return _fixed(kind, values)
     if not kind.scalar:
@@ -59,7 +59,7 @@ def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
 
 
 def _check_empty(shapes: NDArray[np.int64]) -> None:
-    """Raise UsageError if one of the shapes has no items, but too many lists."""
+    """Raise UsageError if a shape without items has too many lists."""
     try:
         for shape in np.unique(shapes[(shapes == 0).any(axis=1)], axis=0).tolist():
             check_empty_lists(shape)
@@ -79,7 +79,7 @@ def _fixed(kind: ColumnType, values: NDArray[Any], null: NDArray[np.bool_] | Non
 
 
 def _nullable(kind: ColumnType, values: JoinedValues) -> Any:
-    """Return values that have one size, or are null."""
+    """Return values that have a fixed size, or are null."""
     sizes = np.diff(values.edges)
     present = slice(None) if values.nulls is None else ~values.nulls
     if (wrong := sizes[present] != kind.nbytes).any():
@@ -155,12 +155,12 @@ def _foreign(kind: ColumnType, values: JoinedValues) -> Any:
     try:
         return pa.array(found)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        hint = "leave the column out, or read it without Arrow"
+        hint = "leave out the column, or read it without Arrow"
         raise UsageError(f"Arrow has no type for '{kind}'", found=str(error), hint=hint) from None
 
 
 def json_texts(values: JoinedValues, kind: ColumnType) -> JoinedValues:
-    """Return JSON of another format as our JSON text: values of a column of type `json`.
+    """Convert JSON of another format to our JSON text: values for a column of type `json`.
 
     Raise Refused, whose `at` has the value's number.
     """
@@ -203,7 +203,7 @@ def _objects(base: Object, data: Any, edges: NDArray[np.int64], null: NDArray[np
 
 
 def _list(items: Any, lengths: Any, count: int, null: NDArray[np.bool_] | None) -> Any:
-    """Return `count` lists of the items: of one length, an int, or each of its own."""
+    """Return `count` lists of the items. `lengths`: one length for all, an int, or one for each."""
     if isinstance(lengths, int):
         type = pa.list_(items.type, lengths)
         return pa.Array.from_buffers(type, count, [_validity(null)], children=[items])
@@ -213,7 +213,7 @@ def _list(items: Any, lengths: Any, count: int, null: NDArray[np.bool_] | None) 
 
 
 def _without_heads(values: JoinedValues, present: NDArray[np.int64], heads: NDArray[np.int64]) -> memoryview:
-    """Return the bytes of the values `present` without the first `heads[i]` of each, joined."""
+    """Return the joined bytes of the values `present`, without the first `heads[i]` bytes of each."""
     starts = values.edges[:-1][present]
     edges = np.append(np.stack((starts, starts + heads), axis=1).reshape(-1), values.edges[-1])
     offsets = pa.py_buffer(edges)  # head, rest, head, rest, ...

@@ -1,7 +1,6 @@
-"""Arrow data -> encoded samples, column by column, without a Python object for each value.
+"""Encode Arrow data as samples, column by column, without a Python object per value.
 
-The bytes are those that `Encoder` makes of the same values as Python objects or NumPy arrays, and the checks are the
-same.
+The bytes and the checks are the same as when `Encoder` encodes the values as Python objects or NumPy arrays.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _SMALL = 2**10  # chunks of fewer samples are joined first
 
 
 def is_arrow(values: object) -> bool:
-    """Return whether `values` is Arrow data: it has one of Arrow's C interfaces, as pyarrow's, Polars' and DuckDB's
-    objects have. Columns of pandas are, unless they are NumPy's."""
+    """Return whether `values` is Arrow data, that is, has one of Arrow's C interfaces, like objects of pyarrow, Polars
+    and DuckDB. Columns of pandas are Arrow data unless they are based on NumPy."""
     kind = type(values)
     if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__"):
         return not isinstance(getattr(values, "dtype", None), np.dtype)
@@ -48,18 +47,17 @@ def is_arrow(values: object) -> bool:
 
 
 def arrow_columns(data: Any) -> dict[str, str]:
-    """Return the columns for a `Writer` of Arrow data: name -> type, with a question mark where there are nulls.
+    """Return the columns for writing Arrow data with a `Writer`: name -> type, with a question mark if there are nulls.
 
         with mdsx.Writer("dataset", mdsx.arrow_columns(table)) as out:
             out.write_batch(table)
 
-    `data` is a table or record batch of pyarrow, a DataFrame of Polars or pandas, or any other object with columns and
-    one of Arrow's C interfaces. If it is a stream that can be read only once, this reads it. docs/arrow.md has the
-    table of types.
+    `data` is a pyarrow table or record batch, a Polars or pandas DataFrame, or any other object with columns and one of
+    Arrow's C interfaces. A stream that can be read only once is consumed. docs/writing.md has the table of types.
 
     Raises:
-        UsageError: No column type can hold a type of the data: unions, intervals of months, and structs with two
-            fields of one name.
+        UsageError: No column type can hold a type of the data: unions, month intervals, and structs with two fields of
+            the same name.
     """
     found = {}
     for name, values in _columns_of(data).items():
@@ -69,10 +67,10 @@ def arrow_columns(data: Any) -> dict[str, str]:
 
 
 def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:
-    """Encode a batch, and return it in parts, whose samples follow one another. Raise SampleError.
+    """Encode a batch, and return its samples in consecutive parts. Raise SampleError.
 
     `batch` is an Arrow table, a record batch, any object with columns and one of Arrow's C interfaces, or a mapping of
-    column names to Arrow arrays or to anything else that `Encoder.batch` takes.
+    column names to Arrow arrays or to anything else that `Encoder.batch` accepts.
     """
     given = _columns_of(batch) if is_arrow(batch) else batch
     if not isinstance(given, Mapping) or not any(map(is_arrow, given.values())):
@@ -106,7 +104,7 @@ def _whole(column: Any) -> Any:
 
 def _columns_of(batch: Any) -> dict[str, Any]:
     """Return the columns of an object with one of Arrow's C interfaces."""
-    if type(batch).__module__.partition(".")[0] == "pandas":  # its own conversion would make null of NaN
+    if type(batch).__module__.partition(".")[0] == "pandas":  # its own conversion would turn NaN into null
         return {name: batch[name] for name in batch.columns}
     try:
         table = batch if isinstance(batch, pa.Table | pa.RecordBatch) else pa.table(batch)
@@ -129,11 +127,11 @@ def _chunked(values: Any, name: str) -> Any:
         return pa.chunked_array([pa.array(values)] if one else values)
     except (pa.ArrowException, TypeError, ValueError) as error:
         found = f"{type(values).__name__}: {error}"
-        raise SampleError("the values are no Arrow array", place=f"column {name!r}", found=found) from None
+        raise SampleError("the values are not an Arrow array", place=f"column {name!r}", found=found) from None
 
 
 def _encode_part(encoder: Encoder, columns: Sequence[Any], first: int) -> Encoded:
-    """Encode columns: Arrow arrays, or what `Encoder.column` returned. `first`: the number of their first sample."""
+    """Encode columns: Arrow arrays, or results of `Encoder.column`. `first`: the number of their first sample."""
     schema = encoder.schema
     encoded = []
     for column, values in zip(schema.columns, columns, strict=True):

@@ -1,4 +1,4 @@
-"""pyarrow, imported when it is first used: an extra of mdsx."""
+"""pyarrow, an extra of mdsx, imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Arrow:
             import pyarrow
             import pyarrow.compute
         except ImportError as error:
-            raise UsageError("Arrow data need the package pyarrow", hint="pip install 'mdsx[parquet]'") from error
+            raise UsageError("Arrow data needs the package pyarrow", hint="pip install 'mdsx[parquet]'") from error
         found = getattr(pyarrow, name)
         setattr(self, name, found)  # the next access finds it at once
         return found

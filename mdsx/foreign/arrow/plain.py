@@ -1,9 +1,9 @@
-"""Arrow arrays of any type -> arrays of plain types (`types.plain_type`), and their parts.
+"""Convert Arrow arrays of any type to arrays of plain types (`types.plain_type`), and take these apart.
 
-Removed are: dictionaries and run-ends (by their values), extension types (by their storage), views, the struct of
-`bytes` and `path` in which Hugging Face stores images and audio (by the bytes), decimals (by their exact text), and
-dates, times and durations (by their integers, in the unit of the type). Only the outermost type becomes plain; the
-items of lists are made plain after they are taken out.
+Dictionaries and run-ends become their values, extension types their storage, and views their lists, strings or bytes.
+The struct of `bytes` and `path` in which Hugging Face stores images and audio becomes the bytes. Decimals become their
+exact text; dates, times and durations their integers, in the unit of the type. Only the outermost type becomes plain;
+the items of lists are converted after they are taken out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plain(array: Any) -> Any:
 def numpy_items(array: Any) -> NDArray[Any]:
     """Return the items of an array of numbers or bools without nulls; numbers without a copy.
 
-    pyarrow's `to_numpy` imports pandas where it is installed, which takes half a second of each process.
+    pyarrow's `to_numpy` imports pandas if it is installed, which takes half a second in each process.
     """
     count, first, (_, data) = len(array), array.offset, array.buffers()
     if pa.types.is_boolean(array.type):
@@ -107,14 +107,14 @@ def _lists_of_view(array: Any) -> Any:
 
 
 def _offsets(array: Any) -> NDArray[Any]:
-    """Return the n + 1 offsets of n lists or maps. No lists may have no offsets, as from Java."""
+    """Return the n + 1 offsets of n lists or maps. For 0 lists, there may be no offsets, as from Java."""
     return numpy_items(array.offsets) if len(array) else np.zeros(1, np.int64)
 
 
 def binary_parts(array: Any) -> tuple[memoryview, NDArray[np.int64]]:
     """Return the bytes of an array of strings or bytes, and the n + 1 edges of its values in them.
 
-    The bytes of a null count, if there are any.
+    If a null has bytes, they count.
     """
     wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     _, offsets, data = array.buffers()
@@ -126,7 +126,7 @@ def binary_parts(array: Any) -> tuple[memoryview, NDArray[np.int64]]:
 
 @contextmanager
 def items_of(edges: NDArray[Any]) -> Iterator[None]:
-    """Let errors for an item name the list that it is in. List i has the items from `edges[i]` to `edges[i + 1]`."""
+    """Make errors for an item name its list. List i has the items from `edges[i]` to `edges[i + 1]`."""
     try:
         yield
     except Refused as refused:
@@ -154,10 +154,10 @@ def _check_utf8(value: Any) -> None:
 
 
 def python_values(array: Any) -> list[Any]:
-    """Return the values as Python objects, None for null: for nested types, whose values become JSON or MessagePack.
+    """Return the values of nested types, which become JSON or MessagePack, as Python objects, with None for null.
 
-    Maps with keys of str become dicts, others lists of pairs. Raise Refused for a map that has a key twice, or a struct
-    that has two fields of one name.
+    Maps with str keys become dicts, other maps lists of pairs. Raise Refused for a map with a duplicate key, or a
+    struct with two fields of the same name.
     """
     json = is_json(array.type)
     array = plain(array)
@@ -216,7 +216,7 @@ def _file_bytes(array: Any) -> Any:
     missing = pa.compute.and_(data.is_null(), array.is_valid())
     if missing.true_count:
         place = missing.index(True).as_py()
-        hint = "embed the files first, for instance with datasets.table.embed_table_storage"
+        hint = "embed the files first, for example with datasets.table.embed_table_storage"
         raise Refused("the bytes of the file", f"none, path {path[place].as_py()!r}", at=(place,), hint=hint)
     return data
 

@@ -1,8 +1,8 @@
-"""Arrow arrays in the types that columns are returned in -> the Arrow types that the values had before.
+"""Convert Arrow arrays of columns back to the Arrow types that the values had originally.
 
-It is the way back from `plain`, for a schema that was kept: integers become dates and times, text decimals, JSON and
-MessagePack structs and maps, values a dictionary. What was not stored is lost: the `path` beside a file's bytes, as
-Hugging Face stores images and audio, is null.
+This is the inverse of `plain`, given a kept schema: integers become dates and times, text decimals, JSON and
+MessagePack structs and maps, values a dictionary. What was not stored is lost: the `path` that Hugging Face stores with
+the bytes of images and audio becomes null.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from mdsx.foreign.arrow.types import (
 from mdsx.format import ColumnType, value_decoder
 
 KEPT_SCHEMA = "arrow_schema"
-"""The key of a dataset's metadata in which converters keep the Arrow schema that its columns had."""
+"""The key of a dataset's metadata under which converters keep the original Arrow schema."""
 
 
 def schema_text(schema: Any) -> str:
-    """Return a `pyarrow.Schema` as text, to keep it: base64 of `Schema.serialize()`."""
+    """Return a `pyarrow.Schema` as text: base64 of `Schema.serialize()`."""
     return base64.b64encode(schema.serialize()).decode()
 
 
 def parse_schema(text: str) -> Any:
-    """Return the `pyarrow.Schema` that was kept. Raise ValueError."""
+    """Return a kept `pyarrow.Schema`. Raise ValueError."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except (pa.ArrowException, OSError) as error:
@@ -48,7 +48,7 @@ def parse_schema(text: str) -> Any:
 
 
 def can_restore(kind: ColumnType, type: Any) -> bool:
-    """Return whether values of a column of type `kind` may have been of the Arrow type `type`."""
+    """Return whether values of a column of type `kind` may have had the Arrow type `type`."""
     try:
         known = column_type(type, nullable=False)
     except UsageError:
@@ -62,7 +62,7 @@ def can_restore(kind: ColumnType, type: Any) -> bool:
 
 
 def restore(array: Any, kind: ColumnType, type: Any) -> Any:
-    """Return an array that `to_table` made of a column of type `kind` as the Arrow type `type`.
+    """Convert an array that `to_table` made from a column of type `kind` to the Arrow type `type`.
 
     Raise UsageError for values that do not fit.
     """
@@ -120,7 +120,7 @@ _Convert = Callable[[Any], Any]
 
 
 def _converter(type: Any) -> _Convert | None:
-    """Return a function that makes of a value what `pa.array` takes for `type`; None if it takes the value itself."""
+    """Return a function that converts a value to what `pa.array` accepts for `type`; None if it accepts the value."""
     is_ = pa.types
     if is_json(type):
         return lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Batches of Arrow data cut into smaller ones, so that what is made of each stays small."""
+"""Cut batches of Arrow data into smaller ones, to bound the memory for what is made from each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mdsx.foreign.arrow.library import pa
 
 
 def slices(batch: Any, most: int) -> Iterator[Any]:
-    """Yield the samples of a batch, in order, in batches of about `most` bytes each, or of one sample.
+    """Yield the samples of a batch, in order, in batches of about `most` bytes, or of one sample.
 
-    Tables and record batches are cut, and mappings of names to chunked arrays of one length, without a copy. All else
+    Tables, record batches, and mappings of names to chunked arrays of one length are cut without a copy. Anything else
     is yielded as it is.
     """
     if isinstance(batch, pa.Table | pa.RecordBatch):

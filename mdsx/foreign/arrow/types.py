@@ -1,9 +1,9 @@
-"""The table of types: which column type holds the values of an Arrow type, and which Arrow type a column becomes.
+"""The table of types: the column type for values of an Arrow type, and the Arrow type of a column.
 
-docs/arrow.md shows the table. Writing, Parquet, converters and engines share it.
+docs/writing.md shows the table. Writing, Parquet, converters and engines share it.
 
-A type is *plain* after the outermost wrappers are removed (`plain_type`): a dictionary becomes its values, an extension
-type its storage, and so on. Only plain types are looked up in the table. `plain.py` does the same with arrays.
+A type is *plain* after its outermost wrappers are removed (`plain_type`): a dictionary becomes its values, an extension
+type its storage, and so on. The table has only plain types. `plain.py` does the same with arrays.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _JSON = "arrow.json"
 def column_type(type: Any, *, nullable: bool) -> ColumnType:
     """Return the column type for values of the Arrow type `type`, a `pyarrow.DataType`.
 
-    `nullable`: whether there may be nulls among the values. Columns without nulls can be fixed-size, so say True only
-    where there are nulls. A column of Arrow's null type is always nullable. Raise UsageError for a type that no column
-    can hold: unions, intervals of months, and structs with two fields of one name.
+    `nullable`: whether the values may include nulls. Columns without nulls can be fixed-size, so give True only if
+    there are nulls. A column of Arrow's null type is always nullable. Raise UsageError for a type that no column can
+    hold: unions, month intervals, and structs with two fields of the same name.
     """
     base, shape = _column_type(type)
     kind = ColumnType(base, shape, nullable or pa.types.is_null(plain_type(type)))
@@ -39,13 +39,13 @@ def column_type(type: Any, *, nullable: bool) -> ColumnType:
 def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type in which a column of type `kind` is returned.
 
-    Arrays become lists, and dimensions without a star fixed-size lists. Types that Arrow lacks become float32, which
-    holds them exactly. `json` becomes a string with its text, all other objects binary, also the stored bytes of a
-    package's type. Raise UsageError for the types of later versions and of other formats.
+    Arrays become lists, and dimensions without a star fixed-size lists. Number types that Arrow lacks become float32,
+    which holds them exactly. `json` becomes a string with its text. All other objects become binary, including the
+    stored bytes of another package's type. Raise UsageError for types of later versions and of other formats.
     """
     kind = kind.stored
     if kind.base not in BASES:
-        raise UsageError(f"Arrow has no type for '{kind}'", hint="leave the column out, or read it without Arrow")
+        raise UsageError(f"Arrow has no type for '{kind}'", hint="leave out the column, or read it without Arrow")
     found = pa.type_for_alias(BASES[kind.base].arrow)
     for size in reversed(kind.shape or ()):
         found = pa.list_(found) if size is None else pa.list_(found, size)
@@ -73,7 +73,7 @@ def plain_type(type: Any) -> Any:
 
 
 def is_file(type: Any) -> bool:
-    """Return whether this is how Hugging Face stores images and audio: a struct of `bytes` and `path`."""
+    """Return whether this is Hugging Face's type for images and audio: a struct of `bytes` and `path`."""
     if not pa.types.is_struct(type) or {field.name for field in type} != {"bytes", "path"} or type.num_fields != 2:
         return False
     return is_binary(type.field("bytes").type) and is_string(type.field("path").type)
@@ -110,7 +110,7 @@ def is_tensor(type: Any) -> bool:
 
 
 def tensor_shape(type: Any) -> tuple[int, ...]:
-    """Return the shape of the values of a tensor type, as its users see it."""
+    """Return the logical shape of the values of a tensor type."""
     shape = tuple(type.shape)
     return shape if type.permutation is None else tuple(shape[axis] for axis in type.permutation)
 
@@ -150,9 +150,9 @@ def _number(type: Any, given: Any) -> str:
 
 
 def _has_bytes(type: Any) -> bool:
-    """Return whether there are bytes anywhere inside a nested type.
+    """Return whether a nested type contains bytes anywhere.
 
-    Raise UsageError for a union, and for a struct with two fields of one name.
+    Raise UsageError for a union, and for a struct with two fields of the same name.
     """
     type = plain_type(type)
     if pa.types.is_union(type) or pa.types.is_interval(type):
@@ -164,7 +164,7 @@ def _has_bytes(type: Any) -> bool:
     if pa.types.is_struct(type):
         if len({field.name for field in type}) < type.num_fields:
             raise _no_type(type, "two of its fields have one name")
-        return sum(_has_bytes(field.type) for field in type) > 0  # asks all of them, because one may be a union
+        return sum(_has_bytes(field.type) for field in type) > 0  # checks all of them, because one may be a union
     return is_binary(type)
 
 

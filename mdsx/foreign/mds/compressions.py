@@ -1,9 +1,9 @@
-"""Decompress shards. No more is made than the index says, whatever a file claims.
+"""Decompress shards. The output never exceeds the size in the index, whatever a file claims.
 
-gz, bz2 and zstd may have several streams, one after the other, as tools write that compress in parallel.
+gz, bz2 and zstd files may have several streams, one after the other, as tools write that compress in parallel.
 
-zstd, gz and bz2 are decompressed while they arrive, in pieces. br and snappy are collected first, because their library
-has bounds only for whole files.
+zstd, gz and bz2 are decompressed in pieces while they arrive. br and snappy are collected first, because their library
+can limit only whole files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mdsx.errors import CorruptError, UsageError
 NAMES = ("br", "bz2", "gz", "snappy", "zstd")
 
 _PIECE = 2**20  # bytes made at once
-_SLICE = 2**16  # bytes passed to zlib and bz2 at once, because they copy those that they do not consume
-_FEED = 2048  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
+_SLICE = 2**16  # bytes passed to zlib and bz2 at once, because they copy unconsumed bytes
+_FEED = 2048  # bytes passed to zstd at once, because it returns all of their output at once, up to 32 KiB per byte
 _MAX_WINDOW = 2**27  # of the highest level
 _MOST_BY_SNAPPY = 32  # its instructions of 3 bytes copy up to 64
 
@@ -31,10 +31,10 @@ class Decompressor(Protocol):
     """Decompresses one file. All errors are CorruptErrors without place, or EOFError if the file is incomplete."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what the next bytes give, in pieces of bounded size."""
+        """Yield the output of the next bytes, in pieces of bounded size."""
 
     def finish(self) -> Iterator[bytes]:
-        """Yield what is left at the end of the file."""
+        """Yield the remaining output at the end of the file."""
 
 
 def decompressor(name: str, raw_size: int) -> Decompressor:
@@ -78,7 +78,7 @@ class _Bzip2:
                 rest = self._stream.unused_data
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` gives, up to the end of the stream."""
+        """Yield the output of `data`, up to the end of the stream."""
         stream = self._stream
         while True:
             try:
@@ -134,7 +134,7 @@ class _Whole:
     def finish(self) -> Iterator[bytes]:
         size = self._raw_size
         if self._name == "snappy" and size > _MOST_BY_SNAPPY * len(self._stored):
-            message, found = "so few bytes cannot hold the shard", len(self._stored)
+            message, found = "the compressed bytes are too few to hold the shard", len(self._stored)
             raise CorruptError(message, found=found, expected=f"{size} bytes after decompression")
         try:
             raw = bytearray(size)

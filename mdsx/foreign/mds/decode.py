@@ -1,4 +1,4 @@
-"""Decode single samples of shards, for random access: one pass over a sample's sizes, without arrays of one item."""
+"""Decode single samples, for random access: one pass over a sample's sizes, without one-item arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EDGES = Struct("<II")
 
 
 class MdsDecoder:
-    """Decodes samples of shards with this layout. `columns`: the name that each wanted column gets -> its number."""
+    """Decodes samples of shards with this layout. `columns`: new name -> number of each wanted column."""
 
     def __init__(self, layout: MdsLayout, columns: Mapping[str, int]) -> None:
         self._layout, self._columns = layout, dict(columns)
@@ -63,7 +63,7 @@ class MdsDecoder:
 
 
 def _reader(kind: ColumnType) -> Callable[[memoryview, int], Any]:
-    """Return a function that reads a number, or an array of its own, from a buffer at an offset."""
+    """Return a function that reads a number, or a new array, from a buffer at an offset."""
     dtype = kind.item_dtype
     if kind.shape is not None:
         shape = [dim or 0 for dim in kind.shape]

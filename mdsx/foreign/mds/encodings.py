@@ -10,8 +10,8 @@
 | `str_int`, `str_float`, `str_decimal`, `ndarray`, `ndarray:dtype`, `pil`, `list[...]` | `mds.*`, see `values` |
 | `pkl`, and encodings that users added | `mds.*`; decoding a value is an error |
 
-A value that was given to the writer as `bytes` was stored as it was, whatever the declared encoding. It is decoded as
-the column declares.
+MDS writers store a value given as `bytes` unchanged, whatever the declared encoding. It is decoded as the column
+declares.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _MAX_DIMENSIONS = 8  # of our own types
 
 
 class Encoding(NamedTuple):
-    """What an encoding means. `width`: the bytes of each value; None if each sample says how many it has."""
+    """The meaning of an encoding. `width`: the bytes of each value; None if each sample has its own size."""
 
     type: ColumnType
     width: int | None
 
 
 def parse_encoding(text: str, column: str, width: int | None) -> Encoding | None:
-    """Return the encoding of `column`; None if the text is not one. Encodings that are not MDS's own have the `width`
-    that the index gives. Raise CorruptError for dimensions that are too large."""
+    """Return the encoding of `column`; None if the text is not an encoding. Encodings that are not MDS's own have the
+    `width` in the index. Raise CorruptError for dimensions that are too large."""
     if text in _NUMBERS:
         kind = parse_type(_NUMBERS[text])
         return Encoding(kind, kind.nbytes)
     if text in _OURS:
         return Encoding(parse_type(_OURS[text]), None)
-    if text == "json":  # mixes with ours
+    if text == "json":  # can be mixed with our JSON
         return Encoding(ColumnType(JSON.name, foreign=values.decode_json), None)
     if text.startswith("ndarray"):
         return _array(text)

@@ -1,4 +1,4 @@
-"""The hashes of whole files that an index may have: those of hashlib, and xxHash's."""
+"""Hashes of whole files that an index may have: those of hashlib, and xxHash."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def is_known(name: str) -> bool:
 
 @cache
 def digest_size(name: str) -> int:
-    """Return the bytes of the hash `name`, which must be known."""
+    """Return the size of the hash `name`, which must be known."""
     return int(_new(name).digest_size)
 
 
 def fastest(hashes: Mapping[str, str]) -> dict[str, str]:
-    """Return the one of `hashes`, name -> digits, that is computed in the least time."""
+    """Return the fastest of `hashes`, name -> digits."""
     name = next((name for name in _FASTEST if name in hashes), next(iter(hashes), None))
     return {} if name is None else {name: hashes[name]}
 
@@ -47,7 +47,7 @@ class FileHashes:
             hasher.update(data)
 
     def check(self) -> None:
-        """Raise CorruptError unless all hashes are those expected."""
+        """Raise CorruptError unless all hashes match."""
         for name, hasher in self._hashers.items():
             found = hasher.hexdigest()
             if found != self._expected[name]:

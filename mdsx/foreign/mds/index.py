@@ -1,7 +1,7 @@
-"""The index of an MDS dataset: what it says about each shard, and how their bytes become samples.
+"""The index of an MDS dataset: its shards, and how their bytes become samples.
 
-An MDS index has no hash of its own, and none of its content unless the writer was given `hashes`. So the fingerprint of
-the dataset is a hash of the index's bytes.
+An MDS index has no hash of itself, and no hashes of shards unless the writer was given `hashes`. So the dataset's
+fingerprint is a hash of the index's bytes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _MOST_PROBLEMS = 1000  # listed for one shard
 
 
 class MdsEntry(NamedTuple):
-    """What the index says about the files of a shard. `hashes`: name -> digits of the stored file; `raw_hashes`: of the
-    uncompressed one. They may be empty, and are the same for an uncompressed shard."""
+    """The index's entry for the files of a shard. `hashes`: name -> digits for the stored file; `raw_hashes`: for the
+    uncompressed file. They may be empty, and are the same for an uncompressed shard."""
 
     name: str
     compression: str | None
@@ -99,7 +99,7 @@ class MdsIndex(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths):
         return self.entries[shard].name
 
     def has_ranges(self, shard: int) -> bool:
-        """A shard with hashes is read whole, because only then can they be checked."""
+        """Return False for a shard with hashes: it is read whole, because only then can they be checked."""
         entry = self.entries[shard]
         return not (entry.hashed or entry.compression)
 
@@ -120,8 +120,8 @@ class MdsIndex(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths):
         return MdsShard.parse(raw, self.layout, count=count, size=self._raw_size(shard), hashed=hashed, file=file)
 
     def verify(self, shard: int, opened: MdsShard, *, file: str) -> None:
-        """Check a shard in the cache by the hash that follows it, one in place by the fastest of the index, and by its
-        form."""
+        """Check a shard: in the cache, by the hash after it; in place, by the fastest hash in the index and by its
+        structure."""
         if opened.trailer is not None:
             opened.check_trailer(bytes(self.raw_hashes[shard]))
             return
@@ -142,7 +142,7 @@ class MdsIndex(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths):
         return MdsRanges(self.layout, count=int(self.counts[shard]), size=self._raw_size(shard), file=file)
 
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
-        """From the table of offsets, if that says how many bytes the values have."""
+        """Read lengths from the table of offsets, if it determines the sizes of values."""
         kind = self.schema.columns[column].type
         if self.entries[shard].compression or self.layout.varying > 1 or length_rule(kind) != "bytes":
             return None

@@ -118,7 +118,8 @@ class _Parser:
             self._check_room(shard, layout, place)
             entries.append(entry)
             numbers.append((shard.samples, stored.bytes, shard.raw_data.bytes + TRAILER))
-            # Datasets of equal sizes have equal indexes. Without hashes, only the place tells them apart in the cache.
+            # Datasets of equal sizes can have equal indexes. Without hashes, only the place tells them apart in the
+            # cache.
             place = "" if entry.hashed else self._file
             ids.append(xxhash.xxh3_128_digest(f"{number}\n{entry}\n{numbers[-1]}\n{place}".encode()))
         assert layout is not None
@@ -156,7 +157,7 @@ class _Parser:
     def _check_version(self, version: int, place: str) -> None:
         if version != VERSION:
             raise self._error(
-                "this version of MDS is not known", place, found=version, expected=VERSION, unsupported=True
+                "this version of MDS is not supported", place, found=version, expected=VERSION, unsupported=True
             )
 
     def _shard(self, raw: msgspec.Raw, place: str) -> _Shard:
@@ -177,7 +178,7 @@ class _Parser:
     def _layout(self, shard: _Shard, place: str) -> MdsLayout:
         if not len(shard.column_names) == len(shard.column_encodings) == len(shard.column_sizes):
             found = [len(shard.column_names), len(shard.column_encodings), len(shard.column_sizes)]
-            raise self._error("not as many names as encodings and sizes of columns", place, found=found)
+            raise self._error("the numbers of column names, encodings and sizes differ", place, found=found)
         columns, widths = [], []
         for number, (name, text, size) in enumerate(self._columns(shard)):
             at = f"{place}.column_encodings[{number}]"
@@ -200,10 +201,10 @@ class _Parser:
             name = shard.compression.partition(":")[0]
             if name not in compressions.NAMES:
                 at, expected = f"{place}.compression", ", ".join(compressions.NAMES)
-                message = "this compression is not known"
+                message = "this compression is not supported"
                 raise self._error(message, at, found=repr(name[:80]), expected=expected, unsupported=True)
         if (shard.zip_data is None) != (name is None):
-            raise self._error("a compressed file needs a compression, and the other way round", f"{place}.zip_data")
+            raise self._error("a compressed file and a compression must be given together", f"{place}.zip_data")
         if shard.zip_data is not None:
             stored = shard.zip_data
         raw_hashes = self._hashes(shard.raw_data.hashes, f"{place}.raw_data.hashes")
@@ -222,7 +223,7 @@ class _Parser:
     def _hashes(self, found: dict[str, str], place: str) -> dict[str, str]:
         for name, digits in found.items():
             if not hashes.is_known(name):
-                raise self._error("this hash is not known", place, found=repr(name[:80]), unsupported=True)
+                raise self._error("this hash is not supported", place, found=repr(name[:80]), unsupported=True)
             size = 2 * hashes.digest_size(name)
             if len(digits) != size or not _HEXADECIMAL.fullmatch(digits):
                 expected = f"{size} lower-case hexadecimal digits"
@@ -230,15 +231,15 @@ class _Parser:
         return found or _NONE
 
     def _check_room(self, shard: _Shard, layout: MdsLayout, place: str) -> None:
-        """Check that the raw file has room for its samples, so that no claim costs memory."""
+        """Check that the raw file is large enough for its samples, so that false claims cost no memory."""
         least = 4 * (shard.samples + 2) + shard.samples * layout.least
         if not least <= shard.raw_data.bytes <= _MAX_RAW_SIZE:
             found = f"{shard.raw_data.bytes} bytes for {shard.samples} samples"
             expected = f"{least} to {_MAX_RAW_SIZE}"
-            raise self._error("the size cannot be right", f"{place}.raw_data.bytes", found=found, expected=expected)
+            raise self._error("the size is impossible", f"{place}.raw_data.bytes", found=found, expected=expected)
         if shard.zip_data is not None and shard.raw_data.bytes > most_unpacked(shard.zip_data.bytes):
             raise CorruptError(
-                "so few bytes cannot hold the shard",
+                "the compressed bytes are too few to hold the shard",
                 file=self._file,
                 place=f"{place}.raw_data.bytes",
                 found=f"{shard.raw_data.bytes} bytes of {shard.zip_data.bytes}",

@@ -1,10 +1,10 @@
-"""Where values are in the samples of MDS shards.
+"""The places of values in the samples of MDS shards.
 
     sample = u32 size of each variable-size column, in column order; then the values of all columns, in column order
 
-A row is an item of the shard's table of offsets (`<u4`): it and the 4 bytes after it are where the sample begins and
-ends in the shard, which is the heap. Offsets and sizes are checked whenever they are used: a sample must lie in the
-shard, and its sizes must add up exactly to its own.
+A row is an item of the shard's table of offsets (`<u4`). It and the next item are the sample's start and stop in the
+shard, which is the heap. Offsets and sizes are checked whenever they are used: a sample must be inside the shard, and
+the sizes of its values must add up exactly to its own size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EDGES = np.dtype((OFFSET, 2))
 
 class Place(NamedTuple):
     """Where a column's value begins: `fixed` bytes after the sizes, and after `varying` variable-size values. `width`:
-    its bytes; None if the sample's size number `varying` says it."""
+    its bytes; None if it has the sample's size number `varying`."""
 
     fixed: int
     varying: int
@@ -86,8 +86,8 @@ class MdsLayout:
         sizes: NDArray[np.uint32],
         heap: bytes,
     ) -> Selection:
-        """Return a selection of `samples`: the first is number `take[0]` of those in `heap`, which have these `sizes`
-        and follow one another."""
+        """Return a selection of `samples`: the i-th is number `take[i]` in `heap`, which has contiguous samples of
+        these `sizes`."""
         offsets = np.zeros(len(sizes) + 1, OFFSET)
         np.cumsum(sizes, out=offsets[1:], dtype=OFFSET)
         return Selection(self, file, samples, offsets[:-1], take, memoryview(heap))
@@ -97,8 +97,8 @@ class MdsLayout:
         self._reached(rows_of(selection))
 
     def _reached(self, rows: Rows) -> NDArray[np.int64]:
-        """Return where the values of each sample begin, plus the sizes of its first v variable-size ones, for v from 0
-        to V: int64 [V + 1, n]. Raise CorruptError."""
+        """Return the start of each sample's values plus the sizes of its first v variable-size values, for v from 0 to
+        V: int64 [V + 1, n]. Raise CorruptError."""
         count, varying = len(rows.addresses), self.varying
         (edges,) = read_records(rows.addresses, EDGES, [count])
         begins, ends = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)

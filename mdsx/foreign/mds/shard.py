@@ -2,8 +2,8 @@
 
     shard = u32 count; u32 offset of each sample and of the end; the columns as JSON, which readers ignore; samples
 
-In the cache, these bytes are followed by the XXH3-128 of the shard's name there and of them, so that damage there, and
-the file of another shard, are found even where the index has no hashes.
+In the cache, these bytes are followed by an XXH3-128 of the shard's name there and of the bytes. So damage in the
+cache, and the file of another shard, are detected even if the index has no hashes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK = 2**16  # samples checked at once
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MdsShard:
-    """A shard whose count and size are those of the index. `table`: its offsets, uint32 [samples + 1]."""
+    """A shard whose count and size match the index. `table`: its offsets, uint32 [samples + 1]."""
 
     layout: MdsLayout
     file: str
@@ -42,17 +42,17 @@ class MdsShard:
     hashed: bool
     """Whether the index has hashes of it."""
     fields: dict[Any, Any] = field(default_factory=dict)
-    """Decoders of single samples keep here what they prepare for this shard."""
+    """A cache for what decoders of single samples prepare for this shard."""
 
     @classmethod
     def parse(cls, raw: Buffer, layout: MdsLayout, *, count: int, size: int, hashed: bool, file: str) -> MdsShard:
         """Parse a shard of `count` samples and `size` bytes. Raise CorruptError."""
         view = memoryview(raw).cast("B").toreadonly()
         if len(view) not in (size, size + TRAILER):
-            message = "the shard has not the size that the index says"
+            message = "the shard's size differs from the index"
             raise CorruptError(message, file=file, place="size", found=len(view), expected=size)
         trailer = bytes(view[size:]) or None
-        table = np.frombuffer(view, OFFSET, count + 1, 4)  # the index was checked: it has room for them
+        table = np.frombuffer(view, OFFSET, count + 1, 4)  # the index was checked: there is room for them
         check_table(view[:4], int(table[0]), int(table[-1]), count=count, size=size, file=file)
         return cls(layout, file, view[:size], table, trailer, hashed)
 
@@ -62,7 +62,7 @@ class MdsShard:
 
     @property
     def checks_samples(self) -> bool:
-        """Whether nothing more can be checked than the form of each sample."""
+        """Return whether only the structure of each sample can be checked."""
         return self.trailer is None and not self.hashed
 
     checks_cheaply: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class MdsShard:
         return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
 
     def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""
+        """Raise CorruptError if the shard, named `name` in the cache, changed there."""
         hasher = xxhash.xxh3_128(name)
         hasher.update(self.buffer)
         if self.trailer is not None and (found := hasher.digest()) != self.trailer:
@@ -86,7 +86,7 @@ class MdsShard:
             raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
 
     def problems(self) -> Iterator[CorruptError]:
-        """Yield what is wrong with the form of the samples."""
+        """Yield problems in the structure of the samples."""
         decreasing = np.flatnonzero(self.table[1:] < self.table[:-1])
         for place in decreasing.tolist():
             low, high = int(self.table[place]), int(self.table[place + 1])
@@ -109,8 +109,8 @@ class MdsShard:
                 yield from self._wrong(half)
 
     def wrong_values(self) -> Iterator[CorruptError]:
-        """Yield the values, in samples whose form is right, that cannot be decoded. Columns that are never decoded are
-        left out."""
+        """Yield the values that cannot be decoded, in samples with a valid structure, except in columns that are never
+        decoded."""
         columns = [number for number, column in enumerate(self.layout.schema.columns) if not column.type.fixed_size]
         for block in self._blocks():
             located = self.layout.locate(rows_of(self.select(block, verify=False)), columns)
@@ -138,12 +138,12 @@ def check_table(count_bytes: Buffer, first: int, last: int, *, count: int, size:
     """Check the first 4 bytes of a shard, its first and last offset. Raise CorruptError."""
     (found,) = struct.unpack("<I", count_bytes)
     if found != count:
-        message = "the shard has not as many samples as the index says"
+        message = "the shard's number of samples differs from the index"
         raise CorruptError(message, file=file, place="count", found=found, expected=count)
     least = 4 * (count + 2)
     if not least <= first <= size:
         message, expected = "the first sample does not follow the table of offsets", f"{least} to {size}"
         raise CorruptError(message, file=file, place="offset 0", found=first, expected=expected)
     if last != size:
-        message = "the last sample does not end with the file"
+        message = "the last sample does not end at the file's end"
         raise CorruptError(message, file=file, place=f"offset {count}", found=last, expected=size)

@@ -1,4 +1,4 @@
-"""The stored bytes of MDS shards: received whole through their checks, or read by range."""
+"""The stored bytes of MDS shards: received whole and checked, or read by range."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _WHOLE_TABLE = 2**16  # bytes: a table of offsets up to this size is fetched who
 
 class MdsReceiver:
     """Turns the stored bytes of a shard into raw bytes, followed by their hash for the cache, and checks both against
-    the sizes and hashes of the index. `name`: the shard's in the cache. `decompressor`: None if the bytes are the
-    same."""
+    the sizes and hashes in the index. `name`: the shard's name in the cache. `decompressor`: None for an uncompressed
+    shard."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class MdsReceiver:
 
 
 class MdsRanges:
-    """Reads samples of an uncompressed shard: in one request, after a first one for the offsets.
+    """Reads samples of an uncompressed shard: one request for offsets, and one for the samples.
 
-    Threads may share it: what it keeps is replaced, never changed.
+    Threads may share it: its cached values are replaced, never changed.
     """
 
     def __init__(self, layout: MdsLayout, *, count: int, size: int, file: str) -> None:
@@ -124,8 +124,8 @@ class MdsRanges:
         yield from self._edges(np.zeros(0, np.int64))
 
     def _edges(self, samples: NDArray[np.int64]) -> Reading[NDArray[np.uint32]]:
-        """Return where each sample begins and ends, uint32 [n, 2]. The first call also checks the shard's count, first
-        and last offset, and then the whole table if it is small."""
+        """Return where each sample begins and ends, uint32 [n, 2]. The first call also checks the shard's count and its
+        first and last offset, and fetches the whole table if it is small."""
         end = 4 * (self._count + 2)
         if end <= _WHOLE_TABLE:
             if self._table is None:

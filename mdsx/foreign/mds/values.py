@@ -1,4 +1,4 @@
-"""Decode the values that only MDS has: bytes -> value. Whatever the bytes are, they raise no error but CorruptError.
+"""Decode values of types that only MDS has. Invalid bytes raise only CorruptError.
 
 | encoding | bytes | value |
 |---|---|---|
@@ -34,7 +34,7 @@ _CODES = {
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _CODES.values()}
-"""The dtypes of arrays, as they are stored."""
+"""The stored dtypes of arrays."""
 
 _ITEM_SIZES = np.array([DTYPES[_CODES[code]].itemsize if code in _CODES else 0 for code in range(256)])
 """By code."""
@@ -43,7 +43,7 @@ _BITS = {
     "1": 1, "L": 8, "P": 8, "RGB": 24, "RGBA": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "I": 32, "F": 32,
     "LA": 16, "PA": 16, "RGBX": 32, "RGBa": 32, "La": 16, "I;16": 16, "I;16L": 16, "I;16B": 16, "I;16N": 16,
 }  # fmt: skip
-"""Pillow's modes, and the bits of a pixel. Each row of an image begins with a byte of its own."""
+"""Pillow's modes, and the bits of a pixel. Each row of an image begins at a new byte."""
 
 
 def decode_int(data: memoryview) -> int:
@@ -71,7 +71,7 @@ def decode_json(data: memoryview) -> object:
 
 
 def decode_ndarray(data: memoryview, dtype: str | None = None) -> NDArray[Any]:
-    """Return an array of its own. `dtype`: the declared one, which the bytes do not repeat."""
+    """Return a new array. `dtype`: the declared dtype, which the bytes do not repeat."""
     at = 0
     if dtype is None:
         code = data[0] if len(data) else None
@@ -89,7 +89,7 @@ def decode_ndarray(data: memoryview, dtype: str | None = None) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class ArrayDecoder:
-    """Decodes arrays, each with its own shape. `dtype`: the declared one; None if each array names its own."""
+    """Decodes arrays, each with its own shape. `dtype`: the declared dtype; None if each array has its own."""
 
     dtype: str | None = None
 
@@ -97,7 +97,7 @@ class ArrayDecoder:
         return decode_ndarray(data, self.dtype)
 
     def lengths(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many values each array has; -1 for one that is damaged, or has not one dimension."""
+        """Return how many values each array has; -1 for a damaged array, or one that is not one-dimensional."""
         items, at = np.int64(0 if self.dtype is None else DTYPES[self.dtype].itemsize), 0 if self.dtype else 1
         here = sizes > at
         (heads,) = read_records(addresses[here], np.dtype(("u1", (at + 1,))), [int(here.sum())])
@@ -111,7 +111,7 @@ class ArrayDecoder:
 
 
 def decode_items(data: memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return the array of this shape whose items are `data`."""
+    """Return an array of this shape with the items `data`."""
     kind = DTYPES[dtype]
     size = math.prod(shape) * kind.itemsize
     if size != len(data):
@@ -124,7 +124,7 @@ def decode_items(data: memoryview, dtype: str, shape: Sequence[int]) -> NDArray[
 
 
 def decode_pil(data: memoryview) -> object:
-    """Return an image of Pillow. Raise UsageError without Pillow."""
+    """Return a Pillow image. Raise UsageError without Pillow."""
     try:
         import PIL.Image
     except ModuleNotFoundError:
@@ -160,9 +160,9 @@ def decode_list(data: memoryview, item: ValueDecoder) -> list[object]:
 
 
 def refuse(_data: memoryview, encoding: str, column: str) -> NoReturn:
-    """Raise UnsupportedError: the values of a column of pickles, or of an encoding that is not MDS's own."""
+    """Raise UnsupportedError for a value of a column of pickles, or of an encoding that is not MDS's own."""
     why = "pickles are never loaded, because they can run any program" if encoding == "pkl" else "this is not known"
     raise UnsupportedError(
         f"column {column!r} has the encoding {encoding!r}: {why}",
-        hint="leave the column out: columns= with the names of the others, or `mdsx convert mds --drop`",
+        hint="leave out the column: give columns= the names of the others, or use `mdsx convert mds --drop`",
     )

@@ -1,5 +1,5 @@
-"""Read Parquet files: their footers, the index that `mdsx index parquet` makes of them, and row groups as shards of
-ours; and write some. No I/O.
+"""Read Parquet files: their footers, the index that `mdsx index parquet` makes, and row groups as shards in our format.
+Also write Parquet files. This package does no I/O.
 
 Other packages import only from here.
 """

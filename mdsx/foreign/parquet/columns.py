@@ -1,7 +1,7 @@
 """The columns of a set of Parquet files: their types, from schemas and statistics, and the sizes of their values.
 
-A type has a question mark unless the file says that there are no nulls: in its schema, or in the statistics of each row
-group. Columns that no type of ours can hold are left out.
+A type has a question mark unless the schema, or the statistics of each row group, exclude nulls. Columns that none of
+our types can hold are left out.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ class FileColumn:
     """A column in one file."""
 
     type: ColumnType
-    """As if there were no nulls, except for Arrow's null type."""
+    """The type without regard to nulls, except for Arrow's null type."""
     nulls: bool
     """Whether there may be nulls."""
     arrow: str
     units: tuple[str, ...]
-    """Of its dates and times, which become numbers."""
+    """The units of its dates and times, which become numbers."""
     empty: bool
-    """Whether its type is Arrow's null, which agrees with any other."""
+    """Whether its type is Arrow's null, which is compatible with any other."""
     encoded: bool
-    """Whether decoded values may be larger than the uncompressed bytes: they are in a dictionary, or become JSON."""
+    """Whether decoded values may exceed the uncompressed bytes, because they are in a dictionary or become JSON."""
     classes: tuple[str, ...] = ()
-    """The names of the classes whose numbers it has, if Hugging Face's `datasets` has written them."""
+    """The class names for its numbers, if Hugging Face's `datasets` wrote them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileColumns:
-    """The columns of one file, and what its footer says about row groups that have rows."""
+    """The columns of one file, and its footer's facts about row groups that have rows."""
 
     file: str
     columns: dict[str, FileColumn]
     left_out: dict[str, str]
-    """Columns that no type can hold -> why."""
+    """Columns that no type can hold -> the reason."""
     rows: tuple[int, ...]
     extents: tuple[tuple[int, int], ...]
     """The bytes of the file that hold each row group."""
@@ -59,7 +59,7 @@ class FileColumns:
 
     @classmethod
     def of(cls, footer: Footer) -> FileColumns:
-        """Return what a footer says. Raise CorruptError or UnsupportedError."""
+        """Return the columns of a footer's file. Raise CorruptError or UnsupportedError."""
         chunks = footer.metadata.chunks[list(footer.groups)]
         starts = chunks[:, :, START]
         extents = zip(starts.min(axis=1).tolist(), (starts + chunks[:, :, STORED]).max(axis=1).tolist(), strict=True)
@@ -78,7 +78,7 @@ class FileColumns:
             columns[name] = replace(found, nulls=nulls, encoded=encoded, classes=classes.get(name, ()))
             sizes.append(here[:, :, [STORED, UNCOMPRESSED]].sum(axis=1))
         if not columns:
-            raise UsageError("no type of mdsx can hold any of its columns", file=footer.file, found=_reasons(left_out))
+            raise UsageError("mdsx has no type for any of its columns", file=footer.file, found=_reasons(left_out))
         rows = tuple(map(footer.rows, footer.groups))
         stored, uncompressed = np.moveaxis(np.stack(sizes), (2, 0), (0, 2))
         return cls(footer.file, columns, left_out, rows, tuple(extents), stored, uncompressed)
@@ -86,7 +86,7 @@ class FileColumns:
 
 @lru_cache(maxsize=2**14)
 def _described(name: str, kind: Any) -> FileColumn | str:
-    """Return a column of an Arrow type, as far as that is the same in all files, or why no type can hold it."""
+    """Return the part of a column's description that depends only on its Arrow type, or why no type can hold it."""
     try:
         found = column_type(kind, nullable=False)
         Schema.from_columns({name: str(found)})
@@ -124,7 +124,7 @@ class Columns:
     """The columns of several files, which must agree."""
 
     def __init__(self, first: FileColumns, declared: Mapping[str, str]) -> None:
-        """`declared`: column -> its type, instead of that of the files. Raise UsageError."""
+        """`declared`: column -> type, instead of the type in the files. Raise UsageError."""
         self._first = first
         self._declared = dict[str, ColumnType]()
         for name, kind in declared.items():
@@ -138,9 +138,9 @@ class Columns:
         self.left_out = dict(first.left_out)
 
     def add(self, file: FileColumns) -> FileColumns:
-        """Add the columns of the next file. Raise UsageError if they are others than those of the files before.
+        """Add the columns of the next file. Raise UsageError if they differ from the previous files.
 
-        Return the same, sharing what is equal in other files: there may be many.
+        Return them, sharing objects that are equal in other files, because there may be many files.
         """
         for one, other in ((self._first, file), (file, self._first)):
             for name in one.columns:
@@ -170,7 +170,7 @@ class Columns:
 
     @property
     def classes(self) -> dict[str, list[str]]:
-        """Return the names of classes, by column, where all files agree about them."""
+        """Return the class names by column, for columns where all files agree."""
         return {name: list(column.classes) for name, column in self._columns.items() if column.classes}
 
     @property
@@ -185,7 +185,7 @@ class Columns:
         return replace(column.type, nullable=column.type.nullable or column.nulls)
 
     def to_measure(self, file: FileColumns) -> list[str]:
-        """Return the columns of a file whose decoded size its footer does not say, and the declared ones."""
+        """Return the columns of a file whose decoded size is not in its footer, and the declared ones."""
         encoded = {name for name, column in file.columns.items() if column.encoded and not self._has_size(name)}
         return [name for name in file.columns if name in encoded or name in self._declared]
 
@@ -208,9 +208,9 @@ class Columns:
     def indexed(
         self, files: Sequence[FileColumns], means: Mapping[str, float]
     ) -> tuple[list[IndexedColumn], list[tuple[IndexedGroup, ...]]]:
-        """Return what an index says of the columns, and of the row groups of each file.
+        """Return an index's entries for the columns, and for the row groups of each file.
 
-        `means`: the bytes of a decoded value, on average, for columns `to_measure`.
+        `means`: the average bytes of a decoded value, for the columns `to_measure`.
         """
         stored, heap = dict.fromkeys(self._columns, 0), dict.fromkeys(self._columns, 0)
         groups = []
@@ -234,7 +234,7 @@ class Columns:
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """Return the names of classes by column, from the metadata that Hugging Face's `datasets` writes into a schema."""
+    """Return the class names by column, from the metadata that Hugging Face's `datasets` writes into a schema."""
     try:
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         found = {name: _inner(feature) for name, feature in features.items()}
@@ -251,13 +251,13 @@ def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, 
 
 
 def _inner(feature: Any) -> Any:
-    """Return what a feature has, or what the lists in it have."""
+    """Return a feature, or the feature inside its lists."""
     if isinstance(feature, list):
         return feature[0]
     return feature.get("feature", feature) if isinstance(feature, dict) else feature
 
 
 def _different(name: str, how: str, file: str, way: str = "") -> UsageError:
-    hint = f"{way}take files with the same columns together, or write the file again with the columns of the others"
+    hint = f"{way}index files with the same columns together, or write this file again with the others' columns"
     message = f"the files have different columns: {how}"
     return UsageError(message, file=file, place=f"column {name[:80]!r}", hint=hint)

@@ -1,7 +1,7 @@
 """The footer of a Parquet file: its schema, and where the column chunks of each row group are.
 
-Its Thrift is read by mdsx, and what it says about places and counts is checked before any byte of data is asked for.
-pyarrow reads its schema, with limits on sizes.
+mdsx parses its Thrift, and checks offsets and counts before any data is requested. pyarrow reads its schema, with
+limits on sizes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mdsx.format import Range
 
 MAGIC, ENCRYPTED = b"PAR1", b"PARE"
 TAIL_SIZE = 8
-"""Bytes at the end of a file that say where its footer is."""
+"""Bytes at the end of a file that locate its footer."""
 
 _FIRST = 2**16  # bytes at the end of a file that are read first: most footers are smaller
 
-_STRINGS, _ITEMS = MAX_FOOTER_SIZE, 2**22  # the largest of a footer
+_STRINGS, _ITEMS = MAX_FOOTER_SIZE, 2**22  # the largest strings and lists in a footer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +44,12 @@ class Footer:
 
     @property
     def size(self) -> int:
-        """Bytes in memory, more or less."""
+        """Return the approximate bytes in memory."""
         return int(self.parsed.serialized_size) + self.metadata.chunks.nbytes
 
     @property
     def leaves(self) -> dict[str, range]:
-        """Column -> the numbers of the column chunks that hold it."""
+        """Return column -> the numbers of its column chunks."""
         return self.metadata.leaves
 
     def rows(self, group: int) -> int:
@@ -76,7 +76,7 @@ def read_footer(get: Callable[[int, int], bytes], *, size: int, file: str) -> tu
 
 
 def footer_offset(tail: bytes, *, size: int, file: str) -> int:
-    """Return where the footer begins of a file of `size` bytes, which ends with `tail` (8 bytes or more)."""
+    """Return the offset of the footer in a file of `size` bytes that ends with `tail` (8 bytes or more)."""
     if size < len(MAGIC) + TAIL_SIZE or len(tail) < TAIL_SIZE:
         message = "the file is empty" if size == 0 else "the file is too short to be a Parquet file"
         raise CorruptError(message, file=file, found=f"{size} bytes")
@@ -84,7 +84,7 @@ def footer_offset(tail: bytes, *, size: int, file: str) -> int:
     if magic == ENCRYPTED:
         raise UnsupportedError("the file is encrypted", file=file, hint="write it again without encryption")
     if magic != MAGIC:
-        message = "this is no Parquet file, or it is truncated: it does not end in PAR1"
+        message = "not a Parquet file, or truncated: it does not end with PAR1"
         raise CorruptError(message, file=file, place="last 4 bytes", found=magic.hex(" "), expected=MAGIC.hex(" "))
     length = int.from_bytes(tail[-TAIL_SIZE:-4], "little")
     if not 0 < length <= size - len(MAGIC) - TAIL_SIZE:
@@ -107,7 +107,7 @@ def parse_footer(data: bytes, *, offset: int, file: str) -> Footer:
     if not inside.all():
         place, leaf = np.argwhere(~inside)[0].tolist()
         raise CorruptError(
-            "the footer places a column chunk outside of the data",
+            "the footer places a column chunk outside the data",
             file=file,
             place=f"row group {groups[place]}, column chunk {leaf}",
             found=f"{sizes[place, leaf]} bytes from {starts[place, leaf]} on",
@@ -117,7 +117,7 @@ def parse_footer(data: bytes, *, offset: int, file: str) -> Footer:
         opened = open_file(pa.BufferReader(MAGIC + data), None)
         parsed, schema = opened.metadata, opened.schema_arrow
     if schema.names != [*metadata.leaves] or parsed.num_columns != metadata.chunks.shape[1]:
-        raise CorruptError("its columns are not those of its schema", file=file, place="footer")
+        raise CorruptError("its columns differ from its schema", file=file, place="footer")
     return Footer(file, offset, parsed, schema, metadata, tuple(groups.tolist()))
 
 
@@ -129,7 +129,7 @@ def open_file(source: Any, metadata: Any) -> Any:
         source,
         metadata=metadata,
         pre_buffer=False,
-        coerce_int96_timestamp_unit="us",  # in nanoseconds, which is the default, years after 2262 become wrong ones
+        coerce_int96_timestamp_unit="us",  # in nanoseconds, the default, years after 2262 would be wrong
         page_checksum_verification=True,
         thrift_string_size_limit=_STRINGS,
         thrift_container_size_limit=_ITEMS,
@@ -138,7 +138,7 @@ def open_file(source: Any, metadata: Any) -> Any:
 
 @contextmanager
 def readable(file: str, place: str) -> Iterator[None]:
-    """Turn errors of pyarrow into errors of ours."""
+    """Convert errors of pyarrow to ours."""
     try:
         yield
     except FormatError:
@@ -150,7 +150,7 @@ def readable(file: str, place: str) -> Iterator[None]:
 
 
 def unreadable(error: Exception, file: str, place: str) -> FormatError:
-    """Return the error for what pyarrow could not read."""
+    """Convert an error of pyarrow to ours."""
     text = " ".join(str(error).split())[:300]
     if "ncrypt" in text:
         return UnsupportedError("it is encrypted", file=file, place=place, hint="write it again without encryption")

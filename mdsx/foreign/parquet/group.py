@@ -1,7 +1,7 @@
-"""One row group as a shard of ours: made from the bytes of its column chunks when it is fetched.
+"""A row group as a shard in our format, made from the bytes of its column chunks when it is fetched.
 
-The shard is what the cache keeps, and what all processes map. 32 bytes follow it: the hash that names it in the cache,
-so that no shard is taken for another, and the XXH3-128 of the shard, so that a cached one is checked at memory speed.
+The cache keeps this shard, and all processes map it. It is followed by 32 bytes: the hash that names it in the cache,
+so that no shard is taken for another, and the shard's XXH3-128, so that a cached shard is checked at memory speed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 TRAILER_SIZE = 32
 MAX_SHARD_SIZE = 2**32
-"""The most bytes of a decoded row group: a few bytes of a hostile file may claim any number of them."""
+"""The most bytes of a decoded row group: a few bytes in a hostile file may claim any size."""
 
 _BATCH_BYTES = 2**25  # decoded at once
 _FEWEST, _MOST = 64, 2**16  # rows decoded at once
 _FIRST = 1024  # rows whose sizes are measured
-_DECLARED = f"{AGAIN}: --column NAME=TYPE gives the column another type, without it has that of the file"
+_DECLARED = f"{AGAIN}, with --column NAME=TYPE to give the column another type, or without it to use the file's"
 
 
 def chosen_leaves(footer: Footer, schema: Schema) -> list[int]:
-    """Return the numbers of the column chunks that hold the columns of `schema`. Raise CorruptError."""
+    """Return the numbers of the column chunks for the columns of `schema`. Raise CorruptError."""
     for column in schema.columns:
         if column.name not in footer.leaves:
             raise CorruptError(f"it has no column {column.name[:80]!r}", file=footer.file, place="schema")
@@ -45,8 +45,8 @@ def build_shard(
 ) -> list[Buffer]:
     """Return the raw bytes of a row group with the columns of `schema`, in pieces.
 
-    `parts` are the bytes of the `ranges` of its column chunks, `name` the hash that names the result in the cache.
-    Raise CorruptError, with the column if possible, or UnsupportedError.
+    `parts` are the bytes of the `ranges` of its column chunks, and `name` is the hash that names the result in the
+    cache. Raise CorruptError, with the column if possible, or UnsupportedError.
     """
     encoder, builder = Encoder(schema), ShardBuilder(schema, 2 * MAX_SHARD_SIZE)
     file, place, size = footer.file, f"row group {group}", 0
@@ -64,7 +64,7 @@ def build_shard(
             _try_alone(footer, group, column.name, ranges, parts)
         raise
     if builder.samples != footer.rows(group):
-        message = "its column chunks have another number of rows than the footer says"
+        message = "the number of rows in its column chunks differs from the footer"
         raise CorruptError(message, file=file, place=place, found=builder.samples, expected=footer.rows(group))
     shard = builder.pieces()
     return [*shard, name, shard.digest()]
@@ -78,7 +78,7 @@ def _too_large(file: str, place: str) -> UnsupportedError:
 def mean_sizes(
     footer: Footer, group: int, schema: Schema, ranges: Sequence[Range], parts: Sequence[memoryview]
 ) -> dict[str, float]:
-    """Return how many bytes the values of each column have in the heap, on average over a row group's first rows."""
+    """Return the average heap bytes of each column's values, over a row group's first rows."""
     found = {}
     for column in schema.columns:
         encoder, leaves = Encoder(Schema((column,))), list(footer.leaves[column.name])
@@ -111,9 +111,9 @@ def read_batches(
     parts: Sequence[memoryview],
     most: int = _MOST,
 ) -> Iterator[Any]:
-    """Yield the record batches of some columns of a row group, of some 32 MiB and at most `most` rows each.
+    """Yield record batches of some columns of a row group, of about 32 MiB and at most `most` rows each.
 
-    `parts` are the bytes of `ranges` of the file; each of the `leaves`, its column chunks, is in one of them. Raise
+    `parts` are the bytes of `ranges` of the file. Each of the `leaves`, the column chunks, is inside one range. Raise
     CorruptError or UnsupportedError.
     """
     claimed = int(footer.metadata.chunks[group, leaves, UNCOMPRESSED].sum())
@@ -125,7 +125,7 @@ def read_batches(
 
 
 def _encode(encoder: Encoder, batch: Any, place: str, first: int, file: str) -> list[Encoded]:
-    """Encode a batch whose first row is row `first` of the row group `place`. Raise CorruptError for values that do not
+    """Encode a batch that begins with row `first` of the row group `place`. Raise CorruptError for values that do not
     fit the declared types."""
     try:
         return encode_batch(encoder, batch)
@@ -142,7 +142,7 @@ def _encode(encoder: Encoder, batch: Any, place: str, first: int, file: str) -> 
 
 
 class _FetchedBytes:
-    """The fetched ranges of a file, as a Python file. Reading any other byte is an error."""
+    """The fetched ranges of a file, as a Python file. Reading other bytes is an error."""
 
     closed = False
 
@@ -190,10 +190,10 @@ class GroupView(ShardView):
 
     @classmethod
     def of(cls, raw: Buffer, *, name: bytes, schema: Schema, samples: int, file: str) -> GroupView:
-        """Parse the raw bytes that `build_shard` returned. Raise CorruptError if they are not those named `name`."""
+        """Parse the raw bytes that `build_shard` returned. Raise CorruptError if they have another name than `name`."""
         view = memoryview(raw).cast("B").toreadonly()
         if len(view) < TRAILER_SIZE or view[-TRAILER_SIZE:-16] != name:
-            raise CorruptError("the cached row group is damaged, or is another one", file=file)
+            raise CorruptError("the cached row group is damaged, or belongs to another file", file=file)
         shard = ShardView.parse(view[:-TRAILER_SIZE], file=file, schema=schema)
         if shard.samples != samples:
             message = "the cached row group has another number of rows"
@@ -202,7 +202,7 @@ class GroupView(ShardView):
         return cls(*found, {}, bytes(view[-16:]))
 
     def verify(self) -> None:
-        """Raise CorruptError unless the shard is as it was made."""
+        """Raise CorruptError if the shard has changed since it was made."""
         found, expected = xxhash.xxh3_128_hexdigest(self.buffer), self.hash.hex()
         if found != expected:
             message = "the cached row group is damaged"

@@ -1,7 +1,7 @@
-"""An index of Parquet files as a stored format: a row group is a shard, and only the chosen columns of it are read.
+"""An index of Parquet files as a stored format: a row group is a shard, and only its chosen columns are read.
 
-Row groups without rows are left out. A process reads the footer of a file when it first reads one of its row groups,
-and compares its hash with the index's: a file that was replaced or has grown is an error. Footers are kept, up to a
+Row groups without rows are left out. A process reads a file's footer when it first reads one of its row groups, and
+compares the footer's hash with the index: a file that was replaced or has grown is an error. Footers are kept, up to a
 limit.
 """
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _CONVERSION = b"mdsx-parquet 1\n"
-"""Names how row groups become shards. A change of that needs another one, so that the cache has no old shards."""
+"""The version of the conversion from row groups to shards. If the conversion changes, this must change, so that old
+shards in the cache are not used."""
 
 
 class ParquetFormat:
@@ -58,7 +59,7 @@ class ParquetFormat:
 
 @dataclass(frozen=True, eq=False)
 class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
-    """What an index of Parquet files says, and how their bytes become samples. See `StoredIndex`."""
+    """A parsed index of Parquet files, and how their bytes become samples. See `StoredIndex`."""
 
     _parsed: Parsed
     _columns: tuple[int, ...]
@@ -80,7 +81,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """The bytes of the chosen columns' chunks; estimated, if not all columns are chosen."""
+        """Return the bytes of the chosen columns' chunks; estimated if not all columns are chosen."""
         stored = self._parsed.groups["stored"]
         return stored if self._all else (stored * self._share(self._parsed.stored)).astype(np.int64)
 
@@ -93,7 +94,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
 
     @cached_property
     def raw_hashes(self) -> NDArray[np.uint8]:
-        """Files of the same shape may have equal footers, but other values: only their place differs."""
+        """Return hashes that include the index's place: files with different values may have equal footers."""
         parsed, place = self._parsed, self._place.encode(errors="surrogateescape")
         seeds = [
             xxhash.xxh3_128_digest(self._seed + footer.tobytes() + f"{number}\n{etag}\n".encode() + place)
@@ -106,7 +107,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same files under other names and in other storages."""
+        """Return a hash that is the same for the same files under other names and in other storages."""
         parsed = self._parsed
         hasher = xxhash.xxh3_128(_CONVERSION + parsed.schema.json)
         for array in (parsed.hashes, parsed.sizes, parsed.firsts, parsed.groups["rows"]):
@@ -123,7 +124,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of the files."""
+        """Return the keys of the files."""
         return self._parsed.names
 
     def name(self, shard: int) -> str:
@@ -134,7 +135,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
         return ParquetIndex(self._parsed, tuple(self._columns[number] for number in columns), schema, self._place)
 
     def __copy__(self) -> ParquetIndex:
-        """Return the same index, which has read no footers yet."""
+        """Return a copy of the index that has read no footers yet."""
         return ParquetIndex(self._parsed, self._columns, self.schema, self._place)
 
     def object_size(self, shard: int) -> int:
@@ -152,7 +153,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
         return build_shard(footer, group, self.schema, ranges, parts, bytes(self.raw_hashes[shard]))
 
     def read_schema(self, shard: int, *, file: str) -> Reading[Any]:
-        """Return the `pyarrow.Schema` of the file that has a shard."""
+        """Return the `pyarrow.Schema` of a shard's file."""
         return (yield from self._read_footer(self._file(shard), file)).schema
 
     def _read_footer(self, number: int, file: str) -> Reading[Footer]:
@@ -171,7 +172,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
         rows = [footer.rows(group) for group in footer.groups]
         first, last = parsed.firsts[number : number + 2].tolist()
         if rows != self.counts[first:last].tolist():
-            raise CorruptError("its row groups are not those that were indexed", file=file, place="footer", hint=AGAIN)
+            raise CorruptError("its row groups differ from the index", file=file, place="footer", hint=AGAIN)
         return footer
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> GroupView:
@@ -208,7 +209,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
         return len(set(self._columns)) == len(self._parsed.schema.columns)
 
     def _share(self, sizes: Sequence[int]) -> float:
-        """Return which share of the `sizes` of all columns the chosen ones have."""
+        """Return the chosen columns' share of the `sizes` of all columns."""
         return sum(sizes[number] for number in self._columns) / max(sum(sizes), 1)
 
     @cached_property
@@ -217,7 +218,7 @@ class ParquetIndex(ReadsParts, ProjectsColumns, EstimatesLengths):
 
 
 class _Footers:
-    """The footers that were read, by the number of their file. They are not pickled."""
+    """The footers read so far, by file number. They are not pickled."""
 
     _LIMIT = 2**26  # bytes of footers, which take some times more memory
 
@@ -227,7 +228,7 @@ class _Footers:
         self.get = self._kept.get
 
     def keep(self, number: int, footer: Footer) -> None:
-        """Keep a footer, and forget the oldest ones beyond the limit. Threads may call this at once."""
+        """Keep a footer, and drop the oldest ones beyond the limit. Thread-safe."""
         self._kept[number] = footer
         self._most += footer.size
         while self._most > self._LIMIT and len(self._kept) > 1:

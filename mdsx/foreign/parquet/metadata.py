@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says about its columns and row groups, read from its Thrift."""
+"""A Parquet file's columns and row groups, parsed from the Thrift of its footer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mdsx.foreign.parquet.text import MAX_ROWS
 from mdsx.foreign.parquet.thrift import MAX_DEPTH, Thrift, ThriftError
 
 START, STORED, UNCOMPRESSED, NULLS, DICTIONARY = range(5)
-"""What is known of a column chunk: its first byte, its bytes, its bytes before compression, its nulls (-1: unknown),
-and whether it has a dictionary."""
+"""The facts about a column chunk: its first byte, its stored and uncompressed bytes, its nulls (-1: unknown), and
+whether it has a dictionary."""
 
 _UNKNOWN = -1
 _MOST = 2**62
@@ -27,7 +27,7 @@ class Metadata:
     """The columns and all row groups of a file."""
 
     leaves: dict[str, range]
-    """Column -> the numbers of the column chunks that hold it: one, or several of a nested column."""
+    """Column -> the numbers of its column chunks: one, or several for a nested column."""
     rows: NDArray[np.int64]
     """[groups]"""
     chunks: NDArray[np.int64]
@@ -35,9 +35,10 @@ class Metadata:
 
 
 def parse_metadata(data: bytes, *, file: str) -> Metadata:
-    """Return what the Thrift in `data` says.
+    """Parse the Thrift in `data`.
 
-    Raise CorruptError, or UnsupportedError for encrypted columns, columns in other files, and two of one name.
+    Raise CorruptError, or UnsupportedError for encrypted columns, columns in other files, and two columns of the same
+    name.
     """
     try:
         return _Parser(file).parse(Thrift(data))
@@ -112,7 +113,7 @@ class _Parser:
             message = "its data is in another file"
             raise UnsupportedError(message, file=self._file, place=place, found=repr(chunk[1][:200]))
         data = chunk.get(3, {})
-        dictionary = data.get(11) or 0  # some writers say 0 for none
+        dictionary = data.get(11) or 0  # some writers use 0 for none
         first = data.get(9, _UNKNOWN)
         known = (min(first, dictionary or first), data.get(7, _UNKNOWN), data.get(6, _UNKNOWN))
         nulls = data.get(12, {}).get(3, _UNKNOWN)

@@ -1,8 +1,8 @@
-"""The text of `_mdsx-parquet.json`: what mdsx knows about a set of Parquet files without opening them.
+"""The text of `_mdsx-parquet.json`: the facts about a set of Parquet files that need not be read from the files.
 
 It begins with `{"format":"mdsx-parquet","version":1,` and ends with `,"checksum":"<16 digits>"}` and a line feed. The
 checksum is XXH3-64 of all bytes before it, and is checked before anything is parsed. Files are in the order of the
-samples, and so are the row groups that have rows; others are left out.
+samples, and so are the row groups that have rows; other row groups are left out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mdsx.errors import UnsupportedError, UsageError
 from mdsx.format import MAX_SHARDS, FileIndexParser, Schema, seal_file_index
 
 INDEX_KEY = "_mdsx-parquet.json"
-"""The underscore makes Spark, pyarrow, Polars and DuckDB pass over it."""
+"""The underscore makes Spark, pyarrow, Polars and DuckDB ignore it."""
 VERSION = 1
 AGAIN = "run `mdsx index parquet` again"
 MAX_FOOTER_SIZE = 2**28
 MAX_ROWS = 2**31
 """The most rows of a row group."""
 MAX_HEAP = 2**40
-"""The largest estimate of a row group's heap: far more than can be decoded, and no sum of them overflows."""
+"""The largest estimate of a row group's heap: far more than can be decoded, but sums do not overflow."""
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
@@ -36,9 +36,9 @@ _Heap = Annotated[int, msgspec.Meta(ge=0, le=MAX_HEAP)]
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
-    """A column's name and type, the text of its Arrow type in the first file, and its bytes in all files: as they are
-    `stored`, and estimated in the `heap` of decoded shards (0 for a fixed-size type). `classes`: the names of classes
-    whose numbers it has; absent in the text without any."""
+    """A column's name and type, the text of its Arrow type in the first file, and its bytes in all files: `stored`
+    bytes, and estimated bytes in the `heap` of decoded shards (0 for a fixed-size type). `classes`: the class names for
+    its numbers; omitted from the text if there are none."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class IndexedColumn:
 
 @dataclass(frozen=True, slots=True)
 class IndexedGroup:
-    """A row group: its rows, the bytes of its file [start, stop) that hold it, the bytes of its column chunks, and the
+    """A row group: its rows, its byte range [start, stop) in the file, the bytes of its column chunks, and the
     estimated bytes of their variable-size values in the heap of a decoded shard."""
 
     rows: int
@@ -146,7 +146,7 @@ class Parsed:
     stored: tuple[int, ...]
     heap: tuple[int, ...]
     classes: dict[str, list[str]]
-    """Column -> the names of its classes, where it has any."""
+    """Column -> its class names, if it has any."""
     names: tuple[str, ...]
     etags: tuple[str, ...]
     sizes: NDArray[np.int64]
@@ -167,7 +167,7 @@ def recognizes(data: bytes) -> bool:
 
 
 def parse_text(data: bytes, *, file: str | None = None) -> Parsed:
-    """Return what an index says. Raise CorruptError or UnsupportedError."""
+    """Parse the text of an index. Raise CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
 
 

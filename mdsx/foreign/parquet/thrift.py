@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as far as the footer of a Parquet file needs it.
+"""Thrift's compact protocol, as needed for the footer of a Parquet file.
 
-pyarrow reads data safely, but ends the process on some footers when its row groups are looked at from Python. So mdsx
-reads them itself. Unwanted fields are skipped; nothing is allocated by a count that the bytes only claim.
+pyarrow reads data safely, but accessing row groups of some footers from Python ends the process. So mdsx parses them
+itself. Unwanted fields are skipped, and memory is never allocated according to a count in the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Thrift:
         self._at = 0
 
     def struct(self, wanted: Mapping[int, Callable[[Thrift, int], Any]], kind: int = _STRUCT) -> dict[int, Any]:
-        """Return the `wanted` fields of a struct: number of the field -> how to read it, given its type."""
+        """Return the fields of a struct. `wanted`: field number -> how to read it, given its type."""
         self._expect(kind, _STRUCT)
         data, found, field = self._data, dict[int, Any](), 0
         while head := data[self._at]:
@@ -61,7 +61,7 @@ class Thrift:
         return True
 
     def items(self, kind: int) -> Iterator[int]:
-        """Yield the type of each item of a list. The caller reads the item before it asks for the next one."""
+        """Yield the type of each item in a list. The caller must read each item before it requests the next one."""
         self._expect(kind, _LIST)
         count, item = self._list_head()
         for _ in range(count):
@@ -99,7 +99,7 @@ class Thrift:
                 at += 1
             self._at = at + 1
         elif kind in (_TRUE, _FALSE):
-            self._at += in_list  # a field's value is in its type
+            self._at += in_list  # a field's value is part of its type
         elif kind == _BINARY:
             size = self._varint()
             self._at += size

@@ -1,4 +1,4 @@
-"""Arrow tables -> a Parquet file in memory, with row groups of bounded size."""
+"""Write Arrow tables to a Parquet file in memory, with row groups of bounded size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_ROWS = 2**20  # of a row group, as pyarrow's own
 class ParquetFile:
     """A Parquet file of the `pyarrow.Schema` `schema` that is being made.
 
-    A row group has at most `group_size` bytes as Arrow holds them, or those of one table. Pages have checksums.
+    A row group has at most `group_size` bytes in Arrow's memory, or one table. Pages have checksums.
     """
 
     def __init__(self, schema: Any, *, group_size: int, compression: str, level: int | None) -> None:

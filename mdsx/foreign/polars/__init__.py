@@ -1,7 +1,7 @@
-"""Datasets as LazyFrames of Polars, whose queries say which columns and samples they need.
+"""Datasets as Polars LazyFrames, whose queries request only the columns and samples that they need.
 
-polars is an extra (`pip install 'mdsx[polars]'`), imported on first use. Nothing here does I/O: who calls `lazy_frame`
-gives what reads.
+polars is an extra (`pip install 'mdsx[polars]'`), imported on first use. This package does no I/O: the caller of
+`lazy_frame` passes a function that reads.
 """
 
 from mdsx.foreign.polars.lazy import Read, lazy_frame

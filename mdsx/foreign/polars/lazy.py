@@ -1,4 +1,4 @@
-"""A LazyFrame that asks for columns, samples and a number of rows when a query runs."""
+"""A LazyFrame that requests columns, samples and a number of rows when a query runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mdsx.errors import UsageError
 from mdsx.foreign.polars.predicates import condition_of
 
 Read = Callable[[list[str] | None, str | None, int | None], Iterator[Any]]
-"""(columns, condition, rows) -> Arrow tables or batches of these columns (None: all), of those of the first `rows`
-samples (None: of all) for which a condition of `mdsx.Dataset.filter` is true (None: all of them)."""
+"""(columns, condition, rows) -> Arrow tables or batches of these columns (None: all), with the samples among the first
+`rows` (None: all) for which a condition of `mdsx.Dataset.filter` is true (None: no condition)."""
 
 
 def lazy_frame(empty: Any, types: Mapping[str, str], known: Callable[[str], bool], read: Read) -> Any:
-    """Return a `polars.LazyFrame` of what `read` returns.
+    """Return a `polars.LazyFrame` that reads with `read`.
 
-    `empty`: an Arrow table without rows, with all columns. `types`: the type of each. `known`: whether a condition can
-    be evaluated. All that is read is filtered by Polars once more, so a condition may choose more samples than match.
+    `empty`: an Arrow table without rows, with all columns. `types`: their types. `known`: whether a condition can be
+    evaluated. Polars filters the samples again, so a condition may select more samples than match.
 
     Raise UsageError if Polars is not installed, or too old.
     """
@@ -40,10 +40,10 @@ def lazy_frame(empty: Any, types: Mapping[str, str], known: Callable[[str], bool
 
 
 def _tree(predicate: Any) -> Any:
-    """Return an expression as Polars writes it as JSON; None if it does not."""
+    """Return an expression as Polars' JSON; None if Polars cannot write it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the form may change: what is not understood is not pushed
+            warnings.simplefilter("ignore")  # the warning that the form may change: unknown forms are not pushed down
             return json.loads(predicate.meta.serialize(format="json"))
-    except Exception:  # an expression with a function of Python, or a version without this form
+    except Exception:  # an expression with a Python function, or a version without this form
         return None

@@ -1,16 +1,16 @@
-"""Predicates of Polars as conditions of mdsx (`format/conditions.py`), as far as these can express them.
+"""Translate Polars predicates to conditions of mdsx (`format/conditions.py`), if these can express them.
 
-A condition found here is true for every row for which the predicate is, maybe for more: Polars looks at these again.
-So a part of an `and` that cannot be translated is left out, and an `or` with such a part is left out as a whole.
+A condition is true for every row for which the predicate is true, and possibly for more: Polars filters again. So an
+untranslatable part of an `and` is left out, and an `or` with such a part is left out as a whole.
 
-Negations are carried down to the comparisons, because the negation of "maybe more" would be "maybe fewer". These
-differ:
-- For Polars NaN equals NaN and is greater than all numbers; a condition compares as IEEE 754 says, so NaN is never
-  greater. Only <, <= and = are used, and negated for the others: `f > 1` becomes `not f <= 1`, which NaN fulfils.
-- The length of null is null for Polars, which chooses no row then, and 0 in a condition, which may choose it.
+Negations are pushed down to the comparisons, because the negation of "possibly more" would be "possibly fewer".
+Semantics differ in two cases:
+- In Polars, NaN equals NaN and is greater than all numbers. A condition follows IEEE 754, where NaN is never greater.
+  So only <, <= and = are used, negated for the others: `f > 1` becomes `not f <= 1`, which is true for NaN.
+- In Polars, the length of null is null, and the row is not selected. In a condition it is 0, and may be selected.
 
-The tree is the JSON of Polars, in which the numbers have the type of the column that they are compared with; NaN and
-infinities are null there. Anything unknown is not translated.
+The tree is Polars' JSON, in which numbers have the type of the column that they are compared with, and NaN and
+infinities are null. Anything unknown is not translated.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _INTEGERS = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_FLOATS = {f"float{bits}": f"Float{bits}" for bits in (32, 64)}  # Polars reads the types that Arrow lacks as others
+_FLOATS = {f"float{bits}": f"Float{bits}" for bits in (32, 64)}  # Polars reads types that Arrow lacks as other types
 _NUMBERS = _INTEGERS | _FLOATS
-_NULLABLE = re.compile(r"(bool|u?int\d+|float(16|32|64)|str|bytes)(\[[\d*,]+\])?\??")  # an object's null may be another
-_COMPARES = {  # operator -> (that of the condition, whether it is negated)
+_NULLABLE = re.compile(r"(bool|u?int\d+|float(16|32|64)|str|bytes)(\[[\d*,]+\])?\??")  # an object's null may be a value
+_COMPARES = {  # operator -> (the condition's operator, whether it is negated)
     "Lt": ("<", False), "LtEq": ("<=", False), "Gt": ("<=", True), "GtEq": ("<", True), "Eq": ("=", False),
     "NotEq": ("=", True),
 }  # fmt: skip
@@ -32,10 +32,10 @@ _BOUNDS = {"Both": ("GtEq", "LtEq"), "Left": ("GtEq", "Lt"), "Right": ("Gt", "Lt
 
 
 def condition_of(tree: Any, types: Mapping[str, str], known: Callable[[str], bool]) -> str | None:
-    """Return a condition that is true wherever a predicate is; None if there is none but "all".
+    """Return a condition that is true wherever a predicate is true; None if nothing can be translated.
 
-    `tree`: the predicate as Polars' JSON. `types`: the columns and their types. `known`: whether a condition, without
-    `and`, `or` and `not`, can be evaluated.
+    `tree`: the predicate as Polars' JSON. `types`: the columns and their types. `known`: whether a condition without
+    `and`, `or` and `not` can be evaluated.
     """
     return _Translator(types, known).translate(tree, negated=False)
 
@@ -48,7 +48,7 @@ class _Translator:
         """Return the condition for a predicate, or for its negation."""
         try:
             return self._known_form(tree, negated)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):  # another form than the known ones
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):  # an unknown form
             return None
 
     def _known_form(self, tree: Any, negated: bool) -> str | None:
@@ -97,7 +97,7 @@ class _Translator:
 
 
 def _joined(word: str, parts: list[str | None], negated: bool) -> str | None:
-    """Join translated parts. Those that are missing may be true."""
+    """Join translated parts. Missing parts may be true."""
     if negated:
         word = "or" if word == "and" else "and"
     found = [part for part in parts if part is not None]
@@ -107,7 +107,7 @@ def _joined(word: str, parts: list[str | None], negated: bool) -> str | None:
 
 
 def _measured(function: Any, kind: str) -> bool:
-    """Return whether a function of Polars is the length that mdsx knows of a column."""
+    """Return whether a Polars function is a column's length as mdsx defines it."""
     if function == {"ListExpr": "Length"}:
         base, bracket, shape = _plain(kind).partition("[")
         return bracket + shape == "[*]" and (base == "bool" or base in _NUMBERS)

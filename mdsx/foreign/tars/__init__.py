@@ -1,6 +1,6 @@
-"""WebDataset tars: bytes -> members -> samples -> values, strictly; and the columns that their first samples show.
+"""WebDataset tars: parse bytes to members, samples and values, strictly, and infer columns from the first samples.
 
-Tars can also be read in place: `text` has the text of their index, `pointers` the shards that say where samples are.
+Tars can also be read in place: `text` has the text of their index, and `pointers` the shards that locate samples.
 """
 
 from __future__ import annotations

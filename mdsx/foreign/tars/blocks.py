@@ -1,8 +1,8 @@
-"""Read the blocks of a tar in order, parse the headers in them, and bound what a tar may claim.
+"""Read the blocks of a tar in order, parse the headers in them, and limit what a tar may claim.
 
-A sparse member of 1 KiB may claim gigabytes of holes, and 1 MiB of header records compresses to 1 KiB. So the holes of
-each member, each sample and each tar are bounded, and the records of each tar. `decompress` bounds how much a
-compressed tar may expand to.
+A sparse member of 1 KiB may claim gigabytes of holes, and 1 MiB of header records compresses to 1 KiB. So the holes in
+each member, sample and tar are limited, and the records in each tar. `decompress` limits the expansion of a compressed
+tar.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TarHeader(NamedTuple):
 
 
 def parse_header(block: bytes) -> TarHeader | None:
-    """Return the header in `block`; None if it is damaged or is no header."""
+    """Return the header in `block`; None if it is damaged or not a header."""
     if block[257:262] != b"ustar" and any(block[257:265]):  # v7 has zeros there; its sum alone misses shifted fields
         return None
     try:
@@ -85,7 +85,7 @@ def most_holes(stored: int) -> int:
 
 
 class Budget:
-    """Bounds what one tar may claim. `stored` counts the bytes of its file read so far, compressed or not."""
+    """Limits what one tar may claim. `stored` counts the bytes of its file read so far, compressed or not."""
 
     def __init__(self) -> None:
         self.stored = self.holes = self._records = 0
@@ -110,7 +110,7 @@ class Budget:
 
 
 class Tape(Chunks):
-    """The bytes of a tar, read in order from chunks. If their decompression fails, they end there."""
+    """The bytes of a tar, read in order from chunks. If decompression fails, they end there."""
 
     def __init__(self, chunks: Iterator[bytes], file: str, budget: Budget) -> None:
         super().__init__(chunks)
@@ -121,16 +121,16 @@ class Tape(Chunks):
 
     @property
     def chunk(self) -> tuple[bytes, int]:
-        """Return the chunk that is being read, and the place in it of the next byte."""
+        """Return the present chunk, and the position of the next byte in it."""
         return self._chunk, self._at
 
     def advance(self, place: int) -> None:
-        """Move to a later place of the chunk that is being read."""
+        """Move to a later position in the present chunk."""
         self.offset += place - self._at
         self._at = place
 
     def wants(self, name: str) -> bool:
-        """Return whether the bytes of a member with this name are read, or skipped."""
+        """Return whether the bytes of a member with this name are read, not skipped."""
         return True
 
     def skip(self, size: int) -> None:
@@ -162,7 +162,7 @@ class Tape(Chunks):
             raise self.error(str(self._broken), self.offset)
 
     def seek_header(self) -> bool:
-        """Skip to the next block that is an undamaged header; return False if there is none."""
+        """Skip to the next undamaged header; return False if there is none."""
         while len(block := self.read(BLOCK)) == BLOCK:
             if block[257:262] == b"ustar" and parse_header(block):
                 self._unread(block)
@@ -170,7 +170,7 @@ class Tape(Chunks):
         return False
 
     def truncated(self, start: int, expected: int, found: int, name: bytes) -> CorruptError:
-        """Return the error for a member that begins at `start` and has only `found` of its bytes."""
+        """Return the error for a member that begins at `start` and has only `found` bytes."""
         if self._broken:
             return self.error(str(self._broken), start, name)
         return self.error("tar is truncated in the middle of this member", start, name, found=found, expected=expected)
@@ -205,7 +205,7 @@ def member_place(name: str, offset: int) -> str:
 
 
 def printable(name: str) -> str:
-    """Return `name` in quotes on one line, even if it is not UTF-8; a very long one without its middle."""
+    """Return `name` in quotes on one line, even if it is not UTF-8. The middle of a very long name is left out."""
     if len(name) > _SHOWN:
         name = f"{name[: _SHOWN // 2]}...{name[-_SHOWN // 4 :]}"
     return repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))

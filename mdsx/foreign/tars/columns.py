@@ -2,8 +2,8 @@
 
 A type is inferred from the last component of the extension (`seg.png` is png). The type of a NumPy column is inferred
 from its arrays in the first samples; dimensions in which they differ are starred. Numbers (`cls`, `id`, `index`) are
-int64 if all of them are in these samples, otherwise str. A column of several extensions is bytes, unless all of them
-mean the same type. `__key__` comes first.
+int64 if all values in these samples are, otherwise str. A column of several extensions is bytes, unless all extensions
+have the same type. `__key__` comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mdsx.foreign.tars.values import NPY_MAGIC, parse_npy, type_of_extension
 from mdsx.foreign.tars.webdataset import FIRST_DOT, KEY, SKIP, Names, TarSample, group_samples, is_hidden
 from mdsx.format import BYTES, INT64, STR, ColumnType, Schema, parse_type
 
-_SAMPLES = 64  # from which columns are inferred; fewer if they are large
+_SAMPLES = 64  # first samples from which columns are inferred; fewer if they are large
 _BYTES = 2**26
 _ERRORS = 1000  # in a tar with samples, after which no more samples are read
 _MANY = 50  # columns, after which a warning is given
@@ -38,7 +38,7 @@ ColumnTypes = dict[str, str]
 def check_declared(columns: Mapping[str, str]) -> ColumnTypes:
     """Return declared `columns` with each type in its canonical form. Raise UsageError."""
     if columns.get(KEY, STR.name) != STR.name:
-        raise UsageError(f"column {KEY!r} holds the samples' keys: its type is str", found=columns[KEY])
+        raise UsageError(f"column {KEY!r} holds the samples' keys, so its type must be str", found=columns[KEY])
     checked = Schema.from_columns(columns).columns if columns else ()
     return {column.name: str(column.type) for column in checked}
 
@@ -65,11 +65,11 @@ def find_columns(
     skip: bool,
     way_out: str = SKIP,
 ) -> tuple[ColumnTypes, list[str]]:
-    """Return the columns, from the first samples of the first tar that has any, and warnings about likely mistakes.
+    """Return the columns, from the first samples of the first tar that has samples, and warnings about likely mistakes.
 
     `read(i)` yields the bytes of the tar `files[i]` in chunks. Raise the first error in these samples, unless `skip` is
-    set; `way_out`: see `Grouper`. Raise UsageError if there is no sample, or if an option names something that is in no
-    tar.
+    set; `way_out`: see `Grouper`. Raise UsageError if there are no samples, or if an option names something that is in
+    no tar.
     """
     errors: list[str] = []
     for place, file in enumerate(files):
@@ -138,9 +138,9 @@ def infer_columns(
     names: Names = _PLAIN,
     warn: Callable[[str], object] = lambda warning: None,
 ) -> ColumnTypes:
-    """Return the columns of a dataset with these first samples, from the tar `file`: the key, then their extensions.
+    """Return the columns of a dataset with these first samples, from the tar `file`: the key, then the extensions.
 
-    These are the extensions that most of the samples have, in their order. `declared` types override inferred ones;
+    Extensions are included, in their order, if most samples have them. `declared` types override inferred ones;
     declared columns that most samples lack come last. `warn` is called about doubtful choices. Raise SampleError if no
     column type fits.
     """
@@ -183,7 +183,7 @@ def _is_npy(extension: str) -> bool:
 
 
 def _number_type(name: str, members: Sequence[TarMember], file: str, warn: Callable[[str], object]) -> str:
-    """Return int64, or str or bytes if a member has another value, such as a class name."""
+    """Return int64; or str or bytes if a member has another value, such as a class name."""
     others = [member for member in members if not _is_int64(member.data)]
     if not others:
         return INT64.name
@@ -212,7 +212,7 @@ def _is_text(data: bytes) -> bool:
 
 def _array_type(name: str, members: Sequence[TarMember], file: str) -> str:
     found: list[tuple[TarMember, NDArray[Any]]] = []
-    broken: list[tuple[TarMember, ValueError]] = []  # reported when they are converted, unless all are
+    broken: list[tuple[TarMember, ValueError]] = []  # reported when they are converted, unless all are broken
     for member in members:
         try:
             found.append((member, parse_npy(member.data)))
@@ -220,7 +220,7 @@ def _array_type(name: str, members: Sequence[TarMember], file: str) -> str:
             broken.append((member, error))
 
     def refusal(message: str, member: TarMember, **fields: object) -> SampleError:
-        hint = f"--column {name}=bytes takes NumPy files as they are"
+        hint = f"--column {name}=bytes stores NumPy files as they are"
         return SampleError(message, file=file, place=member.place, hint=hint, **fields)
 
     if not found:

@@ -1,4 +1,4 @@
-"""Decode single samples of tars, for random access: without arrays of one item."""
+"""Decode single samples of tars, for random access, without one-item arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mdsx.format import NULL, ColumnType, ShardView, field_decoder, value_decode
 
 _Field = tuple[str, NDArray[Any] | None, int, Callable[[Any], Any] | None]
 """A column's name; its values in all samples, if they are in the rows; its place in `extents`, if it is pointed; and
-the conversion of its value or of its bytes."""
+the conversion of its values or bytes."""
 
 
 class TarDecoder:
-    """Decodes samples of tars with this layout. `columns`: the name that each wanted column gets -> its number."""
+    """Decodes samples of tars with this layout. `columns`: new name -> number of each wanted column."""
 
     def __init__(self, layout: TarLayout, columns: Mapping[str, int]) -> None:
         self._layout, self._columns = layout, dict(columns)
@@ -66,7 +66,7 @@ class TarDecoder:
         return values
 
     def _inline_bytes(self, view: ShardView, at: int) -> dict[int, memoryview]:
-        """Return the inline bytes of the values of a sample, whose pointers are `at` a place, by place in `extents`."""
+        """Return the inline bytes of a sample's values, by their place in `extents`. Its pointers begin at `at`."""
         reached, *lengths = self._lengths(view.buffer, at + 8)
         found = {}
         for place, length in zip(self._inline, lengths, strict=True):
@@ -92,5 +92,5 @@ class TarDecoder:
 
 
 def _decoder(kind: ColumnType, name: str) -> Callable[[Any], Any] | None:
-    """Return the conversion of a stored item, or of stored bytes, to the value that users get; None for none."""
+    """Return the conversion from a stored item, or stored bytes, to the user's value; None if there is none."""
     return field_decoder(kind) if kind.fixed_size and kind.shape is None else value_decoder(kind, name)

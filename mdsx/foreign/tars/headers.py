@@ -1,7 +1,7 @@
-"""Check that a part of a tar is the sample that an index without checksums names: by the headers of its members.
+"""For an index without checksums, check by the headers of its members that a part of a tar is the indexed sample.
 
-This finds a tar that was replaced or written again with other members, and every damaged header. It does not find
-changed bytes of a member: an index that was made without reading them cannot know them.
+This detects a tar that was replaced or rewritten with other members, and every damaged header. It does not detect
+changed bytes inside a member, because the index was made without reading them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Member(NamedTuple):
 
 
 def find_problem(data: memoryview, expected: Sequence[Expected], key: bytes | None) -> str | None:
-    """Return what is wrong with the members in `data`, the bytes of a sample: they must be headers and members without
-    gaps, to the end, and those with values must have this key, start and stop. Return None if nothing is wrong."""
+    """Return what is wrong with the members in `data`, the bytes of a sample, or None. `data` must consist of headers
+    and members without gaps, and members with values must have this key, start and stop."""
     members = _members(data)
     if isinstance(members, str):
         return members
@@ -44,12 +44,12 @@ def find_problem(data: memoryview, expected: Sequence[Expected], key: bytes | No
             return f"no member has the {value.stop - value.start} bytes from {value.start} on"
         if key is not None and not found.name.startswith(key + b"."):
             name, wanted = (printable(each.decode("utf-8", "surrogateescape")) for each in (found.name, key))
-            return f"member {name} is not of sample {wanted}"
+            return f"member {name} does not belong to sample {wanted}"
     return None
 
 
 def _members(data: memoryview) -> list[_Member] | str:
-    """Return the members whose headers and bytes fill `data`, or what is wrong."""
+    """Return the members whose headers and bytes fill `data`, or the problem."""
     found: list[_Member] = []
     at, end, name, size = 0, 0, b"", None
     while at < len(data):

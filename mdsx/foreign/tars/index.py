@@ -1,7 +1,7 @@
 """An index of tars as a stored format: a tar is a shard, and its pointer shard is its side object.
 
-The tars are read as they are: mapped in place, cached whole, or read by range, sample by sample. The pointers say where
-samples and values are, so nothing of a tar is parsed.
+The tars are read unchanged: mapped in place, cached whole, or read by range, sample by sample. The pointers locate
+samples and values, so tars are not parsed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class TarsFormat:
 
 @dataclass(frozen=True, eq=False)
 class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRows, FindsDamage):
-    """What an index of tars says, and how their bytes become samples. See `StoredIndex`. `pointers`: of one shard, once
-    they are known."""
+    """A parsed index of tars, and how their bytes become samples. See `StoredIndex`. `pointers`: those of one shard,
+    once they are known."""
 
     _parsed: Parsed
     layout: TarLayout
@@ -96,8 +96,8 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
 
     @cached_property
     def raw_hashes(self) -> NDArray[np.uint8]:
-        """The hashes of tars. Where the index has none, equal pointers may be of different tars: only their place
-        differs."""
+        """Return the hashes of tars. If the index has none, include the place, because different tars may have equal
+        pointers."""
         found = [
             bytes.fromhex(tar.hash)
             if tar.hash is not None
@@ -108,7 +108,7 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same tars under other names and in other storages."""
+        """Return a hash that is the same for the same tars under other names and in other storages."""
         hasher = xxhash.xxh3_128(b"mdsx-tars 1\n" + self.schema.json)
         for tar in self._parsed.tars:
             hasher.update(f"{tar.samples} {tar.size} {tar.hash} {tar.pointers_hash}\n".encode())
@@ -168,8 +168,8 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         return TarShard.parse(raw, self._pointers_of(shard, file))
 
     def verify(self, shard: int, opened: TarShard, *, file: str) -> None:
-        """Without a hash in the index, only what the cache adds can be checked: headers are compared whenever a sample
-        is read."""
+        """Check a tar by its hash in the index. Without one, only the cache's own hash can be checked; headers are
+        compared whenever a sample is read."""
         opened.check_trailer(bytes(self.raw_hashes[shard]))
         expected = self._parsed.tars[shard].hash
         if expected is not None and xxhash.xxh3_128_hexdigest(opened.buffer) != expected:
@@ -202,7 +202,7 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         return self._pointers_of(shard, file).lengths(column)
 
     def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
-        """From the pointers, if no fixed-size column has its values in the tar."""
+        """Read rows from the pointers, if no fixed-size column has its values in the tar."""
         schema, values = self.schema, self.layout.pointers.values
         return self._rows(shard, file) if all(number in values for number in schema.fixed) else None
 
@@ -216,12 +216,12 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         return TarDecoder(self.layout, columns)
 
     def _outside(self, file: str) -> CorruptError:
-        message = "bytes of the tar changed that belong to no sample"
+        message = "bytes of the tar that belong to no sample have changed"
         return CorruptError(message, file=file, place="XXH3-128", hint=CHANGED)
 
 
 def _numbered(problem: CorruptError, first: int) -> CorruptError:
-    """Return a problem with the number that its sample has in the dataset."""
+    """Return a problem with its sample's number in the dataset added."""
     place = problem.place or ""
     number, _, rest = place.removeprefix("sample ").partition(",")
     return CorruptError(

@@ -1,7 +1,7 @@
-"""Where the values of an indexed tar's samples are: a row is a row of its pointer shard, the heap is the tar.
+"""The places of values in an indexed tar's samples: a row is a row of its pointer shard, and the heap is the tar.
 
-Some values have inline bytes, and so are not in one piece in the tar. Samples with such values are converted: copied,
-each followed by these values, and given rows that point there. So the rows of a selection never have inline bytes.
+Values with inline bytes are not contiguous in the tar. Samples with such values are converted: each is copied, followed
+by these values, and its row points there. So the rows of a selection never have inline bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TarLayout:
 
     @cached_property
     def head(self) -> tuple[int, np.dtype[np.void]]:
-        """Where `start`, `size` and `extents` are in a row, and their dtype."""
+        """Return the offset of `start`, `size` and `extents` in a row, and their dtype."""
         fields: Any = self.row_dtype.fields
         names = [_START, _SIZE, _EXTENTS]
         first = fields[_START][1]
@@ -51,18 +51,18 @@ class TarLayout:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Number of a pointed column in the dataset -> its place in `extents`."""
+        """Return number of a pointed column in the dataset -> its place in `extents`."""
         return {number: place for place, number in enumerate(self.pointers.pointed)}
 
     @cached_property
     def value_offsets(self) -> dict[int, int]:
-        """Number of a column whose values are in the rows -> where in a row they are."""
+        """Return number of a column whose values are in the rows -> their offset in a row."""
         fields: Any = self.row_dtype.fields
         return {number: fields[f"column{own}"][1] for number, own in self.pointers.values.items()}
 
     @cached_property
     def _sized(self) -> NDArray[np.int64]:
-        """int64 [P]: the bytes of each value of a pointed fixed-size column; -1 of others."""
+        """Return int64 [P]: the size of each value of a pointed fixed-size column; -1 for others."""
         kinds = [self.schema.columns[number].type for number in self.pointers.pointed]
         return np.array([kind.nbytes if kind.fixed_size else -1 for kind in kinds], np.int64)
 
@@ -98,21 +98,21 @@ class TarLayout:
         return found
 
     def _check(self, heads: NDArray[np.void], rows: Rows) -> None:
-        """Raise CorruptError unless all samples are in their heaps, and all values in their samples."""
+        """Raise CorruptError unless all samples are inside their heaps, and all values inside their samples."""
         starts, sizes, heaps = heads[_START], heads[_SIZE], rows.heap_sizes
         outside = (starts > heaps) | (sizes > heaps - np.minimum(starts, heaps))
         if outside.any():
             row = int(outside.argmax())
             found, expected = f"{sizes[row]} bytes from {starts[row]}", f"within {heaps[row]}"
-            raise rows.corrupt(row, "its bytes lie outside of the tar", found=found, expected=expected)
+            raise rows.corrupt(row, "its bytes lie outside the tar", found=found, expected=expected)
         wrong = self.wrong(heads)
         if wrong.any():
             row, place = (int(each[0]) for each in np.nonzero(wrong))
             raise self._wrong_value(rows, row, place, heads)
 
     def wrong(self, heads: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Return bool [n, P]: which values of samples lie outside of them, are null although their column is not
-        nullable, or have not the size of their type. `heads` has START, SIZE and EXTENTS as a row has."""
+        """Return bool [n, P]: which values are outside their sample, are null although their column is not nullable, or
+        do not have the size of their type. `heads` has START, SIZE and EXTENTS as in a row."""
         extents = heads[_EXTENTS].astype(np.int64)
         begins, lengths = extents[:, :, 0], extents[:, :, 1]
         nulls = lengths == NULL
@@ -144,7 +144,7 @@ class TarLayout:
     def joined(
         self, file: str | None, samples: NDArray[np.int64], rows: NDArray[np.void], pieces: Sequence[Buffer]
     ) -> Selection:
-        """Return a selection of `samples`, whose bytes are `pieces`. `rows` [n] have no inline bytes; they are changed
+        """Return a selection of `samples`, whose bytes are `pieces`. `rows` [n] have no inline bytes, and are changed
         in place."""
         sizes = rows[_SIZE].astype(np.uint64)
         rows[_START] = np.cumsum(sizes) - sizes
@@ -157,8 +157,8 @@ class TarLayout:
         pointers: ShardView,
         pieces: Sequence[memoryview],
     ) -> Selection:
-        """Return a selection of `samples` of a tar with these pointers, whose bytes are `pieces`: each is followed by
-        its values that have inline bytes. Raise CorruptError."""
+        """Return a selection of `samples` of a tar with these pointers, whose bytes are `pieces`. Each is followed by
+        its values with inline bytes. Raise CorruptError."""
         rows = pointers.rows[samples]
         if not len(pointers.heap) or not len(rows):
             return self.joined(file, samples, rows, pieces)

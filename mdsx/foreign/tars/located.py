@@ -1,7 +1,7 @@
-"""Where the values of columns are in the bytes of members: those of many members of one chunk at once.
+"""Locate the values of columns in the bytes of members, for many members of a chunk at once.
 
-What is checked is the same as in a conversion, which reads value by value. Here, a ValueError, Refused or CorruptError
-only says that some value does not fit. The caller then reads the samples one by one, and finds which.
+The checks are the same as in a conversion, which reads value by value. Here, a ValueError, Refused or CorruptError says
+only that some value does not fit. The caller then reads the samples one by one to find it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from mdsx.foreign.tars.values import NpyHeader, parse_npy_header, value_reader
 from mdsx.format import Beginning, ColumnType, Object, dimensions_encoder, value_encoder
 
-_DIGITS = 18  # of a number that surely is an int64
+_DIGITS = 18  # of a number that is certainly an int64
 
 
 class Bytes(NamedTuple):
-    """Values whose bytes are in the tar: after `skipped` bytes of each member; `inline` bytes come before them."""
+    """Values whose bytes are in the tar, after `skipped` bytes of each member. `inline` bytes precede them."""
 
     skipped: NDArray[np.int64] | int
     inline: list[bytes] | None = None
@@ -32,8 +32,8 @@ Locate = Callable[[bytes, Spans], Bytes]
 
 
 def value_locator(kind: ColumnType) -> Locate:
-    """Return a function that checks the members of a column whose values are not in rows of pointer shards, and says
-    where their values are. It raises ValueError, Refused or CorruptError."""
+    """Return a function that checks and locates the values of a column that are not in rows of pointer shards. It
+    raises ValueError, Refused or CorruptError."""
     if kind.scalar:
         return _inline_scalars(kind) if kind.shape is None else _Arrays(kind)
     if kind.stored.kind == "bytes":
@@ -58,13 +58,13 @@ def scalar_reader(kind: ColumnType) -> Callable[[bytes, Spans], NDArray[Any]]:
 
 
 def array_problem(kind: ColumnType, header: NpyHeader) -> str | None:
-    """Return why the items of a NumPy file cannot be read in place as values of a column; None if they can."""
+    """Return why the items of a NumPy file cannot be read in place as a column's value; None if they can."""
     if header.fortran and sum(size > 1 for size in header.shape) > 1:
         return "its array is in Fortran order"
     if header.dtype.newbyteorder("<") == kind.item_dtype and header.dtype != kind.item_dtype:
         return "its array is big-endian"
     if header.dtype != kind.item_dtype and not (kind.kind == "bool" and header.dtype == np.bool_):
-        return f"its array is of {header.dtype}, and the column of {kind.base}"
+        return f"its array has type {header.dtype}, but the column {kind.base}"
     return None
 
 
@@ -113,7 +113,7 @@ def _inline_scalars(kind: ColumnType) -> Locate:
 def _files(base: Object) -> Locate:
     def locate(data: bytes, spans: Spans) -> Bytes:
         if base.magic and not any(_all_begin(each, data, spans) for each in base.magic):
-            view = memoryview(data)  # not all in the same way
+            view = memoryview(data)  # headers differ
             if not all(map(base.matches, map(view.__getitem__, map(slice, *spans)))):
                 raise ValueError
         return Bytes(0)

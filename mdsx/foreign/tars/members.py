@@ -1,23 +1,22 @@
 """Read the members of a tar, compressed or not, in one strict pass that yields damage as errors.
 
-It reads what GNU tar, bsdtar, Python's tarfile and WebDataset write: v7, ustar, GNU and pax tars, long names, sparse
+It reads the output of GNU tar, bsdtar, Python's tarfile and WebDataset: v7, ustar, GNU and pax tars, long names, sparse
 members. Python's own tarfile takes a damaged or truncated header for the end of the archive, so it would silently lose
 samples. Here
 
-- every header's checksum must be right, every member complete, and the archive closed by a block of zeros. Without that
-  block, a tar that ends between two members may have been truncated there;
+- every header's checksum must match, every member must be complete, and a block of zeros must end the archive. Without
+  that block, a tar that ends between two members may have been truncated there;
 - only zeros may follow the end, and the stream is read to its end, so that the checksums of gzip and zstd are checked.
 
-A damaged place is yielded as a CorruptError; a caller that continues gets the members from the next undamaged header
-on.
+Damage is yielded as a CorruptError. If the caller continues, it gets the members from the next undamaged header on.
 Directories and volume labels are left out. `TarMember.problem` says why a member has no usable bytes: it is a link or a
 device, its value is too large, its name is too long, or it is sparse and nearly all holes. As in Python's tarfile, a
-directory is a member of type 5, or an old one without bytes whose name ends in a slash. Any other member whose name
-ends in a slash is a file, and its bytes are never read as members. Names are only text: no such path is ever written
-or read.
+directory is a member of type 5, or an old-style member without bytes whose name ends in a slash. Any other member whose
+name ends in a slash is a file, and its bytes are never read as members. Names are only text: no such path is ever
+written or read.
 
-A sparse member stores only the pieces between its holes, and a map of their places. GNU tar has written that map in
-four ways: in the header (type S), and in pax records of version 0.0, 0.1 and 1.0.
+A sparse member stores only the pieces between its holes, and a map of their places. GNU tar writes this map in four
+ways: in the header (type S), and in pax records of version 0.0, 0.1 and 1.0.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps; mor
 _VALUE_LIMIT = 2**32 - 1  # a column's value is smaller
 _NAME_LIMIT = 2**16
 _DIGITS = 20  # of a number in a header or a sparse map
-_SHARED = {"path", "linkpath", "size"}  # the records of a global header that are used here
+_SHARED = {"path", "linkpath", "size"}  # the records of a global header that matter here
 _LINKS = {
     b"1": ("a hard link", "pack it with `tar --hard-dereference`"),
     b"2": ("a symbolic link", "pack its target with `tar --dereference`"),
@@ -57,7 +56,7 @@ _LINKS = {
     b"6": ("a FIFO", ""),
 }
 _UNSPARSE = "pack it without --sparse"
-_WORTH = 2**14  # bytes of a chunk that are worth looking for a run in
+_WORTH = 2**14  # bytes of a chunk in which it is worth looking for a run
 
 SparseMap = list[tuple[int, int]]
 """Offset in the whole member and length of each piece that is stored."""
@@ -67,9 +66,9 @@ SparseMap = list[tuple[int, int]]
 class TarMember:
     """A member of a tar. `offset` is where its first header starts; `holes` is how many bytes of `data` are not stored.
 
-    `start` is where its bytes begin in the tar, -1 if it has none of its own or is sparse. `named` is where its name
-    is, -1 if the tar has that in pieces or in a header of its own. A member with a `problem` has no data; `hint` is the
-    way out, if there is one. `skipped`: how many bytes it has, if they were not read.
+    `start` is where its bytes begin in the tar, or -1 if it has no bytes or is sparse. `named` is where its name is, or
+    -1 if the name is in pieces or in a separate header. A member with a `problem` has no data; `hint` is the way out,
+    if any. `skipped`: how many bytes it has, if they were not read.
     """
 
     name: str
@@ -105,7 +104,7 @@ class Runs:
         self._scan: TarScan | None = None
 
     def next(self, tape: Tape) -> HeaderRun | None:
-        """Return the run that begins here and lies in one chunk, and skip it; None if there is none."""
+        """Return the run that begins here, inside one chunk, and skip it; None if there is none."""
         chunk, at = tape.chunk
         if len(chunk) - at < _WORTH:
             return None
@@ -121,7 +120,7 @@ class Runs:
 
 
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[TarMember | CorruptError]:
-    """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is its name."""
+    """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is the tar's name."""
     budget = Budget()
     for item in _read(Tape(decompress(budget.count(chunks)), file, budget), Runs()):
         if isinstance(item, HeaderRun):
@@ -132,7 +131,7 @@ def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[TarMember | 
 
 
 def read_runs(chunks: Iterator[bytes], *, file: str) -> Iterator[HeaderRun | TarMember | CorruptError]:
-    """Yield the same for a tar that is not compressed, but ordinary members that follow one another as a run.
+    """As `read_members`, but yield consecutive ordinary members as a run.
 
     Raise UnsupportedError for a compressed tar.
     """
@@ -215,9 +214,9 @@ def _with_records(
     if header.kind not in (b"0", b"\0", b"7", b"S"):
         problem = f"is of type {header.kind!r}"
     elif old_directory:
-        problem = f"is a directory of an old tar, but has {header.size:,} bytes"
+        problem = f"is a directory in an old tar, but has {header.size:,} bytes"
     elif len(header.name) > _NAME_LIMIT:
-        problem = f"has a name of {len(header.name):,} bytes; a name has at most {_NAME_LIMIT:,}"
+        problem = f"has a name of {len(header.name):,} bytes; the limit is {_NAME_LIMIT:,}"
     else:
         size, pieces = _sparse_map(tape, header, start, pax, records)
         if max(header.size, size) >= _VALUE_LIMIT:
@@ -247,7 +246,7 @@ def _with_records(
 
 
 def _payload(tape: Tape, header: TarHeader, start: int, *, limit: int) -> bytes:
-    """Return the bytes that follow `header`, and skip the padding after them."""
+    """Return the bytes after `header`, and skip their padding."""
     if header.size > limit:
         raise tape.error("size of an extended header is damaged", start, found=header.size)
     data = tape.read(header.size)
@@ -270,7 +269,7 @@ def _target(header: TarHeader, pax: dict[str, bytes]) -> str:
 
 def _take_records(tape: Tape, start: int, count: int) -> None:
     if not tape.budget.take_records(count):
-        hint = "a tar may have 262,144 records, and one more for each stored byte"
+        hint = "the limit is 262,144 records plus one per stored byte"
         raise tape.error("the tar's headers and sparse maps have too many records", start, hint=hint)
 
 
@@ -280,7 +279,7 @@ def _take_records(tape: Tape, start: int, count: int) -> None:
 def _sparse_map(
     tape: Tape, header: TarHeader, start: int, pax: dict[str, bytes], records: list[tuple[str, bytes]]
 ) -> tuple[int, SparseMap | None]:
-    """Return the full size and the map of a sparse member; the stored size and None if it is not sparse."""
+    """Return the full size and the map of a sparse member, or the stored size and None of another member."""
     try:
         if header.kind == b"S":
             pieces, more, map_start = _header_entries(header.block[386:482]), header.block[482], tape.offset
@@ -308,7 +307,7 @@ def _header_entries(fields: bytes) -> SparseMap:
 
 
 def _pax_pieces(records: Sequence[tuple[str, bytes]]) -> SparseMap:
-    """Return the map of pax versions 0.0 and 0.1; empty if the records have none."""
+    """Return the map in pax records of version 0.0 or 0.1; empty if there is none."""
     numbers: list[int] = []
     for key, value in records:
         if key == "GNU.sparse.map":
@@ -335,7 +334,7 @@ def _expanded(
 
 
 def _split_stored_map(stored: bytes) -> tuple[SparseMap, bytes]:
-    """Return the map of pax version 1.0, which is lines of decimal digits before the data, and the data."""
+    """Return the map of pax version 1.0, which precedes the data as lines of decimal digits, and the data."""
     count, _, rest = stored[:_EXTENSION_LIMIT].partition(b"\n")
     lines = rest.split(b"\n", 2 * _number(count))[: 2 * _number(count)]
     size = len(count) + 1 + sum(len(line) + 1 for line in lines)
@@ -358,7 +357,7 @@ def _with_holes(pieces: SparseMap, stored: bytes, size: int) -> bytes:
 
 def _number(digits: bytes) -> int:
     if len(digits) > _DIGITS or not digits.isdigit():
-        raise ValueError("its map has something other than a number")
+        raise ValueError("its map contains something other than numbers")
     return int(digits)
 
 

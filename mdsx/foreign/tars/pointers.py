@@ -1,7 +1,7 @@
-"""Pointer shards: where the samples of an indexed tar are in it.
+"""Pointer shards: the places of samples in an indexed tar.
 
 A pointer shard is an uncompressed shard of mdsx's own format (format-spec.md) with a row for each sample of one tar, in
-order. Its columns follow from those of the dataset (`pointer_schema`):
+order. The dataset's columns determine its columns (`pointer_schema`):
 
 | column | type | holds |
 |---|---|---|
@@ -13,18 +13,18 @@ order. Its columns follow from those of the dataset (`pointer_schema`):
 | `value<k>` | the column's | for each scalar that is not nullable: the value; k is the column's number in the dataset |
 | `inline<k>` | `bytes` | for some pointed columns: bytes that come before those in the tar |
 
-A sample's bytes include the headers of its members, and members that were left out if they lie between others. So the
-checksum covers keys and the text of numbers too, and one range has the whole sample. Samples do not overlap, and are in
-the order of the tar.
+A sample's bytes include the headers of its members, and any dropped members between them. So the checksum also covers
+keys and the text of numbers, and one range has the whole sample. Samples do not overlap, and are in the order of the
+tar.
 
-The pointed columns are all others than `value<k>`. The stored bytes of their value, in the sense of mdsx's own format,
-are the inline bytes, if the column has such, and then those in the tar:
+The pointed columns are all except `value<k>`. A value's stored bytes, as defined by mdsx's own format, are its inline
+bytes, if the column has any, followed by its bytes in the tar:
 
-- types that are no numbers: the member's bytes.
-- Arrays: the bytes of the `.npy` member past its header, which must be in C order and little-endian. If the type has
-  stars, the dimensions that they stand for are inline, as u32.
+- Types that are not numbers: the member's bytes.
+- Arrays: the bytes of the `.npy` member after its header, which must be in C order and little-endian. Starred
+  dimensions are inline, as u32.
 - Nullable scalars: the value is inline, and no bytes are in the tar.
-- `__key__`: the bytes of the key in the name of the first member, in its header; inline if they are not in one piece
+- `__key__`: the bytes of the key in the name of the first member, in its header; inline if they are not contiguous
   there, as in long names of ustar.
 
 Lists (`str[*]`) cannot be pointed to.
@@ -60,7 +60,7 @@ from mdsx.format import (
 )
 
 START, CHECKSUM, SIZE, EXTENTS = range(4)
-"""Numbers of the columns that all pointer shards have; without pointed columns, there is no EXTENTS."""
+"""Numbers of the columns that all pointer shards have, except that EXTENTS needs pointed columns."""
 MAX_SAMPLE = NULL - 1
 """The most bytes of a sample in its tar."""
 
@@ -86,7 +86,7 @@ def check_pointable(column: Column) -> None:
 
 @dataclass(frozen=True)
 class PointerSchema:
-    """How the columns of a dataset are laid out in pointer shards."""
+    """The layout of a dataset's columns in pointer shards."""
 
     dataset: Schema
 
@@ -97,14 +97,15 @@ class PointerSchema:
 
     @cached_property
     def values(self) -> dict[int, int]:
-        """Number in the dataset -> number in the pointer shard, of the columns whose values are in its rows."""
+        """Return number in the dataset -> number in the pointer shard, for columns whose values are in its rows."""
         first = EXTENTS + bool(self.pointed)
         found = (k for k, column in enumerate(self.dataset.columns) if is_value(column.type))
         return {k: first + place for place, k in enumerate(found)}
 
     @cached_property
     def inline(self) -> dict[int, int]:
-        """Number in the dataset -> number in the pointer shard, of the inline bytes of columns that may have some."""
+        """Return number in the dataset -> number of the inline bytes in the pointer shard, for columns that may have
+        some."""
         first = EXTENTS + bool(self.pointed) + len(self.values)
         found = (k for k in self.pointed if has_inline(self.dataset.columns[k]))
         return {k: first + place for place, k in enumerate(found)}
@@ -121,7 +122,7 @@ class PointerSchema:
 
 
 class Pointer(NamedTuple):
-    """Where the bytes of a value are in the tar: [start, stop). `shape`: that of an array."""
+    """Where the bytes of a value are in the tar: [start, stop). `shape`: the shape of an array."""
 
     start: int
     stop: int
@@ -129,11 +130,11 @@ class Pointer(NamedTuple):
 
 
 Rows = dict[str, NDArray[Any] | list[bytes]]
-"""Rows of a pointer shard: for each of its columns, the items [n, ...], or the bytes of each value."""
+"""Rows of a pointer shard: for each column, the items [n, ...], or the bytes of each value."""
 
 
 def batch_of(kind: ColumnType, items: NDArray[Any]) -> Any:
-    """Return the stored items of a scalar column as a batch for the encoder, which takes no bits."""
+    """Return the stored items of a scalar column in a form that the encoder accepts; it does not accept bits."""
     values = numpy_values(kind, items)
     return values.tolist() if kind.kind == "float" and not kind.number.native else values
 
@@ -159,11 +160,11 @@ class PointerBuilder:
         """Add the sample in bytes [start, stop) of the tar, with the XXH3-64 of these bytes.
 
         `values`: for each column of the dataset a Pointer; the value itself for scalars, nullable or not; a str for a
-        key that is not in one piece in the tar; None for null. Raise Refused for an array of another shape than the
-        column's, and for a scalar that does not fit; UsageError for what cannot be indexed.
+        key that is not contiguous in the tar; None for null. Raise Refused for an array whose shape differs from the
+        column's, and for a scalar that does not fit; UsageError for values that cannot be indexed.
         """
         if not self._end <= start <= stop <= start + MAX_SAMPLE:
-            message = "a sample overlaps the one before it, or has 4 GiB or more"
+            message = "a sample overlaps the previous one, or has 4 GiB or more"
             raise UsageError(message, found=f"bytes {start} to {stop}", hint="convert the tar")
         row: dict[str, Any] = {"start": start, "checksum": checksum, "size": stop - start}
         extents = []
@@ -174,7 +175,7 @@ class PointerBuilder:
                 continue
             inline, at, size = self._located(k, value, start)
             if at + (0 if size == NULL else size) > stop - start or at < 0:
-                raise UsageError("a value lies outside of its sample", place=f"column {name!r}", found=value)
+                raise UsageError("a value lies outside its sample", place=f"column {name!r}", found=value)
             extents.append((at, size))
             if k in self.schema.inline:
                 row[f"inline{k}"] = inline
@@ -185,7 +186,8 @@ class PointerBuilder:
         self._end, self.samples = stop, self.samples + 1
 
     def extend(self, rows: Rows) -> None:
-        """Add many samples, whose rows are made and checked: each begins after the last, and has its values."""
+        """Add many samples whose rows are complete and checked: each begins after the previous one, and contains its
+        values."""
         starts, sizes = rows["start"], rows["size"]
         self._flush()
         self._blocks.append(rows)
@@ -203,7 +205,7 @@ class PointerBuilder:
         return bytes(builder.finish())
 
     def _flush(self) -> None:
-        """Make a block of the samples that were added one by one."""
+        """Make a block from the samples that were added one by one."""
         if not self._columns["start"]:
             return
         rows: Rows = {}
@@ -223,7 +225,7 @@ class PointerBuilder:
         return {k: value_encoder(self.schema.dataset.columns[k].type) for k in self.schema.values}
 
     def _located(self, k: int, value: object, start: int) -> tuple[bytes, int, int]:
-        """Return the inline bytes of a pointed column's value, where its others begin in the sample, and their size."""
+        """Return a pointed value's inline bytes, and the start and size of its other bytes in the sample."""
         column = self.schema.dataset.columns[k]
         kind = column.type
         if value is None:

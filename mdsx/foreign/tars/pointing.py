@@ -1,7 +1,7 @@
 """Read a tar once, from its first byte to its last, and make its pointer shard.
 
-Ordinary members come in runs (runs.py): their samples are made into rows with a few NumPy calls. All others, and all
-that a run cannot settle, are read like in a conversion: one by one, with its errors.
+Ordinary members come in runs (runs.py), whose samples become rows with a few NumPy calls. All other samples are read as
+in a conversion: one by one, with its errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DROPPED = -2
 
 @dataclass(frozen=True, slots=True)
 class PointedTar:
-    """What one pass over a tar found: its samples, the XXH3-128 of its bytes (None if they were not read), and its
+    """The result of a pass over a tar: its samples, the XXH3-128 of its bytes (None if they were not read), and its
     pointer shard."""
 
     samples: int
@@ -48,8 +48,8 @@ def skim_tar(
 ) -> PointedTar:
     """Return the pointers of a tar without checksums, from its headers, numbers and arrays alone.
 
-    `fetch` returns bytes [start, stop) of the tar, and maybe some that follow. All headers are checked; the bytes of
-    other members are not read.
+    `fetch` returns bytes [start, stop) of the tar, and maybe more. All headers are checked; the bytes of other members
+    are not read.
     """
     tape = _Skim(fetch, file, size, columns, names)
     pointing = _Pointing(None, file, size, columns, names)
@@ -147,7 +147,7 @@ class _Window:
 
 
 class _Pointing:
-    """The samples of one tar, as far as they were taken."""
+    """The samples of one tar taken so far."""
 
     def __init__(self, window: _Window | None, file: str, size: int, columns: Mapping[str, str], names: Names) -> None:
         self._window, self._file = window, file
@@ -229,10 +229,10 @@ class _Pointing:
             raise SampleError(str(error), file=self._file, place=members[0].place, hint=_CONVERT) from None
 
     def _pointer(self, name: str, member: TarMember, value: object) -> object:
-        """Return what the pointer shard has of a value: where it is, or the value itself."""
+        """Return a value's entry in the pointer shard: its place, or the value itself."""
         kind = self._types[name]
         if member.start < 0:
-            raise self._refusal("is sparse: its bytes are not in the tar as they are", member)
+            raise self._refusal("is sparse: its bytes are not contiguous in the tar", member)
         if kind.scalar and kind.shape is None:
             return value
         stop = member.start + member.size
@@ -248,7 +248,7 @@ class _Pointing:
 
 
 class _RunRows:
-    """Makes rows of pointer shards of the samples of a run."""
+    """Makes rows of pointer shards from the samples of a run."""
 
     def __init__(self, pointers: PointerSchema, names: Names) -> None:
         self._pointers = pointers
@@ -256,7 +256,7 @@ class _RunRows:
         self._first_dot, self._dropped = names.key_until == FIRST_DOT, names.dropped
         self._numbers = {column.name: number for number, column in enumerate(self._columns)}
         self._renamed = names.columns
-        self._known: dict[str, int] = {}  # extension as it is written -> the column's number, or _DROPPED
+        self._known: dict[str, int] = {}  # extension as written -> the column's number, or _DROPPED
         self._locate: dict[int, Callable[[bytes, Spans], Any]] = {
             number: scalar_reader(column.type) if is_value(column.type) else value_locator(column.type)
             for number, column in enumerate(self._columns)
@@ -264,8 +264,8 @@ class _RunRows:
         }
 
     def split(self, run: HeaderRun) -> tuple[list[str], list[int], list[int]] | None:
-        """Return the key and the column's number of each member that is not left out, and the member's number. None if
-        a name is not ordinary, or has no column."""
+        """Return the keys, column numbers and member numbers of all members that are not dropped. None if a name is not
+        ordinary, or has no column."""
         joined = b"\0".join(run.names)
         try:
             text = joined.decode()
@@ -302,7 +302,7 @@ class _RunRows:
     def rows(
         self, run: HeaderRun, keys: list[str], columns: list[int], places: list[int], seen: set[str]
     ) -> Rows | None:
-        """Return the rows of whole samples. None if a sample is not ordinary."""
+        """Return the rows of complete samples. None if a sample is not ordinary."""
         begins = np.ones(len(keys), bool)
         begins[1:] = np.fromiter(map(ne, keys[1:], keys), bool, len(keys) - 1)
         firsts = np.flatnonzero(begins)

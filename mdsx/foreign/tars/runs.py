@@ -1,9 +1,9 @@
 """Find runs of ordinary members in the bytes of a tar, with a few NumPy calls for thousands of headers.
 
-An ordinary member is a regular file with a ustar or GNU header in the form that writers produce, maybe after a pax
-header of one block without anything that matters here, such as fractions of a second. A run ends before any other
-member, which is left to the strict reader (members.py): long names, links, directories, damage. A block inside a
-member's data that looks like a header is never reached, because each header says where the next one is.
+An ordinary member is a regular file with a ustar or GNU header in the usual form, possibly after a one-block pax header
+with nothing that matters here, such as fractions of a second. A run ends before any other member, which is left to the
+strict reader (members.py): long names, links, directories, damage. A block inside a member's data that looks like a
+header is never reached, because each header determines where the next one is.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LARGE = 2**32 - 1  # a value is smaller
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderRun:
-    """Ordinary members that follow one another, all of whose bytes are in `data`, which begins at `base` in the tar.
+    """Consecutive ordinary members, all of whose bytes are in `data`, which begins at `base` in the tar.
 
-    `names`: of each. `headers`, `starts` and `sizes`, int64 [n]: where its first header and its bytes begin in the tar,
-    and how many bytes it has.
+    `names`: one per member. `headers`, `starts` and `sizes`, int64 [n]: where its first header and its bytes begin in
+    the tar, and how many bytes it has.
     """
 
     data: bytes
@@ -48,8 +48,8 @@ class HeaderRun:
 
 
 class TarScan:
-    """The headers in a chunk of a tar. The chunk begins at byte `base` of the tar, and the first header that is looked
-    for is at byte `start` of the chunk, or a multiple of 512 later."""
+    """The headers in a chunk of a tar. The chunk begins at byte `base` of the tar. The search begins at byte `start` of
+    the chunk, in steps of 512 bytes."""
 
     def __init__(self, data: bytes, start: int, base: int) -> None:
         self.data, self._first, self._base = data, start, base
@@ -70,8 +70,8 @@ class TarScan:
         self._ends = np.flatnonzero(~(ordinary & follows))
 
     def run(self, at: int) -> tuple[HeaderRun, int] | None:
-        """Return the run that begins at byte `at` of the chunk, and the byte after its last member; None if there is no
-        ordinary member at `at`."""
+        """Return the run that begins at byte `at` of the chunk, and the byte after its last member; None if no ordinary
+        member begins there."""
         block = (at - self._first) // BLOCK
         start = int(np.searchsorted(self._found, block))
         if start == len(self._found) or self._found[start] != block:
@@ -90,7 +90,7 @@ class TarScan:
         return run, self._first + int(self._after[chosen[-1]]) * BLOCK
 
     def _plain_records(self, blocks: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of these pax headers have nothing that matters. Most have a single record, a time:
+        """Return which of these pax headers can be ignored. Most have a single record, a time:
         `29 mtime=1700000000.1234567\\n`."""
         records, sizes = self._found[places] + 1, self._sizes[places]
         begins = np.ascontiguousarray(blocks[:, :16][records]).view("<u8")
@@ -108,8 +108,8 @@ class TarScan:
 
 
 def _parsed(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sizes in headers, uint8 [n, 512], and whether each is that of an ordinary member or of a small pax
-    header, with a right checksum."""
+    """Return the sizes in headers, uint8 [n, 512], and whether each header belongs to an ordinary member, or is a small
+    pax header, with a correct checksum."""
 
     def word(offset: int) -> NDArray[np.uint64]:
         return np.ndarray(len(headers), "<u8", headers.data, offset, (BLOCK,)) if len(headers) else np.empty(0, "<u8")
@@ -136,8 +136,8 @@ def _parsed(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.b
 
 
 def _octal(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Return the numbers of eight octal digits, the first in the low byte, and whether they are digits. Neighbours are
-    joined into numbers of two digits, those into numbers of four, and those into one."""
+    """Return the numbers of eight octal digits, the first in the low byte, and whether they are digits. Adjacent digits
+    are joined to numbers of two digits, then four, then eight."""
     good = words & np.uint64(0xF8F8F8F8F8F8F8F8) == np.uint64(0x3030303030303030)
     found = words & np.uint64(0x0707070707070707)
     for bits, step, mask in ((3, 8, 0x003F003F003F003F), (6, 16, 0x00000FFF00000FFF), (12, 32, 0xFFFFFF)):

@@ -1,8 +1,8 @@
 """A tar with its pointer shard, in place or from the cache.
 
-Each sample is checked by the checksum in its pointers. An index that was made without reading the tars has none: then
-the headers of the sample's members are compared with the pointers (`headers`), whenever it is read. Such a tar is
-followed in the cache by the XXH3-128 of its name there and of its bytes, since nothing else shows damage there.
+Each sample is checked by the checksum in its pointers. An index made without reading the tars has no checksums: the
+headers of a sample's members are then compared with the pointers (`headers`) whenever it is read. In the cache, such a
+tar is followed by an XXH3-128 of its name there and of its bytes, because nothing else would show damage.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 TRAILER = 16
 """Bytes that follow a tar without hash in the cache."""
 
-_SMALL = 4096  # bytes of a sample that are hashed in less than 2 us, with all that is around it
+_SMALL = 4096  # bytes of a sample whose check takes less than 2 us
 _NO_SAMPLES = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointers:
-    """The parsed pointer shard of the tar `file`, which has `size` bytes. `checksums`: whether it has any."""
+    """The parsed pointer shard of the tar `file`, which has `size` bytes. `checksums`: whether it has checksums."""
 
     layout: TarLayout
     view: ShardView
@@ -58,7 +58,7 @@ class Pointers:
         """Parse the pointer shard `file` of a tar with `count` samples. Raise CorruptError."""
         view = ShardView.parse(data, file=file, schema=layout.pointers.schema)
         if view.samples != count:
-            message = "the pointers are not of as many samples as the index says"
+            message = "the pointers' number of samples differs from the index"
             raise CorruptError(message, file=file, found=view.samples, expected=count, hint=AGAIN)
         starts, sizes = view.rows[f"column{START}"], view.rows[f"column{SIZE}"].astype(np.uint64)
         before = np.concatenate((np.zeros(1, np.uint64), (starts + sizes)[:-1]))
@@ -67,7 +67,7 @@ class Pointers:
             sample = int(wrong.argmax())
             found, place = f"{sizes[sample]} bytes from {starts[sample]}", f"sample {sample}"
             expected = f"after {before[sample]}, within the tar's {size} bytes"
-            message = "the sample is not in the tar, or overlaps the one before it"
+            message = "the sample is not in the tar, or overlaps the previous one"
             raise CorruptError(message, file=file, place=place, found=found, expected=expected, hint=AGAIN)
         return cls(layout, view, tar, size, checksums)
 
@@ -76,13 +76,13 @@ class Pointers:
         return self.view.samples
 
     def extents(self, samples: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Return which bytes of the tar each of `samples` has."""
+        """Return the byte range of each of `samples` in the tar."""
         starts = self.view.rows[f"column{START}"][samples].astype(np.int64)
         stops = starts + self.view.rows[f"column{SIZE}"][samples]
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def check(self, sample: int, data: memoryview) -> None:
-        """Raise CorruptError unless `data` are the bytes of a sample, as far as the index says."""
+        """Raise CorruptError if the index shows that `data` are not the bytes of a sample."""
         if not self.checksums:
             expected_members, key = self._members(sample, data)
             if (problem := find_problem(data, expected_members, key)) is not None:
@@ -94,7 +94,7 @@ class Pointers:
             raise self.error(sample, message, found=f"{found:016x}", expected=f"{expected:016x}")
 
     def _members(self, sample: int, data: memoryview) -> tuple[list[Expected], bytes | None]:
-        """Return the values of a sample that are in the tar, and its key, for a check by headers."""
+        """Return the places of a sample's values in the tar, and its key, for a check by headers."""
         pointers, row, key = self.layout.pointers, self.view.rows[sample], None
         inline, at, found = {}, int(row["start"]) if pointers.inline else 0, []
         for place, number in enumerate(pointers.inline):
@@ -121,11 +121,11 @@ class Pointers:
             raise ChangedError(message, file=self.file, place="size", found=size, expected=self.size, hint=AGAIN)
 
     def select(self, samples: NDArray[np.int64], pieces: list[memoryview]) -> Selection:
-        """Select `samples`, whose bytes are `pieces`, as a copy."""
+        """Return a copied selection of `samples`, whose bytes are `pieces`."""
         return self.layout.converted(self.file, samples, self.view, pieces)
 
     def lengths(self, column: int) -> NDArray[np.int64]:
-        """Return the length of each sample, int64 [n], by a column, without the tar. Raise CorruptError."""
+        """Return the length of each sample by a column, int64 [n], without reading the tar. Raise CorruptError."""
         layout, rows, kind = self.layout, self.view.rows, self.layout.schema.columns[column].type
         if column not in layout.places or constant_length(kind) is not None:
             samples = np.arange(len(rows))
@@ -144,17 +144,17 @@ CHANGED = "the tar is damaged, or was changed after it was indexed: restore it, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TarShard:
-    """A tar of the size that the index says, with its pointers."""
+    """A tar whose size matches the index, with its pointers."""
 
     pointers: Pointers
     buffer: memoryview
     trailer: bytes | None
     fields: dict[Any, Any] = field(default_factory=dict)
-    """Decoders of single samples keep here what they prepare for this shard."""
+    """A cache for what decoders of single samples prepare for this shard."""
 
     @classmethod
     def parse(cls, raw: Buffer, pointers: Pointers) -> TarShard:
-        """Raise ChangedError if the tar is not the one that was indexed, by its size."""
+        """Raise ChangedError if the tar's size shows that it is not the one that was indexed."""
         view, size = memoryview(raw).cast("B").toreadonly(), pointers.size
         if pointers.checksums or len(view) != size + TRAILER:
             pointers.check_size(len(view))
@@ -203,7 +203,7 @@ class TarShard:
         return self.pointers.lengths(column)
 
     def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the tar, whose name in the cache is `name`, changed there."""
+        """Raise CorruptError if the tar, named `name` in the cache, changed there."""
         if self.trailer is None:
             return
         hasher = xxhash.xxh3_128(name)
@@ -214,7 +214,7 @@ class TarShard:
             raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
 
     def problems(self) -> Iterator[CorruptError]:
-        """Yield the samples whose bytes are not those that were indexed."""
+        """Yield an error for each sample whose bytes differ from the indexed ones."""
         for sample in range(self.samples):
             try:
                 self.pointers.check(sample, self.piece(sample))
@@ -222,7 +222,7 @@ class TarShard:
                 yield error
 
     def wrong_values(self) -> Iterator[CorruptError]:
-        """Yield the values that cannot be decoded, in samples whose bytes are right."""
+        """Yield the values that cannot be decoded, in samples with correct bytes."""
         schema = self.layout.schema
         decoders = {
             number: value_decoder(schema.columns[number].type, schema.columns[number].name)

@@ -1,4 +1,4 @@
-"""The stored bytes of tars: received whole through their checks, or read by range, sample by sample."""
+"""The stored bytes of tars: received whole and checked, or read by range, sample by sample."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class TarReceiver:
-    """Checks a tar that is fetched whole against its `size` and `hash` in the index. Without a hash, the raw bytes end
-    with that of `name`, the tar's in the cache, and of the bytes received."""
+    """Checks a tar that is fetched whole against its `size` and `hash` in the index. Without a hash in the index, the
+    raw bytes are followed by a hash of `name`, the tar's name in the cache, and of the received bytes."""
 
     def __init__(self, *, size: int, hash: str | None, name: bytes, file: str) -> None:
         self._size, self._hash, self._file = size, hash, file
@@ -46,7 +46,7 @@ class TarReceiver:
 
 
 class TarRanges:
-    """Reads samples of a tar, each in one range that has all of it."""
+    """Reads samples of a tar, each in one range."""
 
     def __init__(self, pointers: Pointers) -> None:
         self._pointers = pointers
@@ -58,5 +58,5 @@ class TarRanges:
         return self._pointers.select(samples, pieces)
 
     def check(self) -> Reading[None]:
-        """Nothing is common to all samples but the pointers, which were checked."""
+        """Check nothing: samples share only the pointers, which were checked already."""
         yield from ()

@@ -1,4 +1,4 @@
-"""The text of `_mdsx-tars.json`: what mdsx knows about a set of tars without opening them.
+"""The text of `_mdsx-tars.json`: the facts about a set of tars that need not be read from the tars.
 
     {"format":"mdsx-tars","version":1,
      "columns":[{"name":"__key__","type":"str"},{"name":"jpg","type":"jpeg"},{"name":"cls","type":"int64"}],
@@ -15,14 +15,14 @@ without samples are left out. Each has a pointer shard (see `pointers`).
 
 - Names of tars are keys below the folder of the tars; names of pointer shards are keys below the folder of the index,
   which may be another one (`index=`). They have no scheme, no `..` and no backslash.
-- A tar's `xxh3_128` is that of all its bytes, compressed or not; null if they were not read. Then its pointer shard has
-  no checksums of samples either.
-- `etag` is recorded for `mdsx index tar`, which need not read a tar again whose size and ETag are the same; "" if it is
-  on a disk.
+- A tar's `xxh3_128` is the hash of all its bytes, compressed or not; null if they were not read. Its pointer shard then
+  has no checksums of samples either.
+- `etag` is recorded for `mdsx index tar`, which does not read a tar again if its size and ETag are the same; "" for a
+  tar on a disk.
 - `metadata` is any JSON object: the names and drops that the index was made with.
 
-The name of a pointer shard has a part of its hash, so that a new index of other tars does not replace the pointers that
-a running job still reads, and a hash of the tar's name.
+The name of a pointer shard contains a hash of the tar's name and a part of the pointer shard's own hash. So a new index
+of other tars does not replace pointers that a running job still reads.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 @dataclass(frozen=True, slots=True)
 class IndexedTar:
-    """A tar that has samples: its key, size, ETag ("" if its storage is a disk), the XXH3-128 of its bytes in
-    hexadecimal (None if they were not read, and the pointers have no checksums), and its number of samples. Then the
-    key, size and XXH3-128 of its pointer shard: see `filenames.pointers`."""
+    """A tar that has samples: its key, size, ETag ("" on a disk), the XXH3-128 of its bytes in hexadecimal (None if
+    they were not read, and the pointers have no checksums), and its number of samples; also the key, size and XXH3-128
+    of its pointer shard: see `filenames.pointers`."""
 
     name: str
     size: int
@@ -73,7 +73,7 @@ class IndexedTar:
 
 
 def build_text(schema: Schema, tars: Sequence[IndexedTar], metadata: Mapping[str, Any] | None = None) -> bytes:
-    """Return the text of an index of `tars`, whose samples have the columns `schema`. Raise UsageError."""
+    """Return the text of an index of `tars`, whose samples have the columns in `schema`. Raise UsageError."""
     for column in schema.columns:
         check_pointable(column)
     if len(tars) > MAX_SHARDS:
@@ -160,7 +160,7 @@ def is_wids(data: bytes) -> bool:
 
 
 def parse_text(data: bytes, *, file: str | None = None) -> Parsed:
-    """Return what an index says. Raise CorruptError or UnsupportedError."""
+    """Parse the text of an index. Raise CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
 
 
@@ -210,10 +210,10 @@ class _Parser(FileIndexParser):
 
 
 def is_key(name: str) -> bool:
-    """Return whether `name` can be the key of a file that an index names: see `is_file_key`, and no scheme."""
+    """Return whether `name` can be the key of a file in an index: see `is_file_key`. It must not have a scheme."""
     return is_file_key(name) and not _SCHEME.match(name)
 
 
 def is_compressed(name: str) -> bool:
-    """Return whether a file is a compressed tar, by its name."""
+    """Return whether a file's name is that of a compressed tar."""
     return bool(_COMPRESSED.search(name))

@@ -1,9 +1,9 @@
 """Read the values of a tar's samples from the bytes of their members.
 
-A column's type decides how a value is read: numbers and bools from text or a NumPy file, arrays from a NumPy file,
+A column's type determines how a value is read: numbers and bools from text or a NumPy file, arrays from a NumPy file,
 lists from JSON. For other types, a member has the same bytes as a value in a shard. An absent member is null if the
 column is nullable. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their
-bytes, so their size in a sample is bounded by the stored size of the tar. A value that does not fit raises a
+stored size, so their size in a sample is limited in relation to the tar's file. A value that does not fit raises a
 SampleError that names tar, member and offset, and the option that would accept it. Nothing is ever unpickled.
 """
 
@@ -42,15 +42,15 @@ _NPY_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.rea
 
 
 def type_of_extension(name: str) -> str:
-    """Return the type of column `name` by its extension alone; the last component decides (`seg.png` is png)."""
+    """Return the type of column `name` by its extension alone. The last component counts (`seg.png` is png)."""
     return EXTENSIONS.get(name.rpartition(".")[2], BYTES).name
 
 
 class SampleReader:
     """Reads the samples of the tar `file`, which has `stored` bytes, as samples of a dataset with these `columns`.
 
-    With `nan_null`, NaN and Infinity in JSON are read as null. `convert`: the command that does so, for hints. With
-    `others`, members that have no column are left out.
+    With `nan_null`, NaN and Infinity in JSON are read as null. `convert`: the command to convert with, for hints. With
+    `others`, members without a column are left out.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SampleReader:
 
     def _misfit(self, name: str, member: TarMember, problem: str) -> SampleError:
         kind = self._types[name]
-        hint = f"--column '{name}={_wider_type(kind, member.data)}' would take it"
+        hint = f"--column '{name}={_wider_type(kind, member.data)}' would accept it"
         if kind.base == JSON.name and _has_nan(member.data):
             hint = f"{self._nan_hint}; {hint}"
         return self._error(f"does not fit column {name!r} of type {kind}: {problem}", member, hint)
@@ -122,7 +122,10 @@ class SampleReader:
         if size > min(self._most_parsed, self._parsed_left):
             whose = "this sample" if size > self._most_parsed else "this tar, up to here,"
             problem = f"json and msgpack of {whose} have far more bytes, decompressed, than the tar's file"
-            hint = f"they may have {_PARSED_RATIO} times as many, and 2 MiB a sample, 16 MiB a tar: decompress it first"
+            hint = (
+                f"the limit is {_PARSED_RATIO} times the file's size, plus 2 MiB a sample and 16 MiB a tar: decompress "
+                "it first"
+            )
             raise self._error(problem, members[0], hint)
         self._parsed_left -= size
 
@@ -130,10 +133,10 @@ class SampleReader:
         name, member = next((name, member) for name, member in sample.members.items() if name not in self._types)
         extra, columns = printable(name), ", ".join(self._types)
         problem = f"mixed extensions: sample {printable(sample.key)} has {extra}, the columns are {columns}"
-        hints = [f"--column {shlex.quote(f'{name}={type_of_extension(name)}?')} takes it, with null where it is absent"]
+        hints = [f"--column {shlex.quote(f'{name}={type_of_extension(name)}?')} accepts it, null where it is absent"]
         absent = next((column for column in self._types if column not in sample.members), None)
         if absent is not None:
-            hints.append(f"--rename {shlex.quote(f'NEW={absent};{name}')} makes both one column")
+            hints.append(f"--rename {shlex.quote(f'NEW={absent};{name}')} makes one column of both")
         hints.append(f"--drop {shlex.quote(name)} leaves it out")
         if "." in name:
             hints.append("--key-until last-dot makes only the part after the last dot the column")
@@ -155,7 +158,7 @@ def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes
     if kind.scalar:
         return lambda data: parse_npy(data)[()] if data.startswith(NPY_MAGIC) else _scalar(kind.kind, data)
     if kind.stored.kind == "bytes":
-        return kind.object.given  # bytes without a copy
+        return kind.object.given  # returns bytes without a copy
     decode = value_decoder(kind, "")
     return lambda data: decode(memoryview(data))
 
@@ -163,7 +166,7 @@ def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes
 def _list_reader(kind: ColumnType, as_json: Callable[[bytes], object]) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
         if not kind.object.textual:
-            raise ValueError(f"a list in a tar is a JSON array, so it can only be of {STR.name} or {JSON.name}")
+            raise ValueError(f"a list in a tar is a JSON array, so its items can only be {STR.name} or {JSON.name}")
         values = as_json(data)
         if not isinstance(values, list):
             raise ValueError("this is not a JSON array")
@@ -224,7 +227,7 @@ def _scalar(kind: Kind | None, data: bytes) -> object:
     quoted = repr(text if len(text) <= 40 else text[:40] + "...")
     if kind == "bool":
         if text.lower() not in _BOOLS:
-            raise ValueError(f"{quoted} is none of 0, 1, true, false")
+            raise ValueError(f"{quoted} is not one of 0, 1, true, false")
         return _BOOLS[text.lower()]
     if kind == "float":
         if not _FLOAT.fullmatch(text):
@@ -237,7 +240,7 @@ def _scalar(kind: Kind | None, data: bytes) -> object:
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """The header of a NumPy file: what its array is, and where its items begin."""
+    """The header of a NumPy file: the array's type and shape, and where its items begin."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -246,7 +249,7 @@ class NpyHeader:
 
 
 def parse_npy_header(data: bytes) -> NpyHeader:
-    """Return the header of a NumPy file, whose bytes are `data`. Raise ValueError."""
+    """Parse the header of a NumPy file with the bytes `data`. Raise ValueError."""
     stream = BytesIO(data)
     try:
         version = npy_format.read_magic(stream)
@@ -257,7 +260,7 @@ def parse_npy_header(data: bytes) -> NpyHeader:
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"not a NumPy file: {problem[:200]}") from None
     if dtype.hasobject:
-        raise ValueError("a NumPy file of pickled objects, which are never loaded")
+        raise ValueError("a NumPy file with pickled objects, which are never loaded")
     start = stream.tell()
     expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
     if expected != found:
@@ -276,5 +279,5 @@ def parse_npy(data: bytes) -> NDArray[Any]:
     try:
         array = array.reshape(header.shape, order="F" if header.fortran else "C")
     except (ValueError, OverflowError):
-        raise ValueError(f"a NumPy file of an impossible shape: {shown(header.shape)}") from None
+        raise ValueError(f"a NumPy file with an impossible shape: {shown(header.shape)}") from None
     return array.astype(header.dtype.newbyteorder("="), copy=False)

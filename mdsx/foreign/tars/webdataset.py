@@ -4,11 +4,11 @@
   in lower case, is the extension: `a.b/c.SEG.png` has key `a.b/c` and extension `seg.png`, or, up to the last dot, key
   `a.b/c.SEG` and extension `png`. A leading `./` belongs to the key.
 - The extension is the column, unless `rename` gives it another name. Several extensions may become one column.
-- Adjacent members with the same key are one sample. A key that occurs again later in its tar is an error.
+- Adjacent members with the same key form a sample. A key that occurs again later in its tar is an error.
 - Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so are the extensions and file names (`README`) in `drop`.
   A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an error,
   because a sample may lack it.
-- The holes of a sample's members are bounded by their stored bytes.
+- The holes of a sample's members are limited in relation to their stored bytes.
 
 Errors are yielded where they occur, so that a caller can continue after them.
 """
@@ -33,7 +33,7 @@ SKIP = "--on-error skip leaves out the sample"
 @dataclass(frozen=True, slots=True)
 class Names:
     """How members' names become keys and columns. `rename` maps a column to the extensions that become it. With
-    `others`, members without an extension are left out, as what belongs to no sample."""
+    `others`, members without an extension are left out, because they belong to no sample."""
 
     key_until: str = FIRST_DOT
     rename: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Names:
                 raise UsageError(f"column {KEY!r} holds the samples' keys: nothing can be renamed to it")
             Schema.from_columns({column: BYTES.name})  # refuses names that no column can have
             if not extensions or not all(extensions):
-                raise UsageError("a column is renamed as NEW=OLD[;OLD...]", found=shown(f"{column}={rename[column]}"))
+                raise UsageError("rename needs NEW=OLD[;OLD...]", found=shown(f"{column}={rename[column]}"))
             for extension in extensions:
                 if becomes.setdefault(extension, column) != column:
                     raise UsageError(
@@ -73,7 +73,7 @@ class Names:
         return cls(key_until, renamed, dropped)
 
     def check_declared(self, declared: Iterable[str]) -> None:
-        """Raise UsageError if nothing can become one of the `declared` columns."""
+        """Raise UsageError if no extension can become one of the `declared` columns."""
         columns, dropped = self.columns, self.dropped
         for column in declared:
             if column in self.rename:
@@ -105,7 +105,7 @@ class Names:
         return folder + slash + stem, extension.lower()
 
     def unused(self, members: Iterable[str]) -> list[str]:
-        """Return a sentence for each dropped name and each renamed column that matches none of the `members`."""
+        """Return a sentence for each dropped name and each renamed column that matches no member."""
         files = {name.rpartition("/")[2] for name in members if not is_hidden(name)}
         extensions = dict.fromkeys(self.split(name)[1] for name in sorted(files))
         known = f"there are {', '.join(filter(None, extensions))}"[:300]
@@ -185,7 +185,7 @@ def group_samples(
 class Grouper:
     """Groups the members of the tar `file` into samples, one member after the other.
 
-    `seen`: the keys of all samples up to now. `way_out`: a hint on how to leave out a sample, if that is possible.
+    `seen`: the keys of all samples so far. `way_out`: a hint on how to leave out a sample, if possible.
     """
 
     def __init__(self, file: str, names: Names = _PLAIN, *, way_out: str = SKIP) -> None:
@@ -197,7 +197,7 @@ class Grouper:
 
     @property
     def key(self) -> str | None:
-        """Return the key of the sample whose members are being taken."""
+        """Return the key of the present sample."""
         return self._group.key if self._group else None
 
     def finish(self) -> TarSample | SampleError | None:
@@ -211,7 +211,7 @@ class Grouper:
         return group.finish(torn=True) if group else None
 
     def take(self, member: TarMember) -> TarSample | SampleError | None:
-        """Take the next member. Return the sample before it, if it begins another one."""
+        """Take the next member. If it begins another sample, return the previous one."""
         key, extension = self._names.split(member.name)
         base = member.name.rpartition("/")[2]
         if is_hidden(member.name) or extension in self._dropped or base in self._dropped:
@@ -253,7 +253,7 @@ class Grouper:
         return "; ".join(filter(None, (drop, self._way_out)))
 
     def _twice(self, column: str, before: TarMember, member: TarMember) -> tuple[str, str]:
-        """Return the problem of two members of a sample that become one column, and the way out."""
+        """Return the problem of two members that become the same column, and the way out."""
         first, second = (self._names.split(each.name)[1] for each in (before, member))
         if first == second:
             return f"sample has column {printable(column)} twice", self._way_out
@@ -268,5 +268,5 @@ def _name_problem(name: str, extension: str) -> str | None:
         except UnicodeEncodeError:
             return "name is not UTF-8"
     if name.endswith("/"):
-        return "is a file, although its name ends in a slash: it has no extension, so no column"
+        return "is a file whose name ends in a slash: it has no extension, so no column"
     return None if extension else "has no extension, so no column"

@@ -1,5 +1,5 @@
-"""Files of tokens, read in place: Megatron's, datatrove's and raw arrays. Their headers, the index that `mdsx index`
-makes of them, and ranges of documents as shards. No I/O.
+"""Token files, read in place: Megatron's, datatrove's and raw arrays. This package has their headers, the index that
+`mdsx index` makes, and ranges of documents as shards. It does no I/O.
 
 Other packages import only from here.
 """

@@ -1,4 +1,4 @@
-"""Decode single documents, for random access: without arrays of one item."""
+"""Decode single documents, for random access, without one-item arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mdsx.foreign.tokens.shard import TokensShard
 
 
 class TokensDecoder:
-    """Decodes documents of shards with this layout. `columns`: the name that each wanted column gets -> its number."""
+    """Decodes documents of shards with this layout. `columns`: new name -> number of each wanted column."""
 
     def __init__(self, layout: TokensLayout, columns: Mapping[str, int]) -> None:
         self._layout, self._columns = layout, dict(columns)

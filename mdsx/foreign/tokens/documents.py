@@ -1,4 +1,4 @@
-"""Cut the documents of a file into shards: successive ones of about 64 MiB. The cuts follow from lengths alone."""
+"""Cut the documents of a file into shards of about 64 MiB. The lengths alone determine the cuts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from mdsx.foreign.tokens.tables import record_dtype
 
 SHARD_SIZE = 2**26
-"""Bytes of tokens that a shard has at most, unless it is one document."""
+"""The most bytes of tokens in a shard, unless it is one document."""
 MAX_DOCUMENTS = 2**20
 """The most documents of a shard."""
 MAX_DOCUMENT = 2**31 - 1
-"""The most bytes of a document: those of a value."""
+"""The most bytes of a document, as of any value."""
 
 
 class Block(NamedTuple):
@@ -27,7 +27,7 @@ class Block(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Documents of one shard: their lengths, int64 [n], and modes; and the file's token with which they begin."""
+    """Documents of one shard: their lengths, int64 [n], and modes, and the number in the file of their first token."""
 
     first: int
     lengths: NDArray[np.int64]
@@ -48,13 +48,13 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """How documents become shards: the bytes of a token."""
+    """How documents become shards, given the bytes of a token."""
 
     item_size: int
 
     @property
     def most(self) -> int:
-        """Return the tokens of a shard of more than one document, at most."""
+        """Return the most tokens of a shard with more than one document."""
         return SHARD_SIZE // self.item_size
 
     def equal(self, every: int) -> int:
@@ -63,7 +63,7 @@ class Shards:
 
 
 def cut_shards(blocks: Iterable[Block], shards: Shards) -> Iterator[Cut]:
-    """Yield the documents of each shard. They do not depend on where blocks end."""
+    """Yield the documents of each shard. The cuts do not depend on where blocks end."""
     first, lengths, modes = 0, np.zeros(0, np.int64), None
     for block in blocks:
         lengths = np.concatenate((lengths, block.lengths))
@@ -81,7 +81,7 @@ def cut_shards(blocks: Iterable[Block], shards: Shards) -> Iterator[Cut]:
 
 
 def _stops(lengths: NDArray[np.int64], most: int, *, last: bool) -> Iterator[int]:
-    """Yield where each shard ends; without `last`, only of those that further documents do not change."""
+    """Yield where each shard ends; without `last`, only for shards that further documents cannot change."""
     ends, start, before = lengths.cumsum(), 0, 0
     while start < len(lengths):
         stop = int(np.searchsorted(ends, before + most, side="right"))

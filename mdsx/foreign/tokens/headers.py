@@ -1,4 +1,4 @@
-"""What the headers of token files say: Megatron's `.idx`, and those of raw arrays, which may have none.
+"""The headers of token files: Megatron's `.idx`, and those of raw arrays, which may have none.
 
     PREFIX.idx = "MMIDIDX\\0\\0", u64 version 1, u8 code of the dtype, u64 S, u64 D,
                  int32 sizes[S], int64 pointers[S], int64 documents[D], maybe int8 modes[S]         (little-endian)
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 ENDS = 2**16
-"""How many of the first and of the last bytes of a file say which file it is."""
+"""How many bytes at the start and at the end of a file identify it."""
 
 
 def ends_of(size: int) -> list[Range]:
-    """Return where the first and the last bytes of a file of this size are."""
+    """Return the ranges of the first and last bytes of a file of this size."""
     return [(0, min(size, ENDS)), (max(size - ENDS, 0), size)]
 
 
@@ -53,7 +53,7 @@ _DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float6
 
 @dataclass(frozen=True, slots=True)
 class MegatronIndex:
-    """What the header of an `.idx` says. `bounds`: the number of entries of `documents`, one more than documents."""
+    """The header of an `.idx`. `bounds`: the number of entries of `documents`, one more than there are documents."""
 
     dtype: str
     sequences: int
@@ -67,7 +67,7 @@ class MegatronIndex:
         """Parse the first bytes of an `.idx` of `size` bytes, `HEAD` of them. Raise CorruptError or
         UnsupportedError."""
         if not head.startswith(_MAGIC):
-            hint = "old datasets without it (before Megatron-LM's mmap format) have to be preprocessed again"
+            hint = "preprocess datasets from before Megatron-LM's mmap format again"
             raise CorruptError("is not the index of a Megatron dataset", file=file, found=shown(head[:9]), hint=hint)
         if len(head) < _HEAD.size:
             raise CorruptError("index is truncated in its header", file=file, found=f"{len(head)} bytes")
@@ -87,21 +87,21 @@ class MegatronIndex:
         return cls(_DTYPES[code], sequences, bounds, size > plain)
 
     def sizes(self, start: int, stop: int) -> Range:
-        """Return where the sizes of the sequences [start, stop) are, `<i4`."""
+        """Return the range of the sizes of sequences [start, stop), `<i4`."""
         return _HEAD.size + 4 * start, _HEAD.size + 4 * stop
 
     def pointers(self, start: int, stop: int) -> Range:
-        """Return where their pointers are, `<i8`."""
+        """Return the range of their pointers, `<i8`."""
         first = _HEAD.size + 4 * self.sequences
         return first + 8 * start, first + 8 * stop
 
     def documents(self, start: int, stop: int) -> Range:
-        """Return where the bounds [start, stop) of documents are, `<i8`."""
+        """Return the range of the bounds [start, stop) of documents, `<i8`."""
         first = _HEAD.size + 12 * self.sequences
         return first + 8 * start, first + 8 * stop
 
     def mode(self, start: int, stop: int) -> Range:
-        """Return where the modes of the sequences [start, stop) are, `i1`."""
+        """Return the range of the modes of sequences [start, stop), `i1`."""
         first = _HEAD.size + 12 * self.sequences + 8 * self.bounds
         return first + start, first + stop
 
@@ -110,18 +110,18 @@ class MegatronIndex:
 
 
 def item_size_of(size: int, tokens: int, *, file: str) -> int:
-    """Return the bytes of a token of a `.ds` of `size` bytes, whose index ends with `tokens`. Raise CorruptError."""
+    """Return the bytes of a token in a `.ds` of `size` bytes with `tokens` tokens. Raise CorruptError."""
     item = size // tokens if tokens else 2
     if item * tokens != size or item not in (1, 2, 4, 8):
         found, expected = f"{size:,} bytes for {tokens:,} tokens", "1, 2, 4 or 8 bytes for each"
-        raise CorruptError("the file and its .ds.index do not fit", file=file, found=found, expected=expected)
+        raise CorruptError("the file does not match its .ds.index", file=file, found=found, expected=expected)
     return item
 
 
 # --- raw arrays
 
 LLM_C = 1024
-"""Bytes of the header of llm.c: 256 int32, which begin with a magic number, a version and the number of tokens."""
+"""Bytes of llm.c's header: 256 int32, which begin with a magic number, a version and the number of tokens."""
 _LLM_C = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 _NPY = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
@@ -130,7 +130,7 @@ _NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, Recu
 
 @dataclass(frozen=True, slots=True)
 class RawHeader:
-    """Where the tokens of a raw file are: its header's kind, their type, the first byte, and how many there are."""
+    """The tokens of a raw file: the kind of its header, their type, the first byte, and their number."""
 
     kind: str
     dtype: str
@@ -139,27 +139,28 @@ class RawHeader:
 
 
 def read_raw_header(head: bytes, *, size: int, dtype: str | None, file: str) -> RawHeader:
-    """Return what the first bytes of a file of `size` bytes say. `dtype`: what the caller says; None for what a header
-    does. Raise UsageError, CorruptError or UnsupportedError."""
+    """Parse the first bytes of a file of `size` bytes. `dtype`: the caller's; None for the header's. Raise UsageError,
+    CorruptError or UnsupportedError."""
     if head.startswith(npy.MAGIC_PREFIX):
         found = _of_numpy(head, file)
     elif (known := _LLM_C.get(tuple(np.frombuffer(head[:8], "<i4").tolist()) if len(head) >= 8 else ())) is not None:
         found = RawHeader("llm.c", known, LLM_C, int(np.frombuffer(head, "<i4", 1, 8)[0]) if len(head) >= 12 else -1)
     elif dtype is None:
-        message, hint = "the file has no header that says the type of its tokens", "give it: --dtype uint16 (dtype=)"
+        message, hint = "the file has no header with the type of its tokens", "give it: --dtype uint16 (dtype=)"
         raise UsageError(message, file=file, hint=hint)
     else:
         tokens, rest = divmod(size, np.dtype(dtype).itemsize)
         if rest:
-            expected = f"a multiple of {np.dtype(dtype).itemsize} bytes, as tokens of {dtype} have"
-            raise CorruptError("this is no array of such tokens", file=file, found=f"{size:,} bytes", expected=expected)
+            expected = f"a multiple of {np.dtype(dtype).itemsize} bytes, for tokens of type {dtype}"
+            message = "the file is not an array of such tokens"
+            raise CorruptError(message, file=file, found=f"{size:,} bytes", expected=expected)
         return RawHeader("none", dtype, 0, tokens)
     if dtype not in (None, found.dtype):
-        message = "the file's header says another type of tokens"
+        message = "the file's header has another type of tokens"
         raise UsageError(message, file=file, found=found.dtype, expected=dtype, hint="leave out --dtype (dtype=)")
     expected_size = found.start + found.tokens * np.dtype(found.dtype).itemsize
     if size != expected_size or found.tokens < 0:
-        message = f"the file has not the size that its header ({found.kind}) says"
+        message = f"the file's size differs from its header ({found.kind})"
         raise CorruptError(message, file=file, found=f"{size:,} bytes", expected=f"{expected_size:,}")
     return found
 
@@ -177,5 +178,5 @@ def _of_numpy(head: bytes, file: str) -> RawHeader:
     little = dtype.newbyteorder("<")
     if dtype.kind not in "iuf" or dtype != little or (fortran and len(shape) > 1):
         expected, found = "numbers, little-endian and in C order", f"{dtype}{' in Fortran order' * fortran}"
-        raise UnsupportedError("such an array cannot be read in place", file=file, found=found, expected=expected)
+        raise UnsupportedError("the array cannot be read in place", file=file, found=found, expected=expected)
     return RawHeader("NumPy", little.newbyteorder("=").name, stream.tell(), math.prod(shape))

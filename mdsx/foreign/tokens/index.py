@@ -1,7 +1,7 @@
-"""An index of token files as a stored format: a shard is a range of documents of a file, and of its losses.
+"""An index of token files as a stored format: a shard is a range of a file's documents, with their losses.
 
-The files are read as they are: mapped in place, cached shard by shard, or read by range, document by document. Their
-bytes are checked as far as the index has hashes; that a file is the one that was indexed, by its size and its ends.
+The files are read unchanged: mapped in place, cached shard by shard, or read by range, document by document. Their
+bytes are checked if the index has hashes. A file's size and its ends identify it as the one that was indexed.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def layout_of(parsed: Parsed, columns: Sequence[int]) -> TokensLayout:
 
 @dataclass(frozen=True, eq=False)
 class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
-    """What an index of token files says, and how their bytes become documents. See `StoredIndex`. `_table`: that of one
-    shard, once it is known."""
+    """A parsed index of token files, and how their bytes become documents. See `StoredIndex`. `_table`: the table of
+    one shard, once it is known."""
 
     _parsed: Parsed
     layout: TokensLayout
@@ -111,7 +111,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
 
     @cached_property
     def raw_hashes(self) -> NDArray[np.uint8]:
-        """The hash of the index's place, of what it says of the file, and the shard's number: without hashes of their
+        """Return hashes of the index's place, its entry for the file, and the shard's number: without hashes of their
         bytes, files with equal ends may differ."""
         parsed, place = self._parsed, self._file.encode(errors="surrogateescape")
         columns = "".join(f"{name}\n" for name, _ in self.layout.heap).encode()
@@ -125,7 +125,8 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same files under other names and in other storages, with hashes and without."""
+        """Return a hash that is the same for the same files under other names, in other storages, and with or without
+        hashes of the bytes."""
         parsed = self._parsed
         hasher = xxhash.xxh3_128(_VERSION + parsed.schema.json)
         for array in (
@@ -156,7 +157,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of all documents."""
+        """Return the number of tokens in all documents."""
         return int(self._parsed.tokens.sum())
 
     @property
@@ -210,7 +211,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
     # --- tables
 
     def table(self, shard: int) -> NDArray[np.void]:
-        """Return the table of a shard, which is known."""
+        """Return the table of a shard, which must be known."""
         number, table = self._table or (-1, None)
         assert table is not None
         assert number == shard
@@ -223,7 +224,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         return TokensShard.parse(raw, self.layout, self.table(shard), tokens=tokens, file=file)
 
     def verify(self, shard: int, opened: TokensShard, *, file: str) -> None:
-        """Check a shard in the cache by the hash that follows it, one in place by those of the index, if it has any."""
+        """Check a shard: in the cache, by the hash after it; in place, by the hashes in the index, if there are any."""
         if opened.trailer is not None:
             opened.check_trailer(bytes(self.raw_hashes[shard]))
             return
@@ -248,7 +249,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         return TokensRanges(self.layout, self.table(shard), tokens=tokens, file=file)
 
     def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
-        """From the table, without any byte of the file."""
+        """Read lengths from the table, without reading the file."""
         if self.schema.columns[column].name == MODE:
             return None
         return self._lengths(shard, file)
@@ -269,7 +270,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
 
 
 class EqualIndex(TokensIndex):
-    """An index of files whose documents all have the same number of tokens: it needs no tables."""
+    """An index of files whose documents all have the same number of tokens, so that it needs no tables."""
 
     def table(self, shard: int) -> NDArray[np.void]:
         assert self.layout.every is not None
@@ -293,7 +294,7 @@ class TabledIndex(TokensIndex, NeedsSideObjects):
 
 
 class LossIndex(TabledIndex, ProjectsColumns):
-    """An index with files of losses, which are not read where that column is not."""
+    """An index with files of losses, which are read only if their column is."""
 
     def project(self, columns: Sequence[int]) -> LossIndex:
         names = [column.name for column in self._parsed.schema.columns]

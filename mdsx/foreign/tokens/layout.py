@@ -1,8 +1,8 @@
-"""Where the values of documents are: a row is a record of their shard's table, the heap has all values of the shard.
+"""The places of documents' values: a row is a record of their shard's table, and the heap has all values of the shard.
 
     heap = the tokens of all documents, one after the other; then their losses, a byte for each token, if they are read
 
-So the heap of T tokens has T times as many bytes as a token and its loss. Edges are checked whenever they are used.
+So the heap of T tokens has T times the bytes of a token and its loss. Edges are checked whenever they are used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 TOKENS, LOSS, MODE = "tokens", "loss", "mode"
 """The columns of token files."""
 LOSS_TYPE, MODE_TYPE = ColumnType(UINT8.name, (None,)), ColumnType(INT8.name)
-"""The types of those beside tokens."""
+"""The types of columns other than tokens."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokensLayout:
-    """The columns of a dataset, and those whose values the heap has, in order, with the bytes of an item of each.
-    `record`: the type of rows. `every`: the tokens of each document, if they are a column of fixed size."""
+    """The columns of a dataset, and those with values in the heap, in order, with the bytes of an item of each.
+    `record`: the type of rows. `every`: the tokens of each document, if the column has a fixed size."""
 
     schema: Schema
     heap: tuple[tuple[str, int], ...]
@@ -48,7 +48,7 @@ class TokensLayout:
 
     @cached_property
     def before(self) -> dict[str, int]:
-        """Column -> how many bytes a token of the heap has in the columns before it."""
+        """Return column -> the bytes per token of the columns before it in the heap."""
         found, reached = {}, 0
         for name, width in self.heap:
             found[name], reached = reached, reached + width
@@ -56,7 +56,7 @@ class TokensLayout:
 
     @cached_property
     def _edges(self) -> np.dtype[np.void]:
-        """Two edges: that of a record and that of the next one."""
+        """Return the dtype of two edges: a record's and the next one's."""
         size = self.record.itemsize
         fields: Any = {"names": ["begin", "end"], "formats": ["<u4", "<u4"], "offsets": [0, size], "itemsize": size + 4}
         found: np.dtype[np.void] = np.dtype(fields)
@@ -79,7 +79,7 @@ class TokensLayout:
         return found
 
     def edges(self, rows: Rows) -> tuple[NDArray[np.int64], ...]:
-        """Return where each document begins and ends, and how many tokens its heap has, int64 [n]. Raise
+        """Return the start and stop of each document, and the number of tokens in its heap, int64 [n] each. Raise
         CorruptError."""
         (edges,) = read_records(rows.addresses, self._edges, [len(rows.addresses)])
         begins, ends = edges["begin"].astype(np.int64), edges["end"].astype(np.int64)
@@ -111,8 +111,7 @@ class TokensLayout:
         lengths: NDArray[np.int64],
         pieces: Sequence[Buffer],
     ) -> Selection:
-        """Return a selection of `samples`, which have these `records` and `lengths`. `pieces`, one after the other, are
-        their heap."""
+        """Return a selection of `samples` with these `records` and `lengths`. `pieces`, joined, are their heap."""
         table = np.zeros(len(records) + 1, self.record)
         table[:-1] = records
         table["edge"] = np.concatenate((np.zeros(1, np.int64), lengths.cumsum()))
@@ -121,7 +120,7 @@ class TokensLayout:
         )
 
     def check_hashes(self, selection: Selection) -> None:
-        """Raise CorruptError, which names the sample, unless each document has its hashes, if the rows have any."""
+        """Raise CorruptError, which names the sample, if a document does not match the hashes in its row, if any."""
         names = [name for name, _ in self.heap if name in (self.record.names or ())]
         if not names:
             return

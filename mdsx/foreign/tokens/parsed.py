@@ -1,4 +1,4 @@
-"""Parse the text of `_mdsx-tokens.json`: what it must be is in `text.py`."""
+"""Parse the text of `_mdsx-tokens.json`, which `text.py` specifies."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Files:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """T objects with tables: their keys and sizes (int64 [T]); for each of S shards, which one has its table, and where
-    it begins there (int64 [S] both); the hash of each table (uint8 [S, 16])."""
+    """T objects with tables: their keys and sizes (int64 [T]); for each of S shards, the object and the offset of its
+    table (int64 [S] both); the hash of each table (uint8 [S, 16])."""
 
     names: tuple[str, ...]
     sizes: NDArray[np.int64]
@@ -94,7 +94,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parsed:
-    """A parsed index of F files and S shards. `every`: the tokens of each document, if all have as many."""
+    """A parsed index of F files and S shards. `every`: the tokens of each document, if all have the same number."""
 
     kind: str
     schema: Schema
@@ -102,7 +102,7 @@ class Parsed:
     record: np.dtype[np.void]
     files: Files
     starts: NDArray[np.int64]
-    """int64 [F]: the byte with which the tokens of each file begin."""
+    """int64 [F]: the byte at which the tokens of each file begin."""
     lengths: NDArray[np.uint8]
     """uint8 [F, 16]"""
     loss: Files | None
@@ -111,7 +111,7 @@ class Parsed:
     counts: NDArray[np.int64]
     tokens: NDArray[np.int64]
     firsts: NDArray[np.int64]
-    """int64 [S]: the number in its file of the first token of each shard."""
+    """int64 [S]: the number of each shard's first token in its file."""
     hashes: dict[str, NDArray[np.uint8]]
     """Column -> uint8 [S, 16]"""
     tables: Tables | None
@@ -128,7 +128,7 @@ def recognizes(data: bytes) -> bool:
 
 
 def parse_text(data: bytes, *, file: str | None = None) -> Parsed:
-    """Return what an index says. Raise CorruptError or UnsupportedError."""
+    """Parse the text of an index. Raise CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
 
 
@@ -139,7 +139,7 @@ class _Parser(FileIndexParser):
         root = self._decode(data, _ROOT)
         files, shards = root.files, root.shards
         if root.kind not in KINDS:
-            message, hint = "this kind of token files is not known to this version", f"upgrade mdsx, or {AGAIN}"
+            message, hint = "this version does not know this kind of token files", f"upgrade mdsx, or {AGAIN}"
             raise UnsupportedError(message, file=self._file, place="kind", found=root.kind[:40], hint=hint)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         every = self._every(schema, root.loss is not None)
@@ -190,7 +190,7 @@ class _Parser(FileIndexParser):
         )
 
     def _every(self, schema: Schema, loss: bool) -> int | None:
-        """Check the columns. Return the tokens of each document, if they are a column of fixed size."""
+        """Check the columns. Return the tokens of each document, if the column has a fixed size."""
         names = [column.name for column in schema.columns]
         expected = [TOKENS, *([LOSS] if loss else []), *([MODE] if MODE in names else [])]
         self._expect(names == expected, "columns", ", ".join(names)[:80], ", ".join(expected))

@@ -1,7 +1,7 @@
 """The raw bytes of a shard: a range of documents in place, or from the cache, and its checks.
 
-In the cache, they are followed by the XXH3-128 of the shard's name there and of them, so that damage there, and the
-file of another shard, are found even where the index has no hashes.
+In the cache, they are followed by an XXH3-128 of the shard's name there and of the bytes. So damage in the cache, and
+the file of another shard, are detected even if the index has no hashes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ TRAILER = 16
 """Bytes that follow a shard in the cache."""
 CHANGED = "the file is damaged, or was changed after it was indexed: restore it, or index the files again"
 
-_SMALL = 2**14  # bytes of a document that takes less than 2 us to check
+_SMALL = 2**14  # bytes of a document whose check takes less than 2 us
 _BLOCK = 2**16  # documents checked at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokensShard:
-    """A shard of the size that the index says, with its table of documents."""
+    """A shard whose size matches the index, with its table of documents."""
 
     layout: TokensLayout
     file: str
@@ -46,7 +46,7 @@ class TokensShard:
         """Parse a shard of `tokens` tokens. Raise CorruptError."""
         view, size = memoryview(raw).cast("B").toreadonly(), tokens * layout.stride
         if len(view) not in (size, size + TRAILER):
-            message = "the shard has not the size that the index says"
+            message = "the shard's size differs from the index"
             raise CorruptError(message, file=file, place="size", found=len(view), expected=size)
         return cls(layout, file, view[:size], table, bytes(view[size:]) or None)
 
@@ -78,7 +78,7 @@ class TokensShard:
         return table_lengths(self.table, file=self.file)
 
     def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""
+        """Raise CorruptError if the shard, named `name` in the cache, changed there."""
         if self.trailer is None:
             return
         hasher = xxhash.xxh3_128(name)
@@ -88,7 +88,7 @@ class TokensShard:
             raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
 
     def problems(self) -> Iterator[CorruptError]:
-        """Yield the documents that are not in the shard, or that have other hashes."""
+        """Yield an error for each document that is not in the shard, or does not match its hashes."""
         for start in range(0, self.samples, _BLOCK):
             yield from self._wrong(np.arange(start, min(start + _BLOCK, self.samples)))
 

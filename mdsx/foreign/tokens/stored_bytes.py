@@ -1,4 +1,4 @@
-"""The stored bytes of shards of tokens: received whole through their checks, or read by range, document by document."""
+"""The stored bytes of shards of tokens: received whole and checked, or read by range, document by document."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class TokensReceiver:
-    """Checks the stored bytes of a shard against its size and, if it has any, its `hashes`: of each part of the heap,
-    its bytes and its XXH3-128. The hash of `name` and of them follows."""
+    """Checks the stored bytes of a shard against its size and its `hashes`, if any: the bytes and XXH3-128 of each part
+    of the heap. A hash of `name` and of the bytes follows."""
 
     def __init__(self, parts: Sequence[tuple[int, bytes | None]], *, name: bytes, file: str) -> None:
         self._parts, self._file = parts, file
@@ -88,5 +88,5 @@ class TokensRanges:
         return selection
 
     def check(self) -> Reading[None]:
-        """Nothing is common to all documents but their table, which was checked."""
+        """Check nothing: documents share only their table, which was checked already."""
         yield from ()

@@ -1,15 +1,15 @@
-"""Tables of documents: where each document of a shard begins, counted in tokens from the shard's first one.
+"""Tables of documents: where each document of a shard begins, counted in tokens from the shard's first token.
 
-A table has a record for each document, in order, and one for the end. It is what `mdsx index` keeps beside the index,
-and what the rows of a selection are.
+A table has a record for each document, in order, and one for the end. `mdsx index` stores tables next to the index, and
+the rows of a selection are records of them.
 
 | field | type | holds |
 |---|---|---|
 | `edge` | `u32` | where the document begins; in the last record, the tokens of the shard |
-| `mode` | `i8` | of Megatron's files with modes: the document's |
-| `tokens`, `loss` | `u64` | of an index with hashes: the XXH3-64 of the document's tokens, and of its losses |
+| `mode` | `i8` | for Megatron's files with modes: the document's mode |
+| `tokens`, `loss` | `u64` | for an index with hashes: the XXH3-64 of the document's tokens, and of its losses |
 
-Records are packed, and little-endian. The fields of the last record but `edge` are 0.
+Records are packed, and little-endian. In the last record, all fields except `edge` are 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def record_dtype(*, modes: bool, hashed: tuple[str, ...]) -> np.dtype[np.void]:
 
 
 def parse_table(data: Buffer, record: np.dtype[np.void], *, documents: int, tokens: int, file: str) -> NDArray[np.void]:
-    """Return the records of a shard's table, in constant time. Raise CorruptError if they are not of such a shard."""
+    """Parse a shard's table, in constant time. Raise CorruptError if it does not belong to such a shard."""
     view = memoryview(data)
     size = len(view)
     if size != (documents + 1) * record.itemsize:
@@ -41,13 +41,13 @@ def parse_table(data: Buffer, record: np.dtype[np.void], *, documents: int, toke
     table: NDArray[np.void] = np.frombuffer(view, record)
     edges = int(table["edge"][0]), int(table["edge"][-1])
     if edges != (0, tokens):
-        message = "the table of documents is of another shard"
+        message = "the table of documents belongs to another shard"
         raise CorruptError(message, file=file, place="edges", found=edges, expected=(0, tokens))
     return table
 
 
 def equal_table(record: np.dtype[np.void], documents: int, every: int) -> NDArray[np.void]:
-    """Return the table of documents that all have `every` tokens."""
+    """Return the table for documents that all have `every` tokens."""
     table = np.zeros(documents + 1, record)
     table["edge"] = np.arange(documents + 1) * every
     return table

@@ -1,4 +1,4 @@
-"""The text of `_mdsx-tokens.json`: what mdsx knows about a set of token files without opening them.
+"""The text of `_mdsx-tokens.json`: the facts about a set of token files that need not be read from the files.
 
     {"format":"mdsx-tokens","version":1,
      "kind":"megatron","columns":[{"name":"tokens","type":"uint16[*]"},{"name":"mode","type":"int8"}],
@@ -10,20 +10,20 @@
      "tables":{"name":["_mdsx-tokens/<16 digits>-<number>-<16 digits>.table",...],"shards":[...]},
      "checksum":"<16 digits>"}
 
-It is one line, and ends with the checksum (`seal.py`). Files are in the order of the samples, and so are the shards:
-the documents of a file follow one another from its byte `start` on, and so do its shards. Files without documents are
-left out.
+It is one line, and ends with the checksum (`seal.py`). Files are in the order of the samples, and so are the shards.
+The documents of a file are contiguous from its byte `start` on, and so are its shards. Files without documents are left
+out.
 
-- `ends`: the XXH3-128 of the first and of the last 64 KiB of a file (`ends_of`). `lengths`: that of the lengths and
+- `ends`: the XXH3-128 of the first and last 64 KiB of a file (`ends_of`). `lengths`: the XXH3-128 of the lengths and
   modes of its documents, shard by shard, as `<u4` and `i1`.
-- `etag`: "" if the storage is a disk. An object that still has it is the one that was indexed; one that has another one
-  may be a copy, so its ends are compared.
+- `etag`: "" if the storage is a disk. An object that still has this ETag is the one that was indexed. One with another
+  ETag may be a copy, so its ends are compared.
 - `tables`: objects next to the index with the tables of successive shards, one after the other (see `tables.py`), each
-  with its XXH3-128 in `shards.table`. `files.tables` says how many of these objects a file has. A dataset whose
-  documents all have the same number of tokens, and no hashes, has none of them.
-- `hashes`: empty, or for `tokens` and maybe `loss` the XXH3-128 of the bytes of each shard. Then the tables have those
-  of each document too.
-- `loss`: null, or `name`, `size`, `etag` and `ends` of a file for each file, with a byte for each token.
+  with its XXH3-128 in `shards.table`. `files.tables` is the number of these objects for each file. A dataset without
+  hashes whose documents all have the same number of tokens has none of them.
+- `hashes`: empty, or the XXH3-128 of the bytes of each shard, for `tokens` and possibly `loss`. Then the tables also
+  have hashes of each document.
+- `loss`: null, or for each file the `name`, `size`, `etag` and `ends` of a file with a byte for each token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ AGAIN = "run `mdsx index` again"
 
 @dataclass(frozen=True, slots=True)
 class IndexedShard:
-    """A shard: its documents and tokens, the hash of its table ("" without one), and those of its bytes by column."""
+    """A shard: its documents and tokens, the hash of its table ("" without one), and the hashes of its bytes by
+    column."""
 
     samples: int
     tokens: int
@@ -122,5 +123,5 @@ def build_text(
 
 
 def is_key(name: str) -> bool:
-    """Return whether `name` can be the key of a file that an index names: see `is_file_key`, and no scheme."""
+    """Return whether `name` can be the key of a file in an index: see `is_file_key`. It must not have a scheme."""
     return is_file_key(name) and ":" not in name.split("/")[0]

@@ -1,4 +1,4 @@
-"""Convert existing data to datasets, with `convert`; make datasets with a Python function, with `build`."""
+"""`convert` converts existing data to a dataset; `build` makes a dataset with a Python function."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Convert existing data to a dataset: the entry point of all converters.
 
-The source lists its units, the columns are determined and the plan is stored before the first sample is written. A
-rerun of the same conversion continues it, or reports that it is finished and what it skipped. A conversion to an output
-that holds another, unfinished one is refused, unless that has no shard yet.
+Before the first sample is written, the source lists its units, the columns are determined, and the plan is stored. A
+rerun of the same conversion continues it, or reports that it is finished and what it skipped. If the output contains
+another, unfinished conversion, the conversion is refused, unless that one has no shard yet.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CONVERTERS = {
     "tar": "tar_files",
     "tfrecord": "tfrecords",
 }
-"""Kind of sources -> the module that converts them, with its function `open_source`, imported when it is used."""
+"""Kind of sources -> the module with its function `open_source`, imported on first use."""
 
 _MORE = {"dataset": "stored_datasets", "text": "text_files"}
-"""Kinds of sources that other calls than `convert` have."""
+"""Kinds of sources for calls other than `convert`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Conversion:
     """How `convert` ended.
 
     Attributes:
-        url: Where the dataset is.
+        url: The dataset's URL.
         columns: Column name -> type.
         samples: How many samples it has.
         skipped: How many errors were skipped.
-        already: Whether an earlier call finished it.
+        already: Whether an earlier call had finished it.
     """
 
     url: str
@@ -95,42 +95,42 @@ def convert(
 
         mdsx.convert("tar", "shards-{0000..0099}.tar", "s3://bucket/pictures", on_error="skip", num_workers=8)
 
-    After a kill, the same call continues the conversion. A large one is written in parts, which are merged at the end;
-    the bytes of the dataset are the same for any number of processes.
+    After a kill, the same call continues the conversion. A large dataset is written in parts, which are merged at the
+    end. Its bytes are the same for any number of processes.
 
     Args:
         kind: "hf", "jsonl", "mds", "megatron", "parquet", "tar" or "tfrecord"; see docs/converting.md.
         sources: Paths, globs or URLs; `{0000..0099}` names several.
         url: Where to write the dataset.
-        columns: Column name -> type, instead of what is inferred from the first samples.
-        rename: New name -> old name of a column. Of tars: column -> the extensions that become it, as a sequence or
-            with semicolons between them.
-        drop: Columns to leave out. Of tars: extensions, or names of files such as "README".
+        columns: Column name -> type, instead of types inferred from the first samples.
+        rename: New name -> old name of a column. For tars: column -> the extensions that become it, as a sequence or
+            separated by semicolons.
+        drop: Columns to leave out. For tars: extensions, or file names such as "README".
         on_error: "skip" skips invalid samples and damaged stretches, and reports each to `watch`.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         num_workers: How many processes convert: 1 by default; with `engine`, as many as the cluster has CPUs.
         engine: "ray" converts on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
-        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a conversion that was
-            killed begins again.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        source_options: The same for the sources.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. After a kill, the conversion
+            then starts again.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        source_options: Options for the storage of the sources.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
         key_until: tar: where the key ends in a member's name: "first-dot" (the default, as in WebDataset) or
-            "last-dot", for keys with dots in them.
+            "last-dot", for keys that contain dots.
         nan: tar, jsonl: "null" reads NaN and Infinity in JSON as null; "error", the default, raises an error.
         per: megatron: what a sample is: "document" (the default) or "sequence".
         name: hf: the dataset's configuration.
-        split: hf: which split to convert; it may be left out if there is one only.
+        split: hf: the split to convert; optional if there is only one.
         revision: hf: a branch, tag or commit on the Hub.
         streaming: hf: whether to read the dataset from the Hub without downloading it first.
-        embed: hf: whether to read files that rows only name, by path or URL. Do so only if you trust the
-            dataset: it can name any file that you can read.
-        outside: hf: whether to read data files that the dataset's README or state.json names, but that are not in its
-            folder or repository: URLs and other paths. Do so only if you trust the dataset.
+        embed: hf: whether to read files that rows name by path or URL. Do so only if you trust the dataset: it can name
+            any file that you can read.
+        outside: hf: whether to read data files outside the dataset's folder or repository that its README or state.json
+            names, by URL or path. Do so only if you trust the dataset.
 
     Returns:
-        How the conversion ended.
+        The result of the conversion.
 
     Raises:
         MissingError: A source is missing, or has no samples.
@@ -177,7 +177,7 @@ def convert(
 
 
 def open_source(kind: str, request: Request, own: Mapping[str, Any]) -> SampleSource:
-    """Return the source of a request. `own`: options that only some kinds have, None for those that are not given.
+    """Return the source of a request. `own`: options that only some kinds have; None if not given.
 
     Raise UsageError for an option that this kind does not have, and the errors of the source.
     """
@@ -187,7 +187,7 @@ def open_source(kind: str, request: Request, own: Mapping[str, Any]) -> SampleSo
     known = [option for option, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
     if unknown := sorted(options.keys() - set(known)):
         expected = ", ".join(known) or "none"
-        raise UsageError(f"this is no option of converting {kind}", found=unknown[0], expected=expected)
+        raise UsageError(f"converting {kind} has no such option", found=unknown[0], expected=expected)
     return opener(request, **options)
 
 
@@ -228,7 +228,7 @@ def convert_source(
     reporter = WatchReporter(plan, watch, len(source.amounts))
     reporter.report()
     discard(storage, filenames.CONVERT_FOLDER)
-    remove(storage, filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
+    remove(storage, filenames.CONVERT_SKIPPED)  # left from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
     codecs = Schema.from_columns(plan.columns).codecs
     work = PartWork(plan, source, sealed(storage_options), answered(), codecs)
@@ -249,7 +249,7 @@ def _overwrite(
     options: StorageOptions | None,
     watch: Callable[[Progress], object],
 ) -> Conversion:
-    """Replace the dataset in `storage`. After a kill, it begins again."""
+    """Replace the dataset in `storage`. After a kill, this starts again."""
     run = Overwriting.begin(
         plan.out,
         plan.columns,
@@ -286,7 +286,8 @@ def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | N
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
     no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
     if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
-        raise UsageError("the output would be a tar or another file", file=storage.url, hint="name the output last")
+        hint = "give the output's URL last, after the sources"
+        raise UsageError("the output has the name of a file, such as a tar", file=storage.url, hint=hint)
     refuse_foreign(storage, "there is a dataset of another format already", hint="give another output")
     return storage
 
@@ -298,10 +299,10 @@ def _finished_before(
     converted = index.metadata.get("converted")
     if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
         hint = "give another output, or replace it: overwrite=True (--overwrite)"
-        raise UsageError("already holds a dataset, and not one of this conversion", file=storage.url, hint=hint)
+        raise UsageError("already holds a dataset that this conversion did not write", file=storage.url, hint=hint)
     size, compression = plan.shard_size, plan.compression
     Writer(plan.out, plan.columns, shard_size=size, compression=compression, resume=True, storage_options=options)
-    tally = kept_skips(storage)  # the writer has removed what a killed one left
+    tally = kept_skips(storage)  # the writer has removed the leftovers of a killed one
     keep_skips(storage, tally)
     _remove_plan(storage)
     reporter.finished_before(index.samples, [skip.error() for skip in tally.skips])
@@ -309,7 +310,7 @@ def _finished_before(
 
 
 def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
-    """Return `plan` with the number of parts that an earlier run began with."""
+    """Return `plan` with the number of parts of an earlier run that it continues."""
     try:
         begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
     except MissingError:
@@ -324,7 +325,7 @@ def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
         raise UsageError(
             f"holds an unfinished conversion; this would be another: {difference}",
             file=storage.url,
-            hint="finish that one with its own command, remove what is there, or give another output",
+            hint="finish that one with its own command, remove it, or give another output",
         )
     prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
     found = [entry for prefix in prefixes for entry in storage.list(prefix)]
@@ -333,7 +334,7 @@ def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
 
 
 def _remove_plan(storage: Storage) -> None:
-    """Remove files needed only until the dataset is finished, and what attempts left that died with their nodes."""
+    """Remove files needed only until the dataset is finished, and leftovers of attempts that died with their nodes."""
     discard(storage, filenames.CONVERT_FOLDER, filenames.PARTS)
     remove_ours(storage, list(storage.list(filenames.CONVERT_FOLDER)), but=[filenames.CONVERT_SKIPPED])
 
@@ -341,7 +342,7 @@ def _remove_plan(storage: Storage) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionProgress(Progress):
     """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`.
-    `amounts`: what the source counts beside samples; `earlier`: as much of it as an earlier call has done."""
+    `amounts`: what the source counts besides samples; `earlier`: the part of it that earlier calls did."""
 
     kind: str
     url: str
@@ -353,10 +354,10 @@ class ConversionProgress(Progress):
 
 
 class WatchReporter:
-    """Adds up the messages of the workers, and passes the sums to `watch`."""
+    """Adds up the workers' messages, and passes the sums to `watch`."""
 
     def __init__(self, plan: ConversionPlan, watch: Callable[[Progress], object], amounts: int = 0) -> None:
-        """`amounts`: how many the source counts."""
+        """`amounts`: how many amounts the source counts."""
         self._plan, self._watch, self._amounts = plan, watch, amounts
         self._totals = Totals(3 + amounts)
         self._earlier: dict[int, list[int]] = {}  # part -> its amounts when it began
@@ -366,7 +367,7 @@ class WatchReporter:
         amounts = added([0] * self._amounts, message.amounts)
         self._earlier.setdefault(message.part, amounts)
         self._totals.reach(message.part, message.size, message.samples, message.skipped, *amounts)
-        again = self._totals.sums[2] == skipped  # a worker died after it had reported this error
+        again = self._totals.sums[2] == skipped  # a worker had reported this error before it died
         self.report(*([] if message.error is None or again else [message.error]))
 
     def finished_before(self, samples: int, problems: list[MdsxError]) -> None:

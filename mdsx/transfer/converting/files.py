@@ -1,7 +1,7 @@
 """Find the files to convert, named by paths or URLs with braces or globs, and read them in chunks.
 
-All files must exist before anything is written. Braces are expanded (mdsx/base/braces.py). `*`, `?` and `[...]` are
-expanded in local paths. Reading in chunks holds a few MiB, never a whole file.
+All files must exist before anything is written. Braces are expanded (mdsx/base/braces.py); `*`, `?` and `[...]` are
+expanded in local paths. Reading in chunks holds a few MiB in memory, never a whole file.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _OTHERS = {
     "jsonl": "convert it with `mdsx convert jsonl`",
     "tfrecord": "convert it with `mdsx convert tfrecord`",
 }
-_BLOCKS, _BLOCK_SIZE = 8, 4096  # of a local file that are hashed, to recognize its content
+_BLOCKS, _BLOCK_SIZE = 8, 4096  # hashed blocks of a local file, to recognize its content
 
 
 class FileKind(NamedTuple):
-    """The files that a source reads, for messages: `name` such as "tar", and the `suffix` that most of them have."""
+    """The kind of files that a source reads, for messages: a `name` such as "tar", and the usual `suffix`."""
 
     name: str
     suffix: str
@@ -44,11 +44,11 @@ class FileKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is converted: its path or URL, and its size in bytes.
+    """A file to convert: its path or URL, and its size in bytes.
 
-    `etag` guards reading: it changes when the object is replaced or, for a local file, written to. `content` lets a
-    later run recognize the same content: the ETag of a remote object, a hash of some blocks of a local file, because
-    the times of a file may change when its content does not.
+    `etag` guards reading: it changes when the object is replaced or, for a local file, written to. `content` identifies
+    the content for a later run: the ETag of a remote object, or a hash of some blocks of a local file, whose times may
+    change when its content does not.
     """
 
     url: str
@@ -81,9 +81,9 @@ def find_files(names: Sequence[str], kind: FileKind, options: StorageOptions | N
 
 
 def with_folders(names: Sequence[str], kind: FileKind, options: StorageOptions | None = None) -> list[str]:
-    """Return `names`, with the files of the kind below it in place of each folder, in the order of their names.
+    """Return `names`, with each folder replaced by the files of this kind below it, ordered by name.
 
-    Only those that are visible (see `mdsx.storage.is_visible`). Raise MissingError for a folder without such files.
+    Hidden files are left out (see `mdsx.storage.is_visible`). Raise MissingError for a folder without such files.
     """
     found: list[str] = []
     for name in names:
@@ -100,7 +100,7 @@ def with_folders(names: Sequence[str], kind: FileKind, options: StorageOptions |
 
 
 def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None = None) -> list[bytes]:
-    """Return the bytes of some ranges of `file`, fetched at the same time. Raise ChangedError if it is another file."""
+    """Return the bytes of some ranges of `file`, fetched at the same time. Raise ChangedError if it was replaced."""
     storage, key = _opened(file, options)
     return list(
         Share(REQUESTS).map(lambda each: storage.get(key, start=each[0], stop=each[1], etag=file.etag).data, ranges)
@@ -118,9 +118,9 @@ def read_chunks(
 ) -> Generator[bytes, None, None]:
     """Yield the bytes of `file` from byte `first` to `stop` in chunks of `at_once`, fetched ahead.
 
-    `count` is called with the size of each.
+    `count` is called with the size of each chunk.
 
-    Raise ChangedError if the file is no longer the one that was found.
+    Raise ChangedError if the file was replaced since it was found.
     """
     storage, key = _opened(file, options)
     end = file.size if stop is None else min(stop, file.size)
@@ -166,7 +166,7 @@ def _folder_and_name(url: str, kind: FileKind) -> tuple[str, str]:
         raise UsageError("is not a file but a pipe or a device", file=url, hint=hint)
     if _is_remote(url) and ("?" in url or "@" in folder.partition("://")[2].partition("/")[0]):
         hint = "give a token, or user and password, as --source-option (source_options=)"
-        raise UsageError("the URL of a file has neither a login nor a query", file=url, hint=hint)
+        raise UsageError("the URL of a file must not have a login or a query", file=url, hint=hint)
     if not name or folder.endswith(":/"):
         raise UsageError("names no file", file=url)
     return folder or "/", name
@@ -190,7 +190,8 @@ def local_files(folder: str, names: Iterable[str]) -> dict[str, File]:
 
 
 def _local_file(storage: Storage, path: str, name: str) -> File:
-    """Hash blocks at the beginning, at the end and evenly between: a rewritten file differs in some of them."""
+    """Return a local file. Its hash covers blocks at the beginning, at the end and evenly between: a rewritten file
+    differs in some of them."""
     try:
         piece = storage.get(name, stop=_BLOCK_SIZE)
     except MissingError:

@@ -1,7 +1,7 @@
-"""Datasets of Hugging Face, opened by its library `datasets`, which follows whatever a dataset names.
+"""Open Hugging Face datasets with the library `datasets`, which follows every name in a dataset.
 
 A stranger's README or state.json can name URLs, absolute paths and `../`. mdsx checks these names before the library
-sees them, and afterwards the files that the library found. `outside=True` leaves both checks out.
+sees them, and afterwards the files that the library found. `outside=True` skips both checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BUILDERS = {
     "arrow", "audiofolder", "csv", "fasta", "fastq", "imagefolder", "json", "niftifolder", "parquet", "pdffolder",
     "text", "videofolder", "webdataset", "xml",
 }  # fmt: skip
-"""The library's readers that open the files they are given, and no others that those name, as HDF5 files can."""
+"""The library's readers that open only the files they are given, and follow no names inside, as HDF5 would."""
 
 
 def library() -> Any:
@@ -26,18 +26,18 @@ def library() -> Any:
     try:
         import datasets
     except ImportError as error:
-        message = "datasets of Hugging Face need the package datasets"
+        message = "Hugging Face datasets need the package datasets"
         raise UsageError(message, hint="pip install 'mdsx[datasets]'") from error
     return datasets
 
 
 def is_saved(folder: str) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
+    """Return whether `save_to_disk` wrote a folder."""
     return any(os.path.exists(os.path.join(folder, name)) for name in ("state.json", "dataset_dict.json"))
 
 
 def load_saved(folder: str, *, outside: bool) -> Any:
-    """Return the dataset, or the dict of them, that `save_to_disk` wrote into a folder."""
+    """Return the dataset, or dict of datasets, that `save_to_disk` wrote to a folder."""
     with _Errors(folder):
         if not outside:
             _check_saved(folder)
@@ -64,7 +64,7 @@ def load(
 
 
 def commit_of(url: str, revision: str | None, token: Secret | None) -> str:
-    """Return the commit of a dataset on the Hub, so that a conversion that continues reads the same one."""
+    """Return the commit of a dataset on the Hub, so that a resumed conversion reads the same commit."""
     library()
     from huggingface_hub import HfApi
 
@@ -76,7 +76,7 @@ def commit_of(url: str, revision: str | None, token: Secret | None) -> str:
 
 
 def _check_saved(folder: str) -> None:
-    """Raise UsageError if the files that describe a saved dataset name others than those in its folders."""
+    """Raise UsageError if the files that describe a saved dataset name files outside its folders."""
     splits = _described(folder, "dataset_dict.json").get("splits", [])
     for split in splits:
         _check_name(split, os.path.join(folder, "dataset_dict.json"), "splits")
@@ -97,7 +97,7 @@ def _described(folder: str, name: str) -> dict[str, Any]:
 
 
 def _check_card(url: str, name: str, revision: str | None, token: Secret | None) -> None:
-    """Raise UsageError if a dataset's description names data files that are not its own."""
+    """Raise UsageError if a dataset's description names data files outside the dataset."""
     path = os.path.join(url, name) if revision is None else _of_the_hub(url, name, revision, token)
     if path is None or not os.path.isfile(path):
         return
@@ -125,7 +125,7 @@ def _of_the_hub(url: str, name: str, revision: str, token: Secret | None) -> str
 
 
 def _configs(path: str) -> Any:
-    """Return the field `configs` of a description, as the library reads it."""
+    """Return the field `configs` of a description, parsed as the library does."""
     if path.endswith(".md"):
         from huggingface_hub import DatasetCard
 
@@ -155,10 +155,10 @@ def _check_name(name: object, file: str, place: str) -> None:
 
 
 def _check_builder(builder: Any, url: str, revision: str | None) -> None:
-    """Raise UsageError if the library would read other files than the dataset's."""
+    """Raise UsageError if the library would read files outside the dataset."""
     kind = type(builder).__module__.rpartition(".")[2]
     if kind not in _BUILDERS:
-        message, hint = f"files of the kind {kind} can lead to others, which mdsx cannot check", _WAY_OUT
+        message, hint = f"files of the kind {kind} can refer to other files, which mdsx cannot check", _WAY_OUT
         raise UsageError(message, file=url, hint=hint)
     folder = os.path.realpath(url)
     for split, files in (builder.config.data_files or {}).items():
@@ -172,7 +172,7 @@ _WAY_OUT = "give --outside (outside=True) if you trust the dataset"
 
 
 def _refuse(name: object, file: str, place: str) -> NoReturn:
-    message = "the dataset names what is not in its own folder, and mdsx does not read that unasked"
+    message = "the dataset names a file outside its own folder, which mdsx does not read by default"
     raise UsageError(message, file=file, place=place, found=shown(name), hint=f"copy it into the folder, or {_WAY_OUT}")
 
 

@@ -1,8 +1,8 @@
-"""Datasets of Hugging Face's library `datasets`, as a source: `mdsx convert hf`.
+"""The source of Hugging Face datasets: `mdsx convert hf`.
 
 A source is a folder that `save_to_disk` wrote, another folder that `load_dataset` reads, or a dataset on the Hub. A
-unit is a range of rows or, streamed, one of the dataset's shards. Rows are read as Arrow tables, in which images and
-audio are still encoded, and written as they are.
+unit is a range of rows or, if streamed, one of the dataset's shards. Rows are read as Arrow tables. Images and audio
+stay encoded, and are written as they are.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from mdsx.transfer.converting.hf_loading import commit_of, is_saved, library, lo
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
-UNIT = 2**25  # bytes, about; a constant, because a conversion continues only with the same units
-_BATCH, _ROWS = 2**22, 4096  # of a table; bytes are about
-_STREAMED = 64  # rows of a table whose size is not known before
+UNIT = 2**25  # about this many bytes; a constant, because a conversion continues only with the same units
+_BATCH, _ROWS = 2**22, 4096  # about this many bytes, and at most this many rows, in a table
+_STREAMED = 64  # rows of a table whose size is unknown before
 
 
 def open_source(
@@ -49,14 +49,14 @@ def open_source(
     embed: bool = False,
     outside: bool = False,
 ) -> HuggingFace:
-    """Return the source of a dataset of Hugging Face.
+    """Return the source of a Hugging Face dataset.
 
-    `name`: its configuration; `split` may be left out if there is one only. `revision`: of a dataset on the Hub.
-    `streaming`: read it without downloading it first. `embed`: read files that rows only name, by path or URL.
-    `outside`: read data files that the dataset names, but does not hold. Raise MissingError or UsageError.
+    `name`: its configuration; `split`: optional if there is only one. `revision`: of a dataset on the Hub.
+    `streaming`: read it without downloading it first. `embed`: read files that rows name by path or URL. `outside`:
+    read data files outside the dataset's folder. Raise MissingError or UsageError.
     """
     if len(request.sources) != 1:
-        message = "one dataset of Hugging Face is converted at a time"
+        message = "give exactly one Hugging Face dataset"
         raise UsageError(message, found=", ".join(map(str, request.sources))[:200] or "none")
     url = str(request.sources[0]).removeprefix("hf://datasets/")
     if "://" in url:
@@ -66,7 +66,7 @@ def open_source(
     for option, value, usable in (("name", name, not saved), ("streaming", streaming, not saved),
                                   ("revision", revision, not folder)):  # fmt: skip
         if value and not usable:
-            raise UsageError(f"{option} is not for a dataset in a folder like this one", file=url, found=shown(value))
+            raise UsageError(f"{option} does not apply to this kind of folder", file=url, found=shown(value))
     if saved:
         loaded = load_saved(url, outside=outside)
     else:
@@ -97,7 +97,7 @@ def _only_split(loaded: Any, split: str | None, url: str) -> tuple[Any, str | No
 
 
 def _file(url: str, split: str | None, revision: str | None) -> File:
-    """Return what identifies a dataset: the content of its folder, or its commit on the Hub."""
+    """Return a File that identifies a dataset by the content of its folder, or by its commit on the Hub."""
     if revision is not None:
         return File(f"hf://datasets/{url}@{revision}", 0, "", revision)
     folder = os.path.abspath(url)
@@ -111,7 +111,7 @@ def _file(url: str, split: str | None, revision: str | None) -> File:
 
 
 class _Row(NamedTuple):
-    """Row `number` of the dataset or, in a stream, of its shard, as a table of one row."""
+    """Row `number` of the dataset or, if streamed, of its shard, as a table of one row."""
 
     unit: Unit
     number: int
@@ -120,7 +120,7 @@ class _Row(NamedTuple):
 
 
 class HuggingFace(SampleSource):
-    """A dataset of Hugging Face. It is pickled with its files' names, not with its data."""
+    """A Hugging Face dataset. Its pickle has the names of files, not the data."""
 
     kind: ClassVar[str] = "hf"
 
@@ -138,7 +138,7 @@ class HuggingFace(SampleSource):
 
     @abstractmethod
     def nulls(self, column: str, first: Any) -> int:
-        """Return how many nulls a column has, as far as that is known without reading it. `first`: the first rows."""
+        """Return how many nulls a column is known to have, without reading it. `first`: the first rows."""
 
     # --- columns
 
@@ -147,10 +147,10 @@ class HuggingFace(SampleSource):
         tables = (table for unit in self.units for table in self.tables(unit))
         first = next(_reading(tables, file), None)
         if first is None:
-            raise UsageError("there is no sample in the dataset", file=file)
+            raise UsageError("the dataset has no samples", file=file)
         names = self._naming.names(first.column_names, file=file)
         if unknown := self._declared.keys() - set(names.values()):
-            raise UsageError("--column names a column that is not there", file=file, found=min(unknown))
+            raise UsageError("--column names a column that does not exist", file=file, found=min(unknown))
         features = self._features = dict(library().Features.from_arrow_schema(first.schema))
         first, columns = self._kept(first), {}
         for old, name in names.items():
@@ -163,7 +163,7 @@ class HuggingFace(SampleSource):
         if isinstance(feature, library().Image):
             files = [value for value in values.to_pylist() if value is not None]
             if any(value["bytes"] is None for value in files):
-                message, hint = "the rows have only the paths of the images, not their bytes", "--embed reads the files"
+                message, hint = "rows have only the paths of images, not their bytes", "give --embed to read the files"
                 raise UsageError(message, file=self.files[0].url, place=f"column {name!r}", hint=hint)
             looks = [base.name for base in PICTURES if all(base.matches(file["bytes"]) for file in files)]
             base = looks[0] if len(looks) == 1 else BYTES.name
@@ -174,7 +174,7 @@ class HuggingFace(SampleSource):
         return str(column_type(values.type, nullable=nullable))
 
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
-        """Return where the dataset is from, the names of its classes, and its Arrow types with all features."""
+        """Return the dataset's origin, the names of its classes, and its Arrow types with all features."""
         names = self._naming.names(self._features, file=self.files[0].url)
         kept = library().Features({name: self._features[old] for old, name in names.items()})
         schema = kept.arrow_schema
@@ -207,7 +207,7 @@ class HuggingFace(SampleSource):
         return 0
 
     def _kept(self, table: Any) -> Any:
-        """Return the columns of a table that are converted, under their new names."""
+        """Return the columns of a table to convert, under their new names."""
         names = self._naming.names(table.column_names, file=self.files[0].url)
         table = table.select([*names])
         if self._embed:
@@ -220,7 +220,7 @@ class HuggingFace(SampleSource):
         return f"row {place.number}"
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
-        """Return the writer's error for a row, with the option that would take its value."""
+        """Return the writer's error for a row, with the option that would accept its value."""
         refused = super().refused(unit, place, error)
         column = (refused.place or "").rpartition("column ")[2]
         hint = next((_hint(name, place) for name in place.columns if repr(name) == column), None)
@@ -228,7 +228,7 @@ class HuggingFace(SampleSource):
 
 
 class Rows(HuggingFace):
-    """A dataset on disk, in the order of its rows: of its indices, if it was selected from or shuffled."""
+    """A dataset on disk, in the order of its rows; if it was selected from or shuffled, in the order of its indices."""
 
     def __init__(self, request: Request, dataset: Any, file: File, origin: Mapping[str, Any], *, embed: bool) -> None:
         super().__init__(request, dataset, file, origin, embed=embed)
@@ -254,7 +254,7 @@ class Rows(HuggingFace):
 
 
 class Streamed(HuggingFace):
-    """A dataset that is streamed, shard by shard."""
+    """A streamed dataset, read shard by shard."""
 
     def __init__(self, request: Request, dataset: Any, file: File, origin: Mapping[str, Any], *, embed: bool) -> None:
         super().__init__(request, dataset, file, origin, embed=embed)
@@ -275,13 +275,13 @@ class Streamed(HuggingFace):
 
 
 def _reading(tables: Iterator[Any], file: str) -> Generator[Any, None, None]:
-    """Yield what `tables` yields, with errors of datasets and Arrow as ours."""
+    """Yield what `tables` yields. Convert errors of datasets and Arrow to ours."""
     while True:
         try:
             table = next(tables, None)
         except OSError as error:
             raise TransportError(f"datasets cannot read it: {error}", file=file) from None
-        except ValueError as error:  # Arrow's errors for invalid data are of this kind
+        except ValueError as error:  # base of Arrow's errors for invalid data
             raise CorruptError(f"datasets cannot read it: {error}", file=file) from None
         if table is None:
             return
@@ -293,7 +293,7 @@ def _row(unit: Unit, first: int, table: Any, columns: Mapping[str, str], number:
 
 
 def _hint(name: str, row: _Row) -> str | None:
-    """Return the option that makes a column take its value in `row`, which it refused."""
+    """Return the option with which a column would accept its value in `row`, which it refused."""
     kind = parse_type(row.columns[name])
     base, stars = str(kind).removesuffix("?"), ",".join("*" * len(kind.shape or ()))
     mark = "?" if kind.nullable else ""
@@ -303,7 +303,7 @@ def _hint(name: str, row: _Row) -> str | None:
             encode_batch(Encoder(Schema.from_columns({name: text})), row.table.select([name]))
         except SampleError:
             continue
-        return f"--column '{name}={text}' would take it"
+        return f"--column '{name}={text}' would accept it"
     return None
 
 
@@ -316,6 +316,6 @@ def _is_array(feature: Any) -> bool:
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """Return the names of the classes whose numbers are in a column, or in its lists."""
+    """Return the class names for the numbers in a column, or in its lists."""
     inner = getattr(feature, "feature", feature)
     return list(inner.names) if isinstance(inner, library().ClassLabel) else None

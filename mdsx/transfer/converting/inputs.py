@@ -1,4 +1,4 @@
-"""Build a dataset with a Python function: the pipeline of the converters, with the arguments of its calls as source."""
+"""Build a dataset with a Python function, in the converters' pipeline. The function's inputs are the source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def build(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] | None = None,
 ) -> Conversion:
-    """Build a dataset at `url` of what `function` makes of each source, in their order.
+    """Build a dataset at `url` from the samples that `function` returns for each source, in order.
 
         def tokenize(path):
             for line in open(path):
@@ -66,37 +66,36 @@ def build(
 
         mdsx.build(tokenize, sorted(glob("*.txt")), "s3://bucket/corpus", {"tokens": "uint16[*]"}, num_workers=8)
 
-    After a kill, the same call continues: finished sources are not given to the function again. So it must return the
-    same for the same source. The bytes of the dataset are the same for any number of processes.
+    After a kill, the same call continues: the function is not called again for finished sources. So it must return the
+    same samples for the same source. The bytes of the dataset are the same for any number of processes.
 
     Args:
-        function: Takes a source, and returns a sample (column name -> value), several, or a generator of samples. With
-            several processes, it is defined at the top level of a module, and a script that calls `build` does so
-            under `if __name__ == "__main__":`.
-        sources: What to call the function with: paths, URLs, numbers, or anything else that can be pickled.
+        function: Takes a source, and returns a sample (column name -> value), a list of samples, or a generator of
+            samples. With several processes, define it at the top level of a module. A script must call `build` under
+            `if __name__ == "__main__":`.
+        sources: The arguments to call the function with: paths, URLs, numbers, or anything else that can be pickled.
         url: Where to write the dataset.
         columns: Column name -> type, as in `mdsx.Writer`.
         num_workers: How many processes call the function: 1 by default; with `engine`, as many as the cluster has CPUs.
-        engine: "ray" calls the function on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. Then the
-            function may be defined anywhere, and all nodes must have the modules that it imports.
-        parts: In how many parts the dataset is written, which are merged at the end: no more processes than that can
-            work. The default is 16, or as many as there are sources.
+        engine: "ray" calls the function on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. The
+            function may then be defined anywhere, and all nodes must have the modules that it imports.
+        parts: In how many parts to write the dataset; they are merged at the end. No more processes than parts can
+            work. The default is 16, or the number of sources if that is less.
         on_error: "skip" leaves out sources for which the function raises an exception, with all their samples, and
-            single samples that do not fit the columns; it reports each to `watch` and counts them. It holds the
-            samples of one source until the function has made all of them: up to 64 MiB in memory, more in a temporary
-            file.
+            single samples that do not fit the columns. Each is counted and reported to `watch`. The samples of a source
+            are held until the function has made all of them: up to 64 MiB in memory, more in a temporary file.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
-        metadata: As in `mdsx.Writer`. A build that continues must have the same.
-        lengths: As in `mdsx.Writer`, likewise.
-        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a build that was killed
-            begins again.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        watch: Called with an `mdsx.Progress` now and then, and for each skipped source or sample; its sizes are numbers
+        metadata: As in `mdsx.Writer`. A resumed build must give the same.
+        lengths: As in `mdsx.Writer`. A resumed build must give the same.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. After a kill, the build then
+            starts again.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped source or sample. Its sizes are numbers
             of sources. The default shows a line on a terminal, and logs one every 30 seconds elsewhere.
 
     Returns:
-        How the build ended.
+        The result of the build.
 
     Raises:
         SampleError: The function raised an exception, or a sample does not fit the columns. The error names the source.
@@ -112,7 +111,7 @@ def build(
     if on_error not in ("raise", "skip"):
         raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
-        raise UsageError("sources are a list of what the function is called with", found=shown(sources))
+        raise UsageError("sources must be a list of arguments for the function", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)
     source = Inputs(function, sources, columns, metadata, lengths, whole=on_error == "skip")
     source.check(os.fspath(url))
@@ -147,7 +146,7 @@ def _check_pickled(function: Function) -> None:
     try:
         data = pickle.dumps(function)
         if b"__main__" in data and not hasattr(sys.modules["__main__"], "__file__"):
-            raise AttributeError("other processes cannot import what a notebook, an interactive session or -c defines")
+            raise AttributeError("other processes cannot import names from a notebook, an interactive session or -c")
     except Exception as error:
         raise UsageError(
             "the function cannot be sent to other processes",
@@ -157,9 +156,9 @@ def _check_pickled(function: Function) -> None:
 
 
 class Inputs(SampleSource):
-    """What `function` makes of each input: the samples of a dataset with `columns`. A unit is a run of inputs.
+    """The samples that `function` returns for each input, with `columns`. A unit is a run of inputs.
 
-    `whole`: no sample of an input for which the function raises an exception is there.
+    `whole`: if the function raises an exception for an input, leave out all of its samples.
     """
 
     kind: ClassVar[str] = "build"
@@ -176,7 +175,7 @@ class Inputs(SampleSource):
     ) -> None:
         count = len(inputs)
         if not count:
-            raise UsageError("there is no source")
+            raise UsageError("no source is given")
         self._function, self._inputs, self._whole = function, inputs, whole
         self._columns = {column.name: str(column.type) for column in Schema.from_columns(columns).columns}
         self.files = [File("the list of sources", count, "", _identity(inputs))]
@@ -191,7 +190,7 @@ class Inputs(SampleSource):
             self.settings["metadata"] = self._metadata
 
     def check(self, url: str) -> None:
-        """Raise UsageError for metadata or lengths that a writer does not take."""
+        """Raise UsageError for metadata or lengths that a writer does not accept."""
         schema = Schema.from_columns(self._columns)
         build_index(schema, None, [], self._metadata)
         checked_lengths(schema, self.lengths, url)
@@ -232,7 +231,7 @@ class Inputs(SampleSource):
                 yield wrapped
 
     def _held(self, made: Iterator[Row | MdsxError]) -> Generator[Row | MdsxError, None, None]:
-        """Yield the samples of an input after all are made; if there is an error, yield only that."""
+        """Yield the samples of an input after all are made; if there is an error, yield only the error."""
         count = 0
         with SpooledTemporaryFile(max_size=_HELD) as held:
             for item in made:
@@ -267,7 +266,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _ReturnedError(Exception):
-    """The function returned something else than samples."""
+    """The function returned something other than samples."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -299,7 +298,7 @@ def _identity(inputs: Sequence[Any]) -> str:
         try:
             whole.update(_encoded(given))
         except Exception as error:
-            place, hint = f"source {number}", "give what can be pickled, such as paths"
+            place, hint = f"source {number}", "give sources that can be pickled, such as paths"
             raise UsageError(
                 "the source cannot be pickled", place=place, found=f"{shown(given)}: {error}", hint=hint
             ) from None
@@ -308,7 +307,7 @@ def _identity(inputs: Sequence[Any]) -> str:
 
 def _encoded(value: Any) -> bytes:
     try:
-        return msgspec.msgpack.encode(value, enc_hook=_plain, order="deterministic")  # sets have no order of their own
+        return msgspec.msgpack.encode(value, enc_hook=_plain, order="deterministic")  # sets have no defined order
     except (
         OverflowError,
         UnicodeEncodeError,

@@ -1,7 +1,7 @@
 """Files with a JSON object per line, as a source: `mdsx convert jsonl`.
 
-Empty lines are left out. line_files.py has the units and their lines, json_objects.py reads these, json_types.py says
-which types their columns have.
+Empty lines are left out. line_files.py has the units and their lines, json_objects.py parses the lines, and
+json_types.py infers the types of columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mdsx.transfer.converting.lines import Lines
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
-_SAMPLES, _BYTES = 512, 2**23  # from which columns are inferred
+_SAMPLES, _BYTES = 512, 2**23  # of the first samples, from which columns are inferred
 _KIND = FileKind("JSONL file", "jsonl")
 
 
@@ -32,7 +32,7 @@ def open_source(request: Request, *, nan: Literal["error", "null"] = "error") ->
 
 
 class _Read(NamedTuple):
-    """A line that was read, and what read it."""
+    """A line, and its reader."""
 
     place: LinePlace
     line: bytes
@@ -54,7 +54,7 @@ class JsonLines(SampleSource):
     # --- columns
 
     def columns(self) -> tuple[dict[str, str], list[str]]:
-        """Return the columns, from the first lines of the first file that has any, and warnings.
+        """Return the columns, from the first lines of the first file that has lines, and warnings.
 
         Columns are in the order in which their keys first occur.
         """
@@ -119,7 +119,7 @@ class JsonLines(SampleSource):
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Row | Block | MdsxError, None, None]:
-        """Yield the samples of a unit, in blocks where all lines are valid."""
+        """Yield the samples of a unit, in blocks as long as all lines are valid."""
         others = self._naming.only is not None
         reader = ObjectReader(columns, self._naming.new, self._naming.drop, nan_null=self._nan_null, others=others)
         for lines in self._lines.lines(unit, count):
@@ -148,7 +148,7 @@ class JsonLines(SampleSource):
         return self._lines.place_of(place.place if isinstance(place, _Read) else place)
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
-        """Return the writer's error for the values of a line, with the option that would take them."""
+        """Return the writer's error for the values of a line, with the option that would accept them."""
         refused = super().refused(unit, place, error)
         column = (refused.place or "").rpartition("column ")[2]
         values = place.reader.values(place.line)

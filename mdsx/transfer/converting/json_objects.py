@@ -1,12 +1,13 @@
-"""Lines of JSON objects -> values of columns: strictly, and in blocks of columns where that is safe.
+"""Parse lines of JSON objects to values of columns: strictly, and in blocks of columns if that is safe.
 
 `ObjectReader.values` defines what a line means. `ObjectReader.block` reads many lines at once, several times as fast;
 it returns the same values, or None.
 
 - A line is a JSON object in UTF-8, without a duplicate key at any depth. NaN, Infinity and numbers that are too large
   for binary64 are errors, or null.
-- A column takes only JSON of its kind: `true` is no number, and 1.0 no integer. Float columns take integers, too.
-- Columns of `bytes` and images take base64 text (RFC 4648, padded), columns of `json` and `msgpack` any value.
+- A column accepts only JSON of its kind: `true` is not a number, and 1.0 is not an integer. Float columns accept
+  integers, too.
+- Columns of `bytes` and images accept base64 text (RFC 4648, padded), columns of `json` and `msgpack` any value.
 - An absent key is null.
 """
 
@@ -36,8 +37,8 @@ _DOCUMENT = "one object per line: `jq -c .` writes it, or `jq -c '.[]'` for an a
 class ObjectReader:
     """Reads lines as samples of a dataset with these `columns`, name -> type.
 
-    `renamed`: key -> the name of its column, where it differs. Keys in `drop` are left out, and with `others` all that
-    have no column. With `nan_null`, NaN and Infinity are null.
+    `renamed`: key -> the name of its column, if it differs. Keys in `drop` are left out; with `others`, also all keys
+    without a column. With `nan_null`, NaN and Infinity are null.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class ObjectReader:
         return columns
 
     def _block_of_some(self, lines: Sequence[bytes]) -> dict[str, list[Any]] | None:
-        """Do the same where lines have other keys too: these are read as well, and their values left out."""
+        """As `block`, for lines that have other keys too: read these as well, and leave out their values."""
         try:
             rows = list(map(_decode_any, lines))
             columns = dict[str, list[Any]]()
@@ -138,7 +139,7 @@ class ObjectReader:
                 found[name] = self._fitting(name, value)
             elif key not in self._drop and not self._others:
                 option, name = shlex.quote(f"{key}={inferred_type([value]).removesuffix('?')}?"), shlex.quote(key)
-                hint = f"--column {option} takes it, with null where it is absent; --drop {name} leaves it out"
+                hint = f"--column {option} accepts it, with null where it is absent; --drop {name} leaves it out"
                 raise SampleError("no column has this key", place=f"key {shown(key)}", found=describe(value), hint=hint)
         for name, kind in self._types.items():
             if name not in found and not kind.nullable:
@@ -147,13 +148,13 @@ class ObjectReader:
         return {name: self._given(name, [found.get(name)])[0] for name in self._types}
 
     def _given(self, name: str, values: list[Any]) -> list[Any]:
-        """Return values as the writer takes them."""
+        """Return values in the writer's form."""
         return as_stored(values) if self._types[name].packaged else values
 
     def hint(self, name: str, value: object) -> str | None:
-        """Return the option that makes column `name` take `value`, which it refused."""
+        """Return the option with which column `name` would accept `value`, which it refused."""
         wider = wider_type(self._types[name], value)
-        return f"--column {shlex.quote(f'{name}={wider}')} would take it" if wider else None
+        return f"--column {shlex.quote(f'{name}={wider}')} would accept it" if wider else None
 
     def _fitting(self, name: str, value: Any) -> Any:
         if value is None:  # the writer's error, if the column is not nullable
@@ -234,9 +235,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _all_unique(text: bytes, keys: int) -> bool:
     """Return whether no key is a duplicate in JSON whose objects have `keys` different ones; False if that is unclear.
 
-    Each key, in a text without spaces before its colon, has a quotation mark and a colon at its end. There may be more
-    of these pairs: after a backslash, in text; and where text begins with a colon. So if there are as many as keys, no
-    key is there twice.
+    In text without spaces before colons, each key ends with a quotation mark and a colon. Such pairs may also occur
+    after a backslash in a text, and where a text begins with a colon. So if there are as many pairs as keys, no key is
+    a duplicate.
     """
     if _SPACED.search(text):
         return False

@@ -1,4 +1,4 @@
-"""Column types for JSON values: which values they take, and which fit the first values of a key."""
+"""Column types for JSON values: which values they accept, and which type fits the first values of a key."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mdsx.format import BYTES, FLOAT64, INT64, JSON, PYTHON, STR, UINT64, Column
 _PYTHON: dict[str, Any] = {
     "bool": bool, "integer": int, "float": int | float, "bytes": bytes, "text": str, "document": Any,
 }  # fmt: skip
-"""Kind of values -> what JSON has for them; bytes are base64 text."""
+"""Kind of values -> its form in JSON; bytes are base64 text."""
 
 _BASES = {frozenset[type]({kind}): PYTHON[kind].name for kind in (bool, int, float, str)}
 _BASES[frozenset({int, float})] = FLOAT64.name
 
 
 def python_type(kind: ColumnType) -> Any:
-    """Return the Python type for which msgspec takes JSON only if it is of the column's kind."""
+    """Return the Python type with which msgspec accepts only JSON of the column's kind."""
     found = _PYTHON[kind.stored.kind or ""]
     for _ in kind.shape or ():
         found = list[found]  # type: ignore[valid-type]  # made at run time
@@ -37,7 +37,7 @@ def inferred_type(values: Sequence[object]) -> str:
 
 
 def wider_type(kind: ColumnType, value: object) -> str | None:
-    """Return a type that takes `value`, which `kind` does not; None if there is none."""
+    """Return a type that accepts `value`, which `kind` does not; None if there is none."""
     if value is None:
         return f"{kind}?"
     stars = "" if kind.shape is None else f"[{','.join('*' * len(kind.shape))}]"

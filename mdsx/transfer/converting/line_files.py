@@ -1,6 +1,6 @@
-"""Files of lines: the units of such a source, its lines, and where a line is.
+"""Files of lines: the units of such a source, its lines, and their places.
 
-A plain file is cut into units of 32 MiB. A unit has the lines that begin in its range, so the last one may end after
+A plain file is cut into units of 32 MiB. A unit has the lines that begin in its range, so the last line may end after
 it. A compressed file is one unit. Empty lines have no place, and a byte order mark is left out.
 
 lines.py cuts the lines.
@@ -21,7 +21,7 @@ from mdsx.transfer.converting.source import Request, Unit
 
 UNIT = 2**25  # bytes; a constant, because a conversion continues only with the same units
 _TAIL = 2**18  # bytes fetched at once to complete a unit's last line
-_COUNTED = 2**32  # bytes that are read, at most, to say which line is wrong
+_COUNTED = 2**32  # bytes read at most to find the number of a wrong line
 _MARK = b"\xef\xbb\xbf"
 _SPACES = b" \t\r"
 
@@ -63,7 +63,7 @@ class LineFiles:
     def lines(
         self, unit: Unit, count: Callable[[int], object] = lambda size: None
     ) -> Generator[Lines | MdsxError, None, None]:
-        """Yield the lines of a unit; an error for one that is too long, and for damage that ends the file."""
+        """Yield the lines of a unit, and an error for a line that is too long or for damage that ends the file."""
         file, before = self.files[unit.file], 0
         with closing(self._cut(unit, count)) as found:
             try:
@@ -75,7 +75,7 @@ class LineFiles:
                         yield self.located(error, LinePlace(unit, lines.offset, lines.before))
                     else:
                         yield lines
-            except FormatError as error:  # of the compression
+            except FormatError as error:  # the compression is damaged
                 place = f"after line {before}"
                 yield type(error)(error.message, file=file.url, place=place, found=error.found, hint=error.hint)
 
@@ -96,7 +96,7 @@ class LineFiles:
     # --- places
 
     def place_of(self, place: LinePlace) -> str:
-        """Return "line 12", and the byte where it begins if the lines before are not those of the unit alone."""
+        """Return "line 12", with its byte offset unless the unit begins at the start of the file."""
         unit, offset, before = place
         if not unit.start:
             return f"line {before + 1}"
@@ -104,8 +104,8 @@ class LineFiles:
         return f"offset {offset}" if earlier is None else f"line {earlier + before + 1}, offset {offset}"
 
     def _lines_before(self, unit: Unit) -> int | None:
-        """Return how many lines begin before the unit; None if errors are skipped, because there may be many of them,
-        or if that is too much to read."""
+        """Return how many lines begin before the unit; None if errors are skipped, because there may be many, or if
+        there is too much to read."""
         if self._skip or unit.start > _COUNTED:
             return None
         with closing(read_chunks(self.files[unit.file], self._options, stop=unit.start - 1)) as chunks:
@@ -119,7 +119,7 @@ class LineFiles:
 
 
 def is_filled(line: bytes) -> bool:
-    """Return whether a line has more than spaces."""
+    """Return whether a line has characters other than spaces."""
     return bool(line.strip(_SPACES))
 
 

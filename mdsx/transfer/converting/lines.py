@@ -10,7 +10,7 @@ _PIECE = 2**20
 
 
 class Lines(NamedTuple):
-    """Lines that follow one another, from byte `offset` of the stream on, without the newlines that end them.
+    """Consecutive lines, from byte `offset` of the stream on, without the newlines that end them.
 
     `before`: how many lines precede them. `texts` is None for one line that is too long.
     """
@@ -25,8 +25,8 @@ def cut_lines(
 ) -> Iterator[Lines]:
     """Yield all lines that begin in `chunks`, about 1 MiB at a time.
 
-    The last one continues in `tail`, which is read only as far as that. `offset` is that of the first byte. `inside`:
-    the first byte belongs to a line that is left out, because it began before. Memory is bounded by `LONGEST_LINE`.
+    The last line may continue in `tail`, which is read only up to its end. `offset` is the first byte's. `inside`: the
+    first byte belongs to a line that began before, and is left out. Memory is bounded by `LONGEST_LINE`.
     """
     rest, before = b"", 0
     for chunk in chunks:

@@ -31,7 +31,7 @@ from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
-_FIRST = 64  # samples that show the types of columns whose encoding does not say them
+_FIRST = 64  # samples that show the types of columns whose encoding does not determine them
 _BLOCK_BYTES, _BLOCK_SAMPLES = 2**23, 4096
 
 
@@ -107,7 +107,7 @@ class MdsFiles(SampleSource):
     def _one_by_one(
         self, unit: Unit, first: int, samples: int, given: Columns, columns: Mapping[str, str]
     ) -> Iterator[Row | MdsxError]:
-        """Yield the samples of a block in which the values of at least one cannot be written."""
+        """Yield the samples of a block one by one, because the values of at least one cannot be written."""
         for sample in range(samples):
             place, found = (unit.start, first + sample), dict[str, Any]()
             for new, values in given.items():
@@ -122,7 +122,7 @@ class MdsFiles(SampleSource):
                 yield Row(found, place)
 
     def _blocks(self, unit: Unit, most: int = _BLOCK_SAMPLES) -> Iterator[tuple[int, int, Columns]]:
-        """Yield the number of the first sample, how many there are, and their columns, of successive blocks."""
+        """Yield the first sample's number, the number of samples, and their columns, for successive blocks."""
         dataset, shard, raw = self._dataset(unit.file), unit.start, bytearray()
         file = dataset.view.file(shard)
         download_shard(dataset.storage, dataset.index, shard, raw.extend)
@@ -146,12 +146,12 @@ class MdsFiles(SampleSource):
 
 @dataclass(frozen=True)
 class _Opened:
-    """A dataset that is open in this process. Shards are read past the cache."""
+    """A dataset that is open in this process. Shards are read without the cache."""
 
     storage: Storage
     index: StoredIndex
     view: View
-    """Of the columns that are converted."""
+    """The columns to convert."""
 
     @classmethod
     def at(cls, url: str, options: StorageOptions | None, names: Sequence[str]) -> _Opened:
@@ -167,7 +167,7 @@ def _place(shard: int, first: int, sample: int) -> tuple[int, int]:
 
 
 def _type_of(name: str, kind: ColumnType, values: Sequence[Any], file: str) -> str:
-    """Return the column type for the values of an MDS column; `values` are the first."""
+    """Return the column type for the values of an MDS column; `values` are the first ones."""
     if kind.foreign is None or kind.kind == "document":
         return str(kind)
     kinds = {_kind_of(value) for value in values if not (isinstance(value, list) and not value)} or {f"{PNG.name}[*]"}
@@ -199,7 +199,7 @@ def _kind_of(value: Any) -> str | None:
 
 
 def _writable(values: Any, kind: str) -> Any:
-    """Return the values of a column as a writer of this type takes them: decimals as text, images as PNG files.
+    """Return the values of a column in the writer's form for this type: decimals as text, images as PNG files.
 
     Raise Refused for an image that PNG cannot hold.
     """
@@ -207,7 +207,7 @@ def _writable(values: Any, kind: str) -> Any:
         return values
     if kind == STR.name:
         return [str(value) if isinstance(value, int) else _plain(value) for value in values]
-    if parse_type(kind).kind == "document":  # they have lists, not arrays
+    if parse_type(kind).kind == "document":  # documents have lists, not arrays
         values = [as_lists(value) if isinstance(value, np.ndarray) else value for value in values]
     return [_plain(value) for value in values] if any(map(_is_foreign, values)) else values
 
@@ -229,7 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 def _png(image: Any) -> bytes:
-    """Return an image of Pillow as a PNG file with the same pixels. Raise Refused if there is none."""
+    """Return a Pillow image as a PNG file with the same pixels. Raise Refused if PNG cannot hold it."""
     data = BytesIO()
     if image.mode == "P":  # MDS has no palettes: Pillow shows grey, but saves the image as if it had one colour
         image = image.copy()

@@ -1,7 +1,7 @@
 """The source of Megatron-LM's indexed datasets, PREFIX.idx with PREFIX.bin: a unit is a range of documents.
 
-What the index says (see `MegatronIndex`) is checked before the first sample, in one pass that holds a few MiB. Reading
-fetches the rows of a unit from the index again, so that a worker process holds no more than a block of them.
+The index (see `MegatronIndex`) is checked before the first sample, in one pass that holds a few MiB. Reading fetches
+the index rows of a unit again, so that a worker process holds no more than a block of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, U
 Integers = NDArray[np.int64]
 
 _INDEX, _TOKENS = FileKind("Megatron index", "idx"), FileKind("file of Megatron's tokens", "bin")
-_UNIT = 2**28  # bytes of tokens, about: a rerun repeats at most one unit
+_UNIT = 2**28  # about this many bytes of tokens; a rerun repeats at most one unit
 _BLOCK = 2**23  # bytes of tokens that are read and written at once
 _ROWS = 2**18  # sequences or documents of the index that are read at once
 
@@ -42,7 +42,7 @@ def open_source(request: Request, *, per: Literal["document", "sequence"] = "doc
 
 @dataclass(frozen=True, slots=True)
 class _Dataset:
-    """One indexed dataset: its files, and the counts of its index."""
+    """One indexed dataset: its files, and the counts in its index."""
 
     index: File
     tokens: File
@@ -59,7 +59,7 @@ class _Dataset:
 
     @property
     def bounds(self) -> int:
-        """Return the number of entries of `documents`: one more than there are documents."""
+        """Return the number of entries of `documents`, one more than the number of documents."""
         return self.head.bounds
 
     @property
@@ -68,7 +68,7 @@ class _Dataset:
 
     @classmethod
     def open(cls, index: File, tokens: File, options: StorageOptions | None) -> _Dataset:
-        """Return the dataset of these files, whose index has an undamaged header. Raise FormatError."""
+        """Return the dataset of these files, after checking the index's header. Raise FormatError."""
         data = _get(index, options, 0, min(MegatronIndex.HEAD, index.size))
         return cls(index, tokens, options, MegatronIndex.parse(data, size=index.size, file=index.url))
 
@@ -101,7 +101,7 @@ def _get(file: File, options: StorageOptions | None, start: int, stop: int) -> b
 
 
 def _bytes_before(dataset: _Dataset, wanted: Integers) -> tuple[Integers, int]:
-    """Return the bytes of tokens before each of the sequences `wanted`, which ascend, and of all.
+    """Return the bytes of tokens before each of the sequences `wanted`, which ascend, and in total.
 
     Raise CorruptError if a sequence is not in the file of tokens.
     """
@@ -168,9 +168,7 @@ class Megatron(SampleSource):
         dataset = self._datasets[number]
         if self._per == "document" and dataset.modes and "mode" not in self._naming.drop:
             hint = "--per sequence keeps each in a column; --drop mode leaves them out"
-            raise UsageError(
-                "the modes of sequences are lost where documents join them", file=dataset.index.url, hint=hint
-            )
+            raise UsageError("documents would lose the modes of their sequences", file=dataset.index.url, hint=hint)
         if self._per == "document" and not dataset.bounds:
             raise dataset.error("has no documents", "header", hint="--per sequence reads the sequences")
         samples = dataset.sequences if self._per == "sequence" else dataset.bounds - 1
@@ -183,13 +181,13 @@ class Megatron(SampleSource):
             raise dataset.error("sequences overlap in the file of tokens", "pointers", found=found, expected=most)
         if total < dataset.tokens.size:
             more = dataset.tokens.size - total
-            self._warnings.append(f"{dataset.tokens.url}: {more:,} bytes are of no sequence of the index")
+            self._warnings.append(f"{dataset.tokens.url}: {more:,} bytes belong to no sequence of the index")
         for start, stop, low, high in zip(starts[:-1], starts[1:], before[:-1], before[1:], strict=True):
             yield Unit(number, int(start), int(stop), int(high - low))
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """The columns: "tokens", and "mode" if sequences have modes -> their new names; only those that are kept."""
+        """Return the kept columns -> their new names: "tokens", and "mode" if sequences have modes."""
         there = ["tokens", *(["mode"] if all(dataset.modes for dataset in self._datasets) else [])]
         return self._naming.names(there, file=self._datasets[0].index.url)
 
@@ -210,10 +208,10 @@ class Megatron(SampleSource):
             if column.name not in columns:
                 raise UsageError("there is no such column", found=shown(column.name), expected=", ".join(columns))
             if not column.type.scalar:
-                raise UsageError("tokens are numbers", place=f"column {column.name!r}", found=str(column.type))
+                raise UsageError("tokens must be numbers", place=f"column {column.name!r}", found=str(column.type))
             columns[column.name] = str(column.type)
         if not columns:
-            raise UsageError("there is no column left", file=first.index.url)
+            raise UsageError("no column is left", file=first.index.url)
         return columns, self._warnings
 
     def read(
@@ -224,7 +222,7 @@ class Megatron(SampleSource):
             stop = min(start + _ROWS, unit.stop)
             bounds = dataset.documents(start, stop + 1) if self._per == "document" else np.arange(start, stop + 1)
             low = 0
-            while low < stop - start:  # as many documents as have about _ROWS sequences
+            while low < stop - start:  # documents with about _ROWS sequences
                 high = max(int(np.searchsorted(bounds, bounds[low] + _ROWS, "right")) - 1, low + 1)
                 yield from self._blocks(dataset, start + low, bounds[low : high + 1], columns, count)
                 low = high
@@ -260,7 +258,7 @@ class Megatron(SampleSource):
             start = stop
 
     def _bytes(self, dataset: _Dataset, pointers: Integers, sizes: Integers) -> bytes:
-        """Return the bytes of sequences; those that follow one another in the file are read at once."""
+        """Return the bytes of sequences. Adjacent sequences are read together."""
         if not len(sizes):
             return b""
         cuts = np.flatnonzero(pointers[1:] != pointers[:-1] + sizes[:-1]) + 1

@@ -1,4 +1,4 @@
-"""Columns renamed and left out, for sources whose samples have named columns."""
+"""Rename and drop columns, for sources whose samples have named columns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mdsx.errors import UsageError, shown
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Which columns of a source are kept, and under which names. `new`: old name -> new name. `only`: if not None, the
-    old names of the columns that are kept."""
+    """Which columns of a source are kept, and under which names. `new`: old name -> new name. `only`: the old names of
+    kept columns, or None for all."""
 
     new: Mapping[str, str]
     drop: frozenset[str]
@@ -31,7 +31,7 @@ class Naming:
         for name, old in rename.items():
             (former,) = olds if len(olds := [old] if isinstance(old, str) else list(old)) == 1 else (None,)
             if former is None:
-                message = "a column is renamed from one other"
+                message = "a column can be renamed from only one other"
                 raise UsageError(message, place=f"rename, column {name!r}", found=shown(old))
             if new.setdefault(former, name) != name:
                 raise UsageError(
@@ -55,12 +55,12 @@ class Naming:
     def names(self, columns: Iterable[str], *, file: str) -> dict[str, str]:
         """Return old name -> new name of the `columns` that are kept, in their order.
 
-        Raise UsageError if an option names a column that is not there, or two columns get the same name.
+        Raise UsageError if an option names a column that does not exist, or two columns get the same name.
         """
         columns = list(columns)
         for option, wanted in (("--rename", self.new), ("--drop", self.drop)):
             if missing := sorted(set(wanted) - set(columns)):
-                message = f"{option} names a column that is not there"
+                message = f"{option} names a column that does not exist"
                 raise UsageError(message, file=file, found=shown(missing[0]), expected=", ".join(columns)[:300])
         if missing := sorted((self.only or set()) - set(columns)):
             expected = ", ".join(columns)[:300]
@@ -75,5 +75,5 @@ class Naming:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the same as JSON, for `Source.settings`."""
+        """Return the options as JSON, for `Source.settings`."""
         return {"rename": dict(sorted(self.new.items())), "drop": sorted(self.drop)}

@@ -1,4 +1,4 @@
-"""The source of Parquet files: a unit is a row group, decoded in batches, so its size does not matter."""
+"""The source of Parquet files: a unit is a row group, which is decoded in batches, so it may have any size."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
 _PARQUET = FileKind("Parquet file", "parquet")
-_GAP = 2**20  # bytes between column chunks that are fetched along with them
+_GAP = 2**20  # column chunks with at most this many bytes between them are fetched together
 
 
 def open_source(request: Request) -> ParquetFiles:
-    """Return the source of Parquet files, and of all below folders. Raise UsageError, MissingError or FormatError."""
+    """Return the source of Parquet files, including those below folders. Raise UsageError, MissingError or
+    FormatError."""
     return ParquetFiles(request)
 
 
@@ -102,7 +103,7 @@ def _row(group: int, first: int, row: int) -> tuple[int, int]:
 
 
 def _joined(chunks: list[Range]) -> Iterator[Range]:
-    """Yield the ranges to fetch, each with the chunks that are near each other."""
+    """Yield the ranges to fetch, each with chunks that are close together."""
     start, stop = min(chunks)
     for low, high in sorted(chunks)[1:]:
         if low > stop + _GAP:

@@ -1,6 +1,6 @@
 """Convert the parts of a conversion, each a run of units.
 
-A rerun continues where an earlier run ended. Finished units are not read again (`record.py`). In the unit where a rerun
+A rerun continues where an earlier run ended. It does not read finished units again (`record.py`). In the unit where it
 continues, it reads the durable samples without writing them. Two processes never write the same part: each worker gets
 one part after another, and ends with its parent.
 """
@@ -27,8 +27,8 @@ _REPORT_EVERY = 0.1  # seconds
 
 
 class Advance(NamedTuple):
-    """A message: how far a part has come. `size` bytes were read, `samples` samples converted and `skipped` skipped so
-    far; `error` is the last one skipped, if the message is about that. `amounts`: see `SampleSource.amounts`."""
+    """A message about the progress of a part: `size` bytes read, `samples` converted and `skipped` so far. `error`: the
+    error just skipped, if any. `amounts`: see `SampleSource.amounts`."""
 
     part: int
     size: int
@@ -40,8 +40,8 @@ class Advance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartWork:
-    """Converts parts of `plan`, in any process. `options`: of the output's storage; `known`: see `mdsx.storage`;
-    `codecs`: of the types of packages."""
+    """Converts parts of `plan`, in any process. `options`: for the output's storage; `known`: see `mdsx.storage`;
+    `codecs`: those of other packages' types."""
 
     plan: ConversionPlan
     source: SampleSource
@@ -58,7 +58,7 @@ class PartWork:
         finished = is_finished(url, options)
         if finished and len(done.tallies) < len(units):
             raise UsageError("holds another dataset", file=url, hint="give another output")
-        with Writer(  # of a finished part, it removes what a killed one left
+        with Writer(  # if the part is finished, it removes the leftovers of a killed writer
             url,
             plan.columns,
             shard_size=plan.shard_size,
@@ -81,7 +81,7 @@ class PartWork:
             for place, unit in enumerate(units[first:], first):
                 tally = intake.convert(unit)
                 if tally.skipped:
-                    deliver(report)  # a unit that is stored is not read again, so its errors would not be reported
+                    deliver(report)  # before the unit is stored: it is not read again, so its errors would be lost
                 done.put(place, tally, last=place + 1 == len(units))
             if intake.durable:
                 hint = "the sources have changed: remove the output and convert them again"
@@ -101,7 +101,7 @@ def is_finished(url: str, options: StorageOptions | None) -> bool:
 
 
 class _Intake:
-    """Writes the samples of units, except for the next `durable` ones, which the writer has already."""
+    """Writes the samples of units, except the next `durable` ones, which are written already."""
 
     def __init__(
         self, plan: ConversionPlan, source: SampleSource, out: Writer, report: Report, before: Advance, *, durable: int
@@ -138,7 +138,7 @@ class _Intake:
         return tally
 
     def _take_block(self, unit: Unit, block: Block, start: int, stop: int, tally: Tally) -> None:
-        """Write samples `start` to `stop` of a block; by halves, down to the invalid samples, if there are any."""
+        """Write samples `start` to `stop` of a block. If some are invalid, bisect down to these."""
         if 0 < self.durable < stop - start:
             cut = start + self.durable
             self._take_block(unit, block, start, cut, tally)

@@ -1,8 +1,8 @@
-"""The plan of a conversion, kept in its output until the dataset is finished: a rerun continues this conversion and no
-other.
+"""The plan of a conversion, kept in its output until the dataset is finished, so that a rerun continues only the same
+conversion.
 
 Each part is a contiguous run of units. The number of parts depends on the source and the size of shards, never on the
-number of processes, so the result does not either.
+number of processes. So neither does the result.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_PARTS = 256
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """One conversion. A single part is written to `out` itself; several are written to `part-NNNNN/` below it.
+    """One conversion. A single part is written to `out` itself, several parts to `part-NNNNN/` below it.
 
-    `run`: of one that replaces a dataset; its parts are written to folders of the run. "" for any other.
+    `run`: the run of a conversion that replaces a dataset, whose parts are written to folders of the run; otherwise "".
     """
 
     out: str
@@ -53,7 +53,7 @@ class ConversionPlan:
         on_error: str,
         parts: int | None = None,
     ) -> ConversionPlan:
-        """Return the plan of a new conversion, in `parts` parts or as many as suit its size."""
+        """Return the plan of a new conversion, in `parts` parts or a number that suits its size."""
         units = tuple(source.units)
         if parts is None:
             parts = min(-(-sum(unit.size for unit in units) // shard_size), MAX_PARTS)
@@ -70,7 +70,7 @@ class ConversionPlan:
         return f"{self.out.rstrip('/')}/{folder}"
 
     def records_url(self, part: int) -> str:
-        """Return where the record of a part is kept until it is finished."""
+        """Return where a part's record is kept until the part is finished."""
         return self.part_url(part) if self.run else self.out
 
     def part_units(self, part: int) -> tuple[Unit, ...]:
@@ -83,7 +83,7 @@ class ConversionPlan:
 
     @property
     def digest(self) -> str:
-        """Return a hash that differs for conversions to other samples or other shards.
+        """Return a hash that differs between conversions to different samples or shards.
 
         It depends on the files' URLs, sizes and content, but not on the times of local files.
         """
@@ -107,7 +107,7 @@ class ConversionPlan:
         for old, new in zip(self.files, other.files, strict=True):
             if old.identity != new.identity:
                 return f"{new.url} has changed" if old.url == new.url else f"{new.url}, not {old.url}"
-        return None if self.units == other.units else "the files are divided otherwise, by another version of mdsx"
+        return None if self.units == other.units else "another version of mdsx divided the files differently"
 
 
 def encode_plan(plan: ConversionPlan) -> bytes:

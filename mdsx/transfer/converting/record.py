@@ -1,8 +1,8 @@
 """The record of a conversion in its output, in `_convert/`: the result of each unit, and what was skipped.
 
-Each part keeps the tallies of its finished units, so that a rerun need not read those again. All skips are counted; the
-first 100 errors of each unit are kept. If anything was skipped, `skipped.json` stays with the finished dataset, so that
-a second run of the same command reports the same skips. Its bytes depend only on the source and the options.
+Each part keeps the tallies of its finished units, so that a rerun need not read these again. All skips are counted, and
+the first 100 errors of each unit are kept. If anything was skipped, `skipped.json` stays with the finished dataset, so
+that a second run of the same command reports the same skips. Its bytes depend only on the source and the options.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SAVE_EVERY = 10.0  # seconds; a rerun reads later units again
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An error as it is stored."""
+    """A stored error."""
 
     kind: str
     message: str
@@ -76,7 +76,7 @@ class Tally:
 
 
 def added(some: Sequence[int], more: Sequence[int]) -> list[int]:
-    """Return the sums of amounts; those that one of the two lacks are 0 in it."""
+    """Return the sums of amounts. Missing amounts count as 0."""
     return [one + other for one, other in zip_longest(some, more, fillvalue=0)]
 
 
@@ -108,7 +108,7 @@ class PartTallies:
     def put(self, place: int, tally: Tally, *, last: bool) -> None:
         self.tallies[place:] = [tally]
         if last or time.monotonic() - self._saved > _SAVE_EVERY:
-            if len(self._stored()) <= len(self.tallies):  # else another attempt at this part is further
+            if len(self._stored()) <= len(self.tallies):  # otherwise another attempt at this part is further
                 _save(self._storage, self._key, self.tallies)
             self._saved = time.monotonic()
 

@@ -1,8 +1,8 @@
 """Sources: where the samples of a conversion come from.
 
-A source lists *units*, each converted as a whole and in order: a tar, a row group, a range of bytes of a JSONL file. It
-infers the columns from its first samples, and yields the samples of one unit. All else is the pipeline's, and the same
-for every source: parts, processes, resume, skipped samples, progress.
+A source lists *units*, each converted as a whole and in order: a tar, a row group, a byte range of a JSONL file. It
+infers the columns from its first samples, and yields the samples of one unit. The pipeline does the rest for every
+source: parts, processes, resume, skipped samples, progress.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Unit:
 
 
 class Row(NamedTuple):
-    """A sample, with what `SampleSource.place_of` needs to say where it is."""
+    """A sample, and its place, for `SampleSource.place_of`."""
 
     values: Mapping[str, Any]
     place: Any
 
 
 class Block(NamedTuple):
-    """`samples` samples as columns, as `Writer.write_batch` takes them: Arrow data, or columns that can be sliced.
+    """`samples` samples as columns for `Writer.write_batch`: Arrow data, or columns that can be sliced.
 
-    `place(i)` is what `SampleSource.place_of` needs for sample i. If one of them is invalid, the pipeline writes the
+    `place(i)` is the place of sample i, for `SampleSource.place_of`. If a sample is invalid, the pipeline writes the
     others in smaller blocks.
     """
 
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """More of what `SampleSource.amounts` names: since the last one of these in the unit."""
+    """Increments of `SampleSource.amounts` since the last ones in the unit."""
 
     amounts: Sequence[int]
 
@@ -61,11 +61,11 @@ Item: TypeAlias = Row | Block | Counted | MdsxError
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller of a conversion asked for.
+    """A caller's request for a conversion.
 
     `declared`: column -> type, instead of inferred ones. `rename`: new name -> old names; `drop`: what to leave out.
-    `skip`: whether invalid samples are left out. `options`: of the sources' storage. `only`: the columns to read, by
-    their names in the source, where nobody asks for the others; sources of lines, tars and Parquet files know it.
+    `skip`: whether invalid samples are left out. `options`: for the sources' storage. `only`: read only these columns,
+    by their names in the source; sources of lines, tars and Parquet files support it.
     """
 
     sources: Sequence[Any]
@@ -81,9 +81,9 @@ class Request:
 
 
 class SampleSource(ABC):
-    """A source of samples. It is pickled: worker processes read its units.
+    """A source of samples. It must be picklable, because worker processes read its units.
 
-    `files`, `units` and `settings` identify the samples: the same conversion continues only if all of them are equal.
+    `files`, `units` and `settings` identify the samples: a conversion continues only if all of them are equal.
     """
 
     kind: ClassVar[str]
@@ -91,23 +91,23 @@ class SampleSource(ABC):
     files: Sequence[File]
     units: Sequence[Unit]
     settings: Mapping[str, Any]
-    """All else that the samples depend on but columns: options, renamed and dropped columns. It can be JSON."""
+    """What the samples depend on besides columns: options, renamed and dropped columns, as JSON."""
 
     @abstractmethod
     def columns(self) -> tuple[dict[str, str], list[str]]:
         """Return the columns, from the first samples, and warnings about likely mistakes.
 
-        Raise the first error in these samples, unless errors are skipped. Raise UsageError if there is no sample.
+        Raise the first error in these samples, unless errors are skipped. Raise UsageError if there are no samples.
         """
 
     @abstractmethod
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Item, None, None]:
-        """Yield the samples of a unit in order, and an error for each invalid one or damaged stretch.
+        """Yield the samples of a unit in order, and an error for each invalid sample or damaged stretch.
 
-        `count` is called with the number of bytes that were read, up to `unit.size` in all. Memory is bounded. The
-        caller closes the iterator.
+        `count` is called with numbers of bytes that were read, up to `unit.size` in all. Memory is bounded. The caller
+        closes the iterator.
         """
 
     @abstractmethod
@@ -115,7 +115,7 @@ class SampleSource(ABC):
         """Return where a sample is in its file, for messages: "line 12"."""
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
-        """Return the writer's error for the values of a sample in terms of the source."""
+        """Return the writer's error for a sample's values, in terms of the source."""
         column = (error.place or "").removeprefix("sample 0 of the batch, ")  # it was a block of one
         where = ", ".join(filter(None, (self.place_of(place), column)))
         hint = error.hint or "--column NAME=TYPE declares another type, --drop NAME leaves the column out"
@@ -124,8 +124,8 @@ class SampleSource(ABC):
     lengths: Sequence[str] = ()
     """The columns whose lengths are stored; see `mdsx.Writer`."""
     amounts: Sequence[str] = ()
-    """What the source counts beside samples, for the progress: see `Counted`."""
+    """What the source counts besides samples, for the progress: see `Counted`."""
 
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the source adds to the metadata of the dataset with these columns."""
+        """Return what the source adds to the metadata of a dataset with these columns."""
         return {}

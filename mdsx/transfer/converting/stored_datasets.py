@@ -1,6 +1,6 @@
-"""Datasets that mdsx opens, as a source: of its own format, MDS, indexed Parquet files and tars, selections of them.
+"""Datasets that mdsx opens, as a source: its own format, MDS, indexed Parquet files and tars, and selections of them.
 
-A unit is what is read of a shard.
+A unit is the selected part of a shard.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class StoredDatasets(SampleSource):
             yield self._named(error, dataset, done, unit.stop)
 
     def _named(self, error: FormatError, dataset: Dataset, first: int, stop: int) -> FormatError:
-        """Return the error of the first damaged sample from `first` on: read one by one, it is found and named."""
+        """Read samples from `first` on one by one, and return the error of the first damaged one, which names it."""
         if isinstance(error, CorruptError):
             try:
                 for number in range(first, stop):
@@ -90,7 +90,7 @@ class StoredDatasets(SampleSource):
 
 
 def _sizes(dataset: Dataset) -> NDArray[np.int64]:
-    """Return about how many bytes are stored of what is read of each shard."""
+    """Return about how many stored bytes are read from each shard."""
     excerpt = excerpt_of(dataset)
     index = excerpt.shards.index
     sizes: NDArray[np.float64] = index.sizes * (excerpt.subset.counts / np.maximum(index.counts, 1))
@@ -98,7 +98,7 @@ def _sizes(dataset: Dataset) -> NDArray[np.int64]:
 
 
 def _file(dataset: Dataset) -> File:
-    """Return what identifies a dataset."""
+    """Return a File that identifies a dataset."""
     return File(dataset.url, int(_sizes(dataset).sum()), "", dataset.fingerprint)
 
 

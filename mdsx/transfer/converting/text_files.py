@@ -1,7 +1,7 @@
 """Text files as a source, whose only column is `text`: a document is a file, or a line.
 
-A file is in UTF-8, plain, gzip or zstd; a byte order mark is left out. A file that is a document has at most 64 MiB.
-Lines are those of line_files.py, without the characters that end them; empty ones are left out.
+Files are UTF-8, plain, gzip or zstd; a byte order mark is left out. A file that is a document may have up to 64 MiB.
+line_files.py reads lines, without the characters that end them; empty lines are left out.
 """
 
 from __future__ import annotations

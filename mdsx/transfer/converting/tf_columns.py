@@ -1,4 +1,4 @@
-"""From the features of tf.train.Example to columns: their types, from the first samples, and their values.
+"""Convert the features of tf.train.Example to columns: their types, from the first samples, and their values.
 
 | feature | column |
 |---|---|
@@ -36,7 +36,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 @dataclass(slots=True)
 class Seen:
-    """What the first samples have shown of a feature. `kinds`: kind -> where it was first."""
+    """What the first samples show of a feature. `kinds`: kind -> where it first occurred."""
 
     kinds: dict[str, str]
     samples: int = 0
@@ -54,7 +54,7 @@ class Seen:
             self.bases = tuple(base for base in self.bases if all(_could_be(base, value) for value in values))
 
     def column(self, samples: int) -> str:
-        """Return the column type, if there were `samples` samples."""
+        """Return the column type, given that there were `samples` samples."""
         (kind,) = self.kinds
         base = self.bases[0].name if kind == "bytes" and self.most else kind
         if self.fewest == self.most == 1:
@@ -76,7 +76,7 @@ def _could_be(base: Object, value: bytes) -> bool:
 def readers(kind: ColumnType) -> dict[str, Reader]:
     """Return for each kind of feature the function that reads its values for a column of type `kind`.
 
-    It raises ValueError or CorruptError. What it returns may still not fit, which the writer checks.
+    It raises ValueError or CorruptError. The writer checks that the returned value fits.
     """
     found: dict[str, Reader] = {}
     if kind.scalar:
@@ -148,7 +148,7 @@ def _decoder(base: Object) -> Callable[[bytes], Any]:
 
 
 def describe(feature: Feature) -> str:
-    """Return what a feature has, for messages."""
+    """Describe a feature, for messages."""
     kind, values = feature
     name = {"bytes": "bytes_list", "float32": "float_list", "int64": "int64_list"}[kind]
     return f"{name} of {format_count(len(values), 'value')}"

@@ -9,8 +9,8 @@ protobuf parses it, from a descriptor that is made here, so TensorFlow is not ne
     FloatList     1: repeated float, packed or not
     Int64List     1: repeated int64, packed or not
 
-Unknown fields are ignored, the last entry of a name counts, and lists that occur twice in a Feature are joined. A
-Feature without a list is as if it were absent.
+Unknown fields are ignored, the last entry with a name counts, and lists that occur twice in a Feature are joined. A
+Feature without a list counts as absent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Feature: TypeAlias = tuple[str, Values]
 """The kind of a feature's values, "bytes", "float32" or "int64", and the values."""
 
 _MOST_FEATURES = 2**16  # in an Example
-_FEW = 16  # numbers, which are faster as a list than as an array
+_FEW = 16  # up to this many numbers, a list is faster than an array
 
 
 class BadMessage(ValueError):
@@ -61,7 +61,7 @@ def _values(kind: str, found: Any) -> Values:
 
 @cache
 def message_class() -> tuple[Any, type[Exception]]:
-    """Return protobuf's class of Example, whose field `lists` is that of a SequenceExample, and its error.
+    """Return protobuf's class for Example, with a field `lists` that detects a SequenceExample, and protobuf's error.
 
     Raise UsageError without protobuf.
     """

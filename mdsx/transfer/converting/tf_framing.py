@@ -2,8 +2,8 @@
 
     record = u64 length, u32 masked CRC32C of these 8 bytes, data, u32 masked CRC32C of the data       (little-endian)
 
-A file without a byte has no record. A record with a wrong checksum of its data is left out; where a length is wrong,
-the rest of the file cannot be read. Both yield an error in their place.
+An empty file has no records. A record whose data has a wrong checksum is left out. After a wrong length, the rest of
+the file cannot be read. Both yield an error in their place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdsx.errors import CorruptError, FormatError, UsageError
 
 _HEAD = struct.Struct("<QI")
 _MOST = 2**31 - 1  # bytes of a record: the limit of protobuf messages
-_ROOM, _RATIO = 2**21, 50  # bytes of a record, for each file and for each of its stored bytes
+_ROOM, _RATIO = 2**21, 50  # bytes of a record: this many, and this many for each stored byte of the file
 
 
 class TFRecord(NamedTuple):
@@ -82,7 +82,7 @@ def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator
                 yield error(message, hint="the rest of the file cannot be read" if number else None)
                 return
             if size > most:
-                hint = f"it may have {_RATIO} times the bytes of its file, and 2 MiB: decompress the file first"
+                hint = f"the limit is {_RATIO} times the size of the file plus 2 MiB: decompress the file first"
                 yield error(
                     "a record is too large",
                     found=f"{size:,} bytes",
@@ -100,7 +100,7 @@ def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator
         if masked(crc32c(data)) == int.from_bytes(found, "little"):
             yield TFRecord(number, offset, data)
         else:
-            yield error("the data of a record have a wrong checksum")
+            yield error("the data of a record has a wrong checksum")
         number += 1
 
 
@@ -112,4 +112,4 @@ class _Stream(Chunks):
         head = self.read(_HEAD.size)
         rest = chain([head, self._chunk[self._at :]], chunks)
         plain = len(head) == _HEAD.size and masked(crc32c(head[:8])) == _HEAD.unpack(head)[1]
-        super().__init__(rest if plain else decompress(rest, zlib_too=True))  # a length may begin as gzip does
+        super().__init__(rest if plain else decompress(rest, zlib_too=True))  # a length may begin like gzip

@@ -1,6 +1,6 @@
 """The source of TFRecord files of tf.train.Example messages, read without TensorFlow: a unit is a file.
 
-Names of features become columns, in alphabetical order, because a message has them in any order.
+Features become columns in alphabetical order, because a message has them in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdsx.transfer.converting.tf_example import BadMessage, Feature, SequenceExa
 from mdsx.transfer.converting.tf_framing import TFRecord, checksum, read_records, record_place
 
 _TFRECORDS = FileKind("TFRecord file", "tfrecord")
-_FIRST_SAMPLES, _FIRST_BYTES = 1000, 2**26  # from which columns are inferred
+_FIRST_SAMPLES, _FIRST_BYTES = 1000, 2**26  # samples and bytes from which columns are inferred
 
 
 def open_source(request: Request) -> TFRecords:
@@ -70,7 +70,7 @@ class TFRecords(SampleSource):
         return self._inferred(seen, samples, whole)
 
     def _inferred(self, seen: Mapping[str, Seen], samples: int, whole: bool) -> tuple[dict[str, str], list[str]]:
-        """Return the columns and warnings. `whole`: there are no more samples than these."""
+        """Return the columns and warnings. `whole`: these are all samples."""
         file, named = self.files[0].url, {*self._naming.new, *self._naming.drop}
         warnings = [
             f"{file}: the first {samples:,} samples have no feature {shown(name)}, which --rename or --drop names"
@@ -92,7 +92,7 @@ class TFRecords(SampleSource):
                 columns[column] = seen[name].column(samples)
         columns |= {column: kind for column, kind in declared.items() if column not in columns}
         if not columns:
-            raise UsageError("there is no feature left in the samples", file=file, found=", ".join(sorted(seen))[:300])
+            raise UsageError("no feature is left in the samples", file=file, found=", ".join(sorted(seen))[:300])
         Schema.from_columns(columns)
         return columns, warnings
 
@@ -140,10 +140,10 @@ def _parsed(record: TFRecord, file: str) -> tuple[TFRecord, dict[str, Feature]] 
     try:
         return record, parse_example(record.data)
     except SequenceExample as error:
-        hint = "read it with a parser of your own, and write what you need of it with mdsx.build"
+        hint = "parse it with your own code, and write samples with mdsx.build"
         return UnsupportedError(f"is not a tf.train.Example: {error}", file=file, place=record.place, hint=hint)
     except BadMessage as error:
-        hint = "records of other messages, or of none: read them with mdsx.build"
+        hint = "if the records are not tf.train.Example messages, parse them with your own code and mdsx.build"
         return SampleError(f"is not a tf.train.Example: {error}", file=file, place=record.place, hint=hint)
 
 
@@ -190,12 +190,12 @@ class _Table:
         name = min(features.keys() - self._known)
         one = Seen({})
         one.add(features[name], "")
-        hint = f"--column '{name}={one.column(2)}' takes it, and is null elsewhere; --drop '{name}' leaves it out"
+        hint = f"--column '{name}={one.column(2)}' accepts it, and is null elsewhere; --drop '{name}' leaves it out"
         return _Unfit("the sample has a feature that the first samples lack", name, hint)
 
     def _unfit(self, name: str, column: str, feature: Feature, error: Exception) -> _Unfit:
         why = describe(feature) if isinstance(error, KeyError) else unfit(error)  # type: ignore[arg-type]
         one = Seen({})
         one.add(feature, "")
-        hint = f"--column declares a type that takes all samples; this one would be {one.column(1)}"
+        hint = f"declare a type that accepts all samples with --column; this sample would be {one.column(1)}"
         return _Unfit(f"does not fit column {column!r} of type {self._columns[column]}: {why}", name, hint)

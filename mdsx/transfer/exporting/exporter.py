@@ -1,6 +1,6 @@
 """Export a dataset to files of another kind: the entry point.
 
-Each file is made in memory by one process and stored when it is complete. A rerun makes those that are missing.
+One process makes each file in memory and stores it when it is complete. A rerun makes the missing files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mdsx.transfer.exporting.record import ExportRecord, begin, cut, finish, mak
 from mdsx.transfer.exporting.replacing import Replacing
 from mdsx.transfer.exporting.tar_files import Tars
 
-_RUN = 2**14  # samples that are read at once; fewer if they are large
+_RUN = 2**14  # samples read at once; fewer if they are large
 _KINDS = ("tar", "parquet", "jsonl")
 _FILES = re.compile(r".*\.(tar|parquet|jsonl)(\.\w+)?")
 
@@ -41,11 +41,11 @@ class Export:
 
     Attributes:
         url: The folder of the files.
-        files: Name -> how many samples it has, in order.
+        files: Name -> number of samples, in order.
         columns: Name in the files -> the column's type in the dataset.
         forms: Name in the files -> how values are written, in a few words; for Parquet, their Arrow type.
         samples: How many samples the files have.
-        already: Whether an earlier call finished it.
+        already: Whether an earlier call had finished it.
     """
 
     url: str
@@ -92,36 +92,36 @@ def export(
         mdsx.export("parquet", "s3://bucket/corpus", "s3://bucket/corpus-parquet", num_workers=8)
         mdsx.export("tar", mdsx.Dataset("pictures").select(0, 1000), "some", rename={"jpg": "image"})
 
-    docs/export.md says how each column type is written. After a kill, the same call continues the export. The files
+    docs/converting.md says how each column type is written. After a kill, the same call continues the export. The files
     have the same bytes for any number of processes.
 
     Args:
         kind: "tar", "parquet" or "jsonl".
-        dataset: The URL of a dataset that mdsx reads, or an `mdsx.Dataset`: with only some of the samples, with a
-            cache, or with an index elsewhere.
-        url: A folder that does not exist, or is empty: a path or a URL.
-        columns: The only columns to export: their names, or a mapping from new names to those in the dataset.
+        dataset: The URL of a dataset that mdsx reads, or an `mdsx.Dataset`, to export only some samples, or to give a
+            cache or an index elsewhere.
+        url: A path or URL of a folder that does not exist, or is empty.
+        columns: Export only these columns: their names, or a mapping from new names to names in the dataset.
         rename: New name -> name, for some of the columns.
         drop: Columns to leave out.
         num_workers: How many processes export: 1 by default; with `engine`, as many as the cluster has CPUs.
         engine: "ray" exports on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
-        overwrite: Whether to replace the export at `url`, which stays until all new files are complete. These have
-            other numbers. Nothing is written if the folder has anything else. After a kill, it begins again.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        source_options: The same for the dataset, if it is a URL.
+        overwrite: Whether to replace the export at `url`. It stays until all new files, which get other numbers, are
+            complete. Nothing is written if the folder contains anything else. After a kill, the export starts again.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        source_options: Options for the storage of the dataset, if it is a URL.
         watch: Called with an `mdsx.Progress` now and then.
-        file_size: About how many bytes of the dataset a file has, before compression. It has whole shards, or equal
-            parts of a larger one. A process holds a file in memory (docs/export.md).
-        file_samples: How many samples a file has, instead of `file_size`.
+        file_size: About how many bytes of the dataset to put into a file, before compression. A file has whole shards,
+            or equal parts of a larger shard. A process holds a file in memory (docs/converting.md).
+        file_samples: How many samples to put into a file, instead of `file_size`.
         compression: parquet: "zstd" (the default), "snappy", "gzip", "brotli", "lz4" or "none". jsonl: "gzip", "zstd"
             or "none" (the default). A level may follow: "zstd:9".
         key_until: tar: where readers end the key in a name: "first-dot" (the default, as in WebDataset) or "last-dot",
-            for keys that have dots.
-        nan: jsonl: what becomes of NaN and infinities: "error" (the default) or "null".
-        row_group_size: parquet: the most bytes of a row group, as Arrow holds it: 64 MiB by default.
+            for keys that contain dots.
+        nan: jsonl: how to write NaN and infinities: "error" (the default) or "null".
+        row_group_size: parquet: the most bytes of a row group in Arrow's memory: 64 MiB by default.
 
     Returns:
-        How the export ended.
+        The result of the export.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -136,7 +136,7 @@ def export(
     if not isinstance(dataset, Dataset):
         dataset = Dataset(dataset, storage_options=source_options)
     elif source_options is not None:
-        raise UsageError("the Dataset has its storage_options already", hint="give them to mdsx.Dataset")
+        raise UsageError("source_options apply only to a URL, not to a Dataset", hint="give them to mdsx.Dataset")
     storage = _open_out(url, storage_options)
     chosen = _choice(dataset, columns, rename or {}, drop)
     dataset = dataset.select_columns(chosen)
@@ -177,7 +177,7 @@ def _open_out(url: str | os.PathLike[str], options: StorageOptions | None) -> St
     path = storage.path("file")
     no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
     if no_folder or _FILES.fullmatch(storage.url.rpartition("/")[2]):
-        raise UsageError("the output is a folder of files", file=storage.url, hint="name a folder")
+        raise UsageError("the output must be a folder", file=storage.url, hint="give the name of a folder")
     return storage
 
 
@@ -187,7 +187,7 @@ def _choice(
     """Return the columns to export: name in the files -> name in the dataset. Raise UsageError."""
     for value in (columns, drop):
         if isinstance(value, str):
-            raise UsageError("columns and drop are lists of names", found=shown(value))
+            raise UsageError("columns and drop must be lists of names", found=shown(value))
     asked = list(dataset.columns) if columns is None else columns
     chosen = dict(asked) if isinstance(asked, Mapping) else {name: name for name in asked}
     for name in (*drop, *rename.values()):
@@ -205,7 +205,7 @@ def _choice(
 
 
 def _cuts(dataset: Dataset, file_size: int | str, file_samples: int | None) -> tuple[dict[str, str], list[int]]:
-    """Return the option that decides which samples each file has, and the number of the first sample of each."""
+    """Return the option that determines the samples of each file, and the number of each file's first sample."""
     size, samples = parse_size(file_size, name="file_size"), len(dataset)
     if file_samples is None:
         view = View([excerpt_of(dataset)])
@@ -246,7 +246,7 @@ def _kind(kind: str, dataset: Dataset, options: dict[str, object]) -> ExportKind
 def _check_options(kind: str, options: Mapping[str, object], *known: str) -> None:
     for name in options:
         if name not in known:
-            raise UsageError(f"this is no option of exporting {kind}", found=name, expected=", ".join(known))
+            raise UsageError(f"exporting {kind} has no such option", found=name, expected=", ".join(known))
 
 
 def _compression(text: object, known: Sequence[str]) -> tuple[str, int | None]:
@@ -274,8 +274,7 @@ class _Exporter:
     known: tuple[str, ...]
 
     def __call__(self, task: int, report: Report) -> None:
-        """Make the file with this number. `report` gets it too, and the number of the sample after the last one that is
-        done."""
+        """Make file number `task`. `report` gets this number, and the number of samples done so far."""
         believe(self.known)
         start, stop = self.cuts[task : task + 2]
         whole = (start, stop) == (0, len(self.dataset))
@@ -291,7 +290,7 @@ class _Exporter:
         self.storage.put(self.names[task], file.finish())
 
     def _raise_named(self, error: CorruptError, first: int, stop: int) -> NoReturn:
-        """Raise the error of the first damaged sample from `first` on: read one by one, it is found and named."""
+        """Read samples from `first` on one by one, and raise the error of the first damaged one, which names it."""
         for number in range(first, stop):
             self.dataset[number]
         raise error
@@ -309,7 +308,7 @@ class _Reporter:
         self.report()
 
     def reach(self, file: int, stop: int) -> None:
-        """Note that a file has the samples before number `stop`."""
+        """Note that a file has all samples before number `stop`."""
         start = self._export.cuts[file]
         self._totals.reach(file, stop - start, self._size_to(stop) - self._size_to(start))
 
@@ -334,7 +333,7 @@ class _Reporter:
         return Export(export.storage.url, record.files, columns, export.kind.forms(), samples, already)
 
     def _size_to(self, sample: int) -> int:
-        """Return how many bytes the samples before this one have, as they are stored."""
+        """Return the stored bytes of all samples before this one."""
         return int(np.interp(sample, *self._sizes))
 
     @cached_property

@@ -1,7 +1,7 @@
-"""JSON lines: an object for each sample, in UTF-8, with the columns in order. Null is null.
+"""JSON lines: one object per sample, in UTF-8, with the columns in order. Null is null.
 
-Arrays and lists are lists, floats have the shortest text that gives them back, and `json` and `msgpack` are what they
-hold. JSON has no bytes: they are base64 text. It has no NaN and no infinities either: an error, or null.
+Arrays and lists become lists, floats the shortest text that restores them, and `json` and `msgpack` columns their
+values. JSON lacks bytes, which become base64 text, and NaN and infinities, which are errors or become null.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mdsx.shards import Columns
 from mdsx.transfer.exporting.kinds import misfit
 
 Nan = Literal["error", "null"]
-_GZIP = 16 + zlib.MAX_WBITS  # the format gzip, with a header that has no time
+_GZIP = 16 + zlib.MAX_WBITS  # gzip, with a header without a time
 _encoder = msgspec.json.Encoder()
 
 
@@ -79,7 +79,7 @@ class JsonLinesFile:
         return self._out.getbuffer()
 
     def _values(self, name: str, kind: ColumnType, values: Any, first: int) -> list[Any]:
-        """Return a column's values as msgspec writes them. `first`: the number of their first sample."""
+        """Return a column's values in a form for msgspec. `first`: the number of their first sample."""
         nan_null, number = self._kind.nan == "null", 0
         try:
             if isinstance(values, np.ndarray):
@@ -120,7 +120,7 @@ def _form(kind: ColumnType) -> str:
 
 
 def _plain(value: Any, nan_null: bool) -> Any:
-    """Return a value as one that msgspec writes, without NaN and infinities. Raise Refused."""
+    """Return a value in a form for msgspec, without NaN and infinities. Raise Refused."""
     if value is None or isinstance(value, str | bytes | bool | int):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -176,7 +176,7 @@ def _encode(line: dict[str, Any]) -> bytes:
 
 
 class Compressor(Protocol):
-    """What the compressors of zlib and zstandard have."""
+    """The methods that the compressors of zlib and zstandard share."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...

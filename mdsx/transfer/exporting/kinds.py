@@ -1,4 +1,4 @@
-"""What the kinds of exports have in common: a kind makes the bytes of one file after the other."""
+"""The protocol of a kind of exports, which makes the bytes of one file after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class File(Protocol):
     """A file that is being made, in memory."""
 
     def add(self, columns: Columns, first: int) -> None:
-        """Add the next samples; `first` is the number of the first one. Raise SampleError for one that does not fit."""
+        """Add the next samples; `first` is the first one's number. Raise SampleError for one that does not fit."""
 
     def finish(self) -> Buffer:
         """Return the whole file."""
@@ -27,15 +27,15 @@ class ExportKind(Protocol):
 
     @property
     def suffix(self) -> str:
-        """The end of the files' names."""
+        """Return the suffix of file names."""
 
     @property
     def joined(self) -> bool:
-        """Whether `File.add` gets columns in storage form, and JoinedValues, instead of decoded values."""
+        """Return whether `File.add` gets columns in storage form, and JoinedValues, instead of decoded values."""
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The options that decide about the bytes."""
+        """Return the options that determine the bytes."""
 
     def forms(self) -> dict[str, str]:
         """Return how each column's values are written, in a few words."""
@@ -45,5 +45,5 @@ class ExportKind(Protocol):
 
 
 def misfit(file: str, number: int, column: str, problem: str, **fields: Any) -> SampleError:
-    """Return the error for a value that an export cannot hold: that of the sample with this number."""
+    """Return the error for a sample's value that an export cannot hold."""
     return SampleError(problem, file=file, place=f"sample {number}, column {column!r}", **fields)

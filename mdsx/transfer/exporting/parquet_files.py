@@ -1,7 +1,7 @@
-"""Parquet files, through Arrow: no Python object is made for a value, except for JSON that becomes a struct again.
+"""Export to Parquet files, through Arrow. No Python objects are made for values, except for JSON that becomes a struct.
 
-The types are those that the columns had before they became ours, if they are known: a converter kept their schema in
-the dataset's metadata, or the dataset is Parquet itself, read in place. Other columns have the types of docs/arrow.md.
+Columns get back their original types if these are known: from the schema that a converter kept in the metadata, or
+because the dataset is Parquet itself, read in place. Other columns have the types in docs/writing.md.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def arrow_schema_of(dataset: Dataset) -> Any:
     found = pa.schema(fields)
     (only, *_) = kept.values()
     if whole and only is not None and len(only) == len(found):
-        found = found.with_metadata(only.metadata)  # it may describe the columns, as that of datasets and pandas does
+        found = found.with_metadata(only.metadata)  # it may describe the columns, as with datasets and pandas
     return found
 
 
@@ -120,7 +120,7 @@ def _own_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
 
 
 def _kept_schema(shards: Shards, url: str) -> Any:
-    """Return the Arrow schema that the columns had, a `pyarrow.Schema`, or None if it is not known."""
+    """Return the `pyarrow.Schema` that the columns had originally, or None if unknown."""
     index = shards.index
     if isinstance(index, ParquetIndex):
         return _schema_of_files(shards, index)
@@ -130,13 +130,13 @@ def _kept_schema(shards: Shards, url: str) -> Any:
     try:
         return parse_schema(text)
     except ValueError as error:
-        warn(f"{url}: the metadata {KEPT_SCHEMA!r} is no Arrow schema, so it gives no types: {error}")
+        warn(f"{url}: the metadata {KEPT_SCHEMA!r} is not an Arrow schema, so its types are ignored: {error}")
         return None
 
 
 def _schema_of_files(shards: Shards, index: ParquetIndex) -> Any:
-    """Return the schema of the first file; columns that are Arrow's null there have the type of the next file that
-    says it."""
+    """Return the schema of the first file. For columns of Arrow's null type, take the type from the next file that has
+    one."""
     found, names = None, None
     kinds = {column.name: column.type for column in index.schema.columns}
     for shard in range(len(index.counts)):

@@ -1,7 +1,7 @@
-"""The record of an export, `_mdsx-export.json` beside its files: what is exported, and how many samples each file has.
+"""The record of an export, `_mdsx-export.json` next to its files: what is exported, and how many samples each file has.
 
-It is written first, so that a rerun continues this export and no other. Files appear under their names only when they
-are complete, so those that exist are finished. Which samples a file has depends only on the dataset and on the options.
+It is written first, so that a rerun continues only the same export. Files get their names only when they are complete,
+so existing files are finished. The samples of a file depend only on the dataset and the options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mdsx.format import filenames
 from mdsx.storage import Storage, discard, file_of, remove
 
 RECORD = "_mdsx-export.json"
-"""Spark, pyarrow, Polars and DuckDB pass over a name like this in a folder of Parquet files."""
+"""Spark, pyarrow, Polars and DuckDB ignore such a name in a folder of Parquet files."""
 
 _VERSION = 1
 
@@ -55,16 +55,16 @@ class ExportRecord:
 def make_record(
     kind: str, fingerprint: str, columns: Mapping[str, str], options: Mapping[str, str], cuts: list[int], suffix: str
 ) -> ExportRecord:
-    """Return the record of an export whose file k has the samples [cuts[k], cuts[k + 1])."""
+    """Return the record of an export whose file k has samples [cuts[k], cuts[k + 1])."""
     files = {f"data-{number:05d}{suffix}": stop - start for number, (start, stop) in enumerate(pairwise(cuts))}
     return ExportRecord(_VERSION, kind, fingerprint, columns, options, files)
 
 
 def cut(counts: NDArray[np.int64], sizes: NDArray[np.int64], file_size: int) -> list[int]:
-    """Return the numbers of the samples at which files begin, and the number of all samples.
+    """Return the numbers of the samples at which files begin, and the total number of samples.
 
-    `counts` and `sizes`: the samples of each shard, and their bytes. A file has the samples of as many shards as fit
-    into `file_size` bytes. A larger shard is divided into files with about the same number of samples.
+    `counts` and `sizes`: the samples and bytes of each shard. A file has as many shards as fit `file_size` bytes. A
+    larger shard is divided into files with about equally many samples.
     """
     cuts, first, room = [0], 0, file_size
     for count, size in zip(counts.tolist(), sizes.tolist(), strict=True):
@@ -87,9 +87,9 @@ def cut(counts: NDArray[np.int64], sizes: NDArray[np.int64], file_size: int) -> 
 
 
 def begin(storage: Storage, wanted: ExportRecord) -> tuple[ExportRecord, set[str]]:
-    """Store the record of a new export, or check that of an earlier run. Return it, and the files that are finished.
+    """Store the record of a new export, or check an earlier run's. Return the record, and the finished files.
 
-    Raise UsageError if another export, or something else, is there.
+    Raise UsageError if the folder contains another export, or anything else.
     """
     try:
         known = _load(storage)
@@ -111,13 +111,13 @@ def begin(storage: Storage, wanted: ExportRecord) -> tuple[ExportRecord, set[str
 
 
 def withdraw(storage: Storage, record: ExportRecord) -> None:
-    """Remove the record of an export that has failed without a finished file: another one may follow."""
+    """Remove the record of an export that failed without a finished file, so that another export can follow."""
     if not _finished(storage, record):
         remove(storage, RECORD, own=RECORD.__eq__)
 
 
 def finish(storage: Storage, record: ExportRecord) -> None:
-    """Note that all files are there."""
+    """Record that all files exist."""
     storage.put(RECORD, encode_record(replace(record, finished=True)))
 
 
@@ -130,23 +130,23 @@ def _load(storage: Storage) -> ExportRecord:
 
 
 def decode_record(data: bytes, file: str) -> ExportRecord:
-    """Return a stored record. Raise CorruptError, or UsageError for that of another version."""
+    """Parse a stored record. Raise CorruptError, or UsageError for a record of another version."""
     try:
         found = msgspec.json.decode(data, type=ExportRecord)
     except msgspec.MsgspecError as error:
         raise CorruptError(f"not the record of an export: {error}", file=file) from None
     if found.version != _VERSION:
-        raise UsageError("begun by another version of mdsx", file=file, hint="give another output")
+        raise UsageError("another version of mdsx began this export", file=file, hint="give another output")
     return found
 
 
 def encode_record(record: ExportRecord) -> bytes:
-    """Return a record as it is stored."""
+    """Return a record's stored bytes."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1)
 
 
 def names_in(storage: Storage) -> Iterator[str]:
-    """Yield the names of what is in the folder; on a disk, those of folders too."""
+    """Yield the names of all files in the folder; on a disk, of folders too."""
     path = storage.path(RECORD)
     if path is None:
         yield from (entry.key for entry in storage.list())

@@ -1,10 +1,10 @@
 """An export that replaces another one in the same folder: `overwrite=True`.
 
-- Nothing is written unless the record there parses, and names all other files in the folder.
-- New files have numbers that are not in use. The record is replaced when all are complete, and only if it is still the
-  one that was there at the beginning. The old files are removed after that.
-- `_mdsx-export.next.json` names, meanwhile, the files that are to be removed at the end, and the new ones. After a
-  kill, the next export with `overwrite=True` finds there what else is its own.
+- Nothing is written unless the existing record is valid, and names all other files in the folder.
+- New files have unused numbers. When all are complete, the record is replaced, but only if it has not changed since the
+  beginning. Then the old files are removed.
+- Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. After a kill, the next
+  export with `overwrite=True` learns from it which other files it may remove.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Replacing:
     def begin(cls, storage: Storage, wanted: ExportRecord) -> Replacing | None:
         """Begin to replace the export in the folder; return None if there is none.
 
-        Raise UsageError, before anything is written, if the folder has other files.
+        If the folder has other files, raise UsageError before anything is written.
         """
         try:
             found = storage.get(RECORD)
@@ -48,7 +48,7 @@ class Replacing:
         others = sorted(set(names_in(storage)) - old - {RECORD, _NEXT})
         if others:
             hint = "move it elsewhere, or export to another folder"
-            message = "there is something that the export to overwrite does not name"
+            message = "the folder contains a file that is not part of the export to overwrite"
             raise UsageError(message, file=storage.url, found=others[0], hint=hint)
         numbers = [int(match[1]) for name in old if (match := _NUMBER.fullmatch(name))]
         record = _renumbered(wanted, max(numbers, default=-1) + 1)
@@ -56,7 +56,7 @@ class Replacing:
         return cls(storage, found.etag, old, known, record)
 
     def finish(self) -> None:
-        """Replace the record, and remove the old files. Raise ChangedError if there is another record now."""
+        """Replace the record, and remove the old files. Raise ChangedError if the record has changed."""
         try:
             self.storage.replace(RECORD, encode_record(replace(self.record, finished=True)), etag=self.etag)
         except ChangedError:
@@ -70,7 +70,7 @@ class Replacing:
     def withdraw(self) -> None:
         """Remove the new files: the old export stays."""
         self._remove(self.record.files)
-        if not self.old - self.known.files.keys():  # else a later one removes what the record does not name
+        if not self.old - self.known.files.keys():  # otherwise a later export removes what the record does not name
             self._remove([_NEXT])
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class Replacing:
 
 
 def _pending(storage: Storage) -> list[str]:
-    """Return the files of replacements that did not end."""
+    """Return the files of unfinished replacements."""
     try:
         found = msgspec.json.decode(storage.get(_NEXT).data, type=list[str])
     except MissingError:
@@ -90,7 +90,7 @@ def _pending(storage: Storage) -> list[str]:
 
 
 def _renumbered(record: ExportRecord, first: int) -> ExportRecord:
-    """Return the record with the numbers of files from `first` on."""
+    """Return the record with files numbered from `first` on."""
     suffix = {name: name[name.index(".") :] for name in record.files}
     names = {name: f"data-{first + place:05d}{suffix[name]}" for place, name in enumerate(record.files)}
     return replace(record, files={names[name]: samples for name, samples in record.files.items()})

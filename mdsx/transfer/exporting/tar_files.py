@@ -1,7 +1,7 @@
-"""WebDataset tars: each value is a member `KEY.COLUMN`, in the form in which `mdsx convert tar` reads it.
+"""WebDataset tars: each value becomes a member `KEY.COLUMN`, in the form that `mdsx convert tar` reads.
 
-The key is the column `__key__`, or the sample's number. Key and column must come back from the name, and no key occurs
-twice in a tar: a reader would take the two samples for one, or lose one. Headers have no times and no owners.
+The key is the column `__key__`, or the sample's number. Readers must be able to split the name into key and column. No
+key may occur twice in a tar: a reader would take the two samples for one, or lose one. Headers have no times or owners.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tars:
         return {"key_until": self.names.key_until}
 
     def check(self) -> None:
-        """Raise UsageError for a column that no members can hold, or whose name they would not give back."""
+        """Raise UsageError for a column that members cannot hold, or whose name would not survive."""
         members = [column for column in self.schema.columns if column.name != KEY]
         if not members:
             raise UsageError("a tar needs a column besides the key", file=self.url)
@@ -57,19 +57,19 @@ class Tars:
             name, place = column.name, f"column {column.name!r}"
             if name == KEY:
                 if str(column.type) != STR.name:
-                    hint = f"--drop {KEY} (drop=[{KEY!r}]) makes keys of the samples' numbers"
+                    hint = f"to make keys from the samples' numbers, give --drop {KEY} (drop=[{KEY!r}])"
                     raise UsageError(
-                        f"keys are of type {STR.name}", file=self.url, place=place, found=column.type, hint=hint
+                        f"keys must have type {STR.name}", file=self.url, place=place, found=column.type, hint=hint
                     )
                 continue
             found = self.names.split(f"0.{name}")
             if found != ("0", name) or "/" in name:
                 hint = f"--rename {shlex.quote(f'NEW={name}')} (rename={{NEW: {name!r}}}) gives it another name"
-                message = "the column's name is no extension: members of this name would become another column"
+                message = "the column's name is not an extension: members with this name would become another column"
                 raise UsageError(message, file=self.url, place=place, found=found[1] or None, hint=hint)
             if column.type.is_list and not column.type.object.textual:
                 hint = f"--drop {shlex.quote(name)} (drop=[{name!r}]) leaves it out; Parquet can hold it"
-                message = "a tar has no form for lists of bytes"
+                message = "a tar cannot hold lists of bytes"
                 raise UsageError(message, file=self.url, place=place, found=column.type, hint=hint)
 
     def forms(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class TarFile:
         self._writers = {
             each.name: (writer_of(each.type), each.type.nullable) for each in kind.schema.columns if each.name != KEY
         }
-        self._keys: dict[str, int] = {}  # -> the number of the sample
+        self._keys: dict[str, int] = {}  # key -> the sample's number
         self._digits = max(6, len(str(kind.samples - 1)))
 
     def add(self, columns: Columns, first: int) -> None:
@@ -99,15 +99,15 @@ class TarFile:
             self._check_key(key, number)
             before = self._out.tell()
             for (name, (write, nullable)), value in zip(self._writers.items(), sample, strict=True):
-                if value is not None or not nullable:  # None is also a value of JSON
+                if value is not None or not nullable:  # None is also a JSON value
                     try:
                         data = write(value)
                     except Refused as refused:
                         raise self._misfit(number, name, refused) from None
                     self._put(f"{key}.{name}", data)
             if self._out.tell() == before:
-                message = "all of its values are null, so it would have no member in the tar, and be lost"
-                hint = "export a column that has no nulls too"
+                message = "all values of the sample are null, so it would have no member in the tar, and be lost"
+                hint = "also export a column without nulls"
                 raise SampleError(message, file=self._kind.url, place=f"sample {number}", hint=hint)
 
     def finish(self) -> memoryview:
@@ -124,22 +124,22 @@ class TarFile:
         names, name = self._kind.names, f"{key}.x"
         if (earlier := self._keys.setdefault(key, number)) != number:
             hint = (
-                f"--drop {KEY} makes keys of the samples' numbers; with --file-samples, such samples may be in tars of "
-                "their own"
+                f"to make keys from the samples' numbers, give --drop {KEY}; or put such samples into different tars "
+                "with --file-samples"
             )
             raise self._bad_key(key, number, f"sample {earlier} of the same tar has the same key", hint)
         if names.split(name)[0] != key:
             raise self._bad_key(key, number, "the key has a dot, where readers would end it", "--key-until last-dot")
         if is_hidden(name) or "\0" in key or len(key) > _LONGEST_KEY:
-            hint = f"--drop {KEY} makes keys of the samples' numbers"
-            raise self._bad_key(key, number, "the key makes no name that readers accept", hint)
+            hint = f"to make keys from the samples' numbers, give --drop {KEY}"
+            raise self._bad_key(key, number, "the key results in a name that readers do not accept", hint)
 
     def _bad_key(self, key: str, number: int, problem: str, hint: str) -> SampleError:
         return misfit(self._kind.url, number, KEY, problem, found=printable(key[:100]), hint=hint)
 
     def _misfit(self, number: int, name: str, refused: Refused) -> SampleError:
         hint = refused.hint or f"--drop {shlex.quote(name)} leaves the column out"
-        problem = "the value has no form in a tar"
+        problem = "a tar cannot hold the value"
         found, expected = str(refused.found), refused.expected
         return misfit(self._kind.url, number, name, problem, found=found, expected=expected, hint=hint)
 
@@ -148,7 +148,7 @@ class TarFile:
 
 
 def writer_of(kind: ColumnType) -> Write:
-    """Return a function that makes a member's bytes of a value that is not null. It may raise Refused."""
+    """Return a function that makes a member's bytes from a value that is not null. It may raise Refused."""
     if kind.base == JSON.name or kind.is_list:
         return _json
     if kind.foreign is not None:
@@ -159,7 +159,7 @@ def writer_of(kind: ColumnType) -> Write:
 
 
 def _form(name: str, kind: ColumnType) -> str:
-    """Return how a column is written, and the option with which `mdsx convert tar` gives its type, or values, back."""
+    """Return how a column is written, and the option with which `mdsx convert tar` restores its type or values."""
     if name == KEY:
         return "the key"
     if kind.base == JSON.name or kind.is_list:
@@ -168,7 +168,7 @@ def _form(name: str, kind: ColumnType) -> str:
         form = "its value"
     elif kind.scalar and kind.shape is not None:
         form = "a NumPy file"
-        if not kind.number.native:  # NumPy has no file of them
+        if not kind.number.native:  # NumPy cannot store it
             kind = replace(kind, base=kind.number.numpy(np.empty(0, kind.number.item)).dtype.name)
             form = f"a NumPy file of {kind.base}"
     elif kind.scalar:
@@ -180,7 +180,7 @@ def _form(name: str, kind: ColumnType) -> str:
 
 
 def _text(value: Any) -> bytes:
-    """Return a number's canonical text: an integer's digits, a float's shortest exact decimal, 0 or 1 of a bool."""
+    """Return a number's canonical text: an integer's digits, a float's shortest exact decimal, 0 or 1 for a bool."""
     if isinstance(value, bool | np.bool_):
         return b"1" if value else b"0"
     number = value.item() if isinstance(value, np.generic) else value
@@ -201,7 +201,7 @@ def _npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _any(value: Any) -> bytes:
-    """Return the bytes of a value of another format's type."""
+    """Return the bytes of a value whose type comes from another format."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str | Decimal):
@@ -217,7 +217,7 @@ def _any(value: Any) -> bytes:
 
 
 def tar_header(name: str, size: int) -> bytes:
-    """Return the header of a member: ustar, after a pax header for a name that is long or not ASCII."""
+    """Return the ustar header of a member, preceded by a pax header if the name is long or not ASCII."""
     data = name.encode()
     if len(data) <= _NAME and data.isascii():
         return _ustar(data, size, b"0")

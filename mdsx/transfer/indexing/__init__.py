@@ -1,5 +1,5 @@
-"""Index existing files, so that they are read in place: Parquet, with `index_parquet`; tars, with `index_tars`; and
-token files, with `index_megatron`, `index_datatrove` and `index_tokens`."""
+"""Index existing files, so that they can be read in place: Parquet files, with `index_parquet`; tars, with
+`index_tars`; and token files, with `index_megatron`, `index_datatrove` and `index_tokens`."""
 
 from mdsx.transfer.indexing.parquet import Indexed, index_parquet
 from mdsx.transfer.indexing.tars import IndexedTars, index_tars

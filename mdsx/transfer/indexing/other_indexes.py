@@ -1,8 +1,8 @@
 """Other loaders' indexes of tars: how many samples each tar has and, in Energon's, where the bytes of its members are.
 
-They say which bytes need not be read. The headers between members are still read and checked, and the number of
-samples of each tar must be the same. Energon's names the tars in `.info.json` or `.info.yaml`, and has the members in
-`index.sqlite`. A wids JSON has the tars' numbers of samples only.
+They show which bytes need not be read. The headers between members are still read and checked, and each tar must have
+the stated number of samples. Energon lists the tars in `.info.json` or `.info.yaml`, and their members in
+`index.sqlite`. A wids JSON has only the number of samples of each tar.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside
 
 FOLDER = ".nv-meta"
 _SQLITE, _INFOS = "index.sqlite", (".info.json", ".info.yaml")
-_GAP = 2**16  # bytes between ranges that are not worth a request of their own
+_GAP = 2**16  # bytes between ranges that are not worth a separate request
 _LARGEST = 2**22  # bytes of a range
 _WAVE = 32
-_STEPS, _STEPS_A_BYTE = 10**6, 20  # of SQLite's machine, which takes about ten for a row
-_MORE = 2**12  # bytes that are read at once from a disk
+_STEPS, _STEPS_A_BYTE = 10**6, 20  # steps of SQLite's virtual machine, which needs about ten per row
+_MORE = 2**12  # bytes read at once from a disk
 _AGAIN = "make the index without --from"
 _COUNT = re.compile(r"  (?:'([^']*)'|\"([^\"\\]*)\"|([^'\"\s#][^#]*?)) *: +([0-9]+) *")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -52,8 +52,8 @@ class _Wids(msgspec.Struct):
 
 @dataclass(frozen=True)
 class OtherIndex:
-    """An index `file` of tars: the samples of each, by name. `sqlite`: the local file with Energon's members, and
-    `numbers`: the number of each tar in it."""
+    """An index `file` of tars: the number of samples of each, by name. `sqlite`: the local file with Energon's members,
+    and `numbers`: the number of each tar in it."""
 
     file: str
     counts: Mapping[str, int]
@@ -65,7 +65,7 @@ class OtherIndex:
         return {**self.__dict__, "kept": None}  # only the process that made the folder removes it
 
     def name(self, key: str) -> str:
-        """Return the name here of the tar with this key. Raise UsageError if there is none."""
+        """Return the name in this index of the tar with this key. Raise UsageError if it is not in the index."""
         if key in self.counts:
             return key
         base = key.rpartition("/")[2]
@@ -76,16 +76,16 @@ class OtherIndex:
         return found[0]
 
     def check(self, entry: Entry, samples: int, file: str) -> None:
-        """Raise ChangedError if a tar has another number of samples than here."""
+        """Raise ChangedError if a tar's number of samples differs from this index."""
         expected = self.counts[self.name(entry.key)]
         if samples != expected:
-            message = f"the tar has another number of samples than {self.file} says"
+            message = f"the tar's number of samples differs from {self.file}"
             raise ChangedError(message, file=file, found=samples, expected=expected, hint=_AGAIN)
 
     def fetch(self, storage: Storage, entry: Entry) -> Callable[[int, int], bytes]:
-        """Return a function that returns bytes [start, stop) of a tar, and maybe some that follow.
+        """Return a function that returns bytes [start, stop) of a tar, and maybe more.
 
-        Those between members are fetched ahead.
+        Bytes between members are fetched ahead.
         """
 
         def get(start: int, stop: int, more: int = 0) -> bytes:
@@ -102,7 +102,7 @@ class OtherIndex:
         return _Ahead(get, self._ranges(entry)).fetch
 
     def _ranges(self, entry: Entry) -> list[tuple[int, int]]:
-        """Return the bytes between the members of a tar, joined where little lies between them."""
+        """Return the ranges between the members of a tar. Ranges that are close together are joined."""
         assert self.sqlite is not None
         number = self.numbers[self.name(entry.key)]
         query = "SELECT content_byte_offset, content_byte_size FROM sample_parts WHERE tar_file_id = ? ORDER BY 1"
@@ -122,13 +122,13 @@ class OtherIndex:
         return found
 
     def _bound(self, database: sqlite3.Connection) -> None:
-        """Let SQLite take as many steps as a file of this size can need: the pages of a damaged one may form a loop.
+        """Limit SQLite to the steps that a file of this size can need: the pages of a damaged file may form a loop.
 
-        Raise CorruptError if the members are no plain table: a view or a virtual table may have rows without end.
+        Raise CorruptError if the members are not a plain table: a view or a virtual table may have endless rows.
         """
         assert self.sqlite is not None
         steps = _STEPS + _STEPS_A_BYTE * os.path.getsize(self.sqlite)
-        database.set_progress_handler(lambda: 1, steps)  # any but 0 ends the query
+        database.set_progress_handler(lambda: 1, steps)  # a result other than 0 ends the query
         database.execute("PRAGMA trusted_schema = OFF")
         query = "SELECT type, rootpage FROM sqlite_master WHERE lower(name) = 'sample_parts'"
         found = database.execute(query).fetchall()
@@ -152,7 +152,7 @@ class _Ahead:
         self._have: dict[int, bytes] = {}
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), and the rest of a range that was fetched ahead."""
+        """Return bytes [start, stop), with the rest of their range if it was fetched ahead."""
         while self._next < len(self._ranges) and self._ranges[self._next][0] <= start:
             wave = self._ranges[self._next : self._next + _WAVE]
             fetched = Share(REQUESTS).map(lambda each: self._get(*each), wave)
@@ -169,7 +169,7 @@ class _Ahead:
 
 
 def read_other(url: str | os.PathLike[str], tars: str | os.PathLike[str], options: StorageOptions | None) -> OtherIndex:
-    """Return the index at `url`: a folder `.nv-meta`, or a wids JSON. `options` count if `tars` have its scheme.
+    """Return the index at `url`: a folder `.nv-meta`, or a wids JSON. `options` apply if `tars` have the same scheme.
 
     Raise MissingError, CorruptError or UnsupportedError.
     """
@@ -180,13 +180,13 @@ def read_other(url: str | os.PathLike[str], tars: str | os.PathLike[str], option
         return _energon(open_beside(tars, folder or ".", options))
     if not name.endswith(".json"):
         expected = f"a folder {FOLDER} of Energon, or a wids JSON"
-        raise UnsupportedError("this is no index of tars", file=os.fspath(url), expected=expected)
+        raise UnsupportedError("not an index of tars", file=os.fspath(url), expected=expected)
     storage = open_beside(tars, folder or ("/" if os.fspath(url).startswith("/") else "."), options)
     return _wids(storage.get(name).data, file_of(storage, name))
 
 
 def other_hint(storage: Storage) -> str | None:
-    """Return a note if there is another index beside the tars."""
+    """Return a note if there is another index next to the tars."""
     found = None
     if _has(storage, f"{FOLDER}/{_SQLITE}") is not None:
         found = f"{storage.url}/{FOLDER}"
@@ -194,11 +194,11 @@ def other_hint(storage: Storage) -> str | None:
         found = f"{storage.url}/{filenames.INDEX}"
     if found is None:
         return None
-    return f"{found} is an index of tars: --from {found} makes the index of it, mostly from headers, without checksums"
+    return f"{found} is an index of tars: with --from {found}, indexing reads mostly headers, and makes no checksums"
 
 
 def _has(storage: Storage, key: str) -> bytes | None:
-    """Return the first bytes of an object; None if there is none."""
+    """Return the first bytes of an object; None if it does not exist."""
     try:
         return storage.get(key, stop=2**16).data
     except (MissingError, TruncatedError):
@@ -241,21 +241,21 @@ def _energon_counts(storage: Storage) -> dict[str, int]:
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise CorruptError(f"not Energon's: {error}", file=file, hint=_AGAIN) from None
         return _yaml_counts(data.decode("utf-8", "replace"), file)
-    raise MissingError(f"there is neither {' nor '.join(_INFOS)}", file=storage.url)
+    raise MissingError(f"neither {' nor '.join(_INFOS)} exists", file=storage.url)
 
 
 def _yaml_counts(text: str, file: str) -> dict[str, int]:
-    """Return what is below `shard_counts`: lines of a name and a number, the form that Energon writes."""
+    """Parse the lines below `shard_counts`, a name and a number each, as Energon writes them."""
     lines = text.splitlines()
     found: dict[str, int] = {}
     if "shard_counts:" not in lines:
-        raise CorruptError("there is no shard_counts", file=file, hint=_AGAIN)
+        raise CorruptError("the file lacks shard_counts", file=file, hint=_AGAIN)
     for place, line in enumerate(lines[lines.index("shard_counts:") + 1 :], lines.index("shard_counts:") + 2):
         if not line.startswith(" "):
             break
         match = _COUNT.fullmatch(line)
         if match is None:
-            message = "this is not a tar's name and its number of samples"
+            message = "the line is not a tar's name and number of samples"
             raise UnsupportedError(message, file=file, place=f"line {place}", found=line[:80], hint=_AGAIN)
         found[next(each for each in match.group(1, 2, 3) if each is not None)] = int(match[4])
     return found

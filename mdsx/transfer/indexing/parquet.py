@@ -1,7 +1,7 @@
-"""Index Parquet files: one pass over their footers, in threads or on a cluster, and a look at the first rows for the
-sizes of values.
+"""Index Parquet files: read their footers, in threads or on a cluster, and some first rows to estimate the sizes of
+values.
 
-The result depends on the files only: the same files give the same bytes.
+The result depends only on the files: the same files give the same bytes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, disc
 from mdsx.transfer.indexing.sources import IndexedKind, find_files
 
 LARGE = 2**28
-"""Decoded bytes from which on a row group is too large to shuffle by."""
+"""Decoded bytes above which a row group is too large to shuffle well."""
 
-_CHUNK, _SAMPLED = 2**24, 2**26  # the most bytes of a column chunk that is sampled, and of all of them
+_CHUNK, _SAMPLED = 2**24, 2**26  # the most bytes of a sampled column chunk, and of all of them
 _FILES = 256  # whose footers a task on a cluster reads
 _NAMED = 3
 _KIND = IndexedKind("Parquet files", ".parquet", is_file_key)
@@ -46,7 +46,7 @@ _KIND = IndexedKind("Parquet files", ".parquet", is_file_key)
 
 @dataclass(frozen=True, slots=True)
 class LargeGroup:
-    """A row group that is too large to shuffle by: its file, its number in it, and its estimated decoded bytes."""
+    """A row group that is too large to shuffle well: its file, its number there, and its estimated decoded bytes."""
 
     file: str
     group: int
@@ -58,13 +58,13 @@ class Indexed:
     """What `index_parquet` has indexed.
 
     Attributes:
-        url: The common folder of the files: the URL for `mdsx.Dataset` and the loaders.
-        files: Parquet files.
-        samples: Rows.
-        shards: Row groups that have rows.
+        url: The common folder of the files, which is the URL for `mdsx.Dataset` and the loaders.
+        files: How many Parquet files.
+        samples: How many rows.
+        shards: How many row groups that have rows.
         size: Bytes of all files.
         columns: Column -> type.
-        left_out: Columns that no type can hold -> why.
+        left_out: Columns that no type can hold -> the reason.
         large: Row groups of more than 256 MiB decoded.
     """
 
@@ -88,30 +88,30 @@ def index_parquet(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Indexed:
-    """Index Parquet files, so that they are read in place: each row group is a shard.
+    """Index Parquet files, so that they can be read in place: each row group is a shard.
 
         mdsx.index_parquet("s3://bucket/corpus")
         loader = StreamingDataLoader(StreamingDataset("s3://bucket/corpus"), batch_size=32)
 
-    The index is `_mdsx-parquet.json` in the folder, or in the common folder of several sources. Run it again after
-    files were added or replaced: readers refuse a file that is not the one that was indexed.
+    The index is `_mdsx-parquet.json` in the folder, or in the common folder of several sources. Run it again after you
+    add or replace files: readers refuse a file that was replaced since.
 
     Args:
-        sources: Parquet files, and folders with all `*.parquet` files below them except hidden ones and those that
-            begin with "_", in the order of names. All must be in one storage.
-        columns: Column -> type, instead of the inferred one: `{"image": "jpeg", "tokens": "uint16[*]"}`. All values
+        sources: Parquet files, and folders, ordered by name. A folder stands for all `*.parquet` files below it, except
+            hidden ones and those that begin with "_". All must be in one storage.
+        columns: Column -> type, instead of the inferred type: `{"image": "jpeg", "tokens": "uint16[*]"}`. All values
             must fit: the first rows are checked here, the others when they are read.
-        index: The folder to write the index to, if it is not that of the files: for files where nothing can be
-            written, such as `hf://` and `https://`. Give readers the same `index`. `storage_options` count for it if it
-            has the scheme of the files.
+        index: The folder to write the index to, if it is not the files' folder: for read-only storage, such as `hf://`
+            and `https://`. Give readers the same `index`. `storage_options` apply to it if it has the same scheme as
+            the files.
         replace_index: Whether to replace an index of other files that still exist.
-        engine: "ray" reads the footers on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. It is of
-            use for 10^5 files and more.
-        storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
+        engine: "ray" reads the footers on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. It helps
+            with 10^5 files and more.
+        storage_options: Options for the storage, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each file.
 
     Returns:
-        What was indexed. It also warns of row groups that are too large to shuffle by, and of columns left out.
+        What was indexed. Warnings name row groups that are too large to shuffle well, and columns left out.
 
     Raises:
         MissingError: A source names no Parquet file.
@@ -127,7 +127,7 @@ def index_parquet(
     footers, found = _join(_read_footers(storage, entries, workers, watch), columns or {})
     means = _measure(storage, entries, footers, found)
     indexed, groups = found.indexed([footer.columns for footer in footers], means)
-    local = storage.path(INDEX_KEY) is not None  # its ETags are those of this machine
+    local = storage.path(INDEX_KEY) is not None  # then ETags are valid only on this machine
     files = [
         IndexedFile(entry.key, entry.size, "" if local else entry.etag, footer.offset, footer.hash, of_file)
         for entry, footer, of_file in zip(entries, footers, groups, strict=True)
@@ -151,14 +151,14 @@ def index_parquet(
 
 
 def _check_place(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> None:
-    """Raise UsageError if `place`, where the index will be, has another dataset, or an index of other files."""
+    """Raise UsageError if `place`, where the index will be, contains another dataset, or an index of other files."""
     if _exists(place, filenames.INDEX):
         hint = "index folders below this one, or move the other dataset"
         message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the Parquet files"
         raise UsageError(message, file=place.url, hint=hint)
     try:
         known = ParquetFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
-    except (MissingError, TruncatedError, FormatError):  # none, an empty one, or a damaged or older one: made again
+    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return
     others = sorted(set(known.names) - {entry.key for entry in entries})
     if others and not replace_index:
@@ -200,8 +200,7 @@ class _ReadFooters:
     known: tuple[str, ...]
 
     def __call__(self, task: Sequence[Entry], report: Report) -> list[_ReadFooter]:
-        """`report` gets the first file, as the name of the task, and numbers of the task so far: of rows, bytes and row
-        groups."""
+        """`report` gets the first file, as the name of the task, and the task's rows, bytes and row groups so far."""
         believe(self.known)
         found: list[_ReadFooter] = []
         rows = size = groups = 0
@@ -233,7 +232,7 @@ def _read_footers(
 
 
 def _join(footers: Sequence[_ReadFooter], declared: Mapping[str, str]) -> tuple[list[_ReadFooter], Columns]:
-    """Return the footers with the columns that all files have in common, and these columns."""
+    """Return the footers with the columns that all files share, and these columns."""
     columns = Columns(footers[0].columns, declared)
     return [replace(footer, columns=columns.add(footer.columns)) for footer in footers], columns
 
@@ -250,7 +249,7 @@ def _read_footer(storage: Storage, entry: Entry) -> tuple[Footer, str]:
 
 
 def _bytes(storage: Storage, entry: Entry, start: int, stop: int) -> bytes:
-    """Return bytes of the object that was listed. Raise ChangedError if it is another one now."""
+    """Return bytes of the object that was listed. Raise ChangedError if it was replaced."""
     if start == stop:
         return b""
     piece = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
@@ -266,7 +265,7 @@ def _bytes(storage: Storage, entry: Entry, start: int, stop: int) -> bytes:
 def _measure(
     storage: Storage, entries: Sequence[Entry], footers: Sequence[_ReadFooter], columns: Columns
 ) -> dict[str, float]:
-    """Return the mean size of decoded values, from the first row group with rows, where no footer says it."""
+    """Return the mean size of decoded values, from the first row group with rows, for columns where footers lack it."""
     for entry, read in zip(entries, footers, strict=True):
         wanted = columns.to_measure(read.columns) if read.groups else []
         if not wanted:
@@ -305,12 +304,12 @@ def _warn(storage: Storage, columns: Columns, large: Sequence[LargeGroup], entri
     folders = sorted({part for entry in entries for part in entry.key.split("/")[:-1] if "=" in part})
     if folders:
         some = ", ".join(folders[:_NAMED]) + (", ..." if len(folders) > _NAMED else "")
-        message = f"the names of folders ({some}) do not become columns; only those in the files are read"
+        message = f"the names of folders ({some}) do not become columns; only the columns in the files are read"
         warn(f"{storage.url}: {message}", seen_by="process")
     if large:
         most = max(large, key=lambda group: group.size)
         message = (
-            f"{len(large):,} row groups are too large to shuffle by: more than {format_size(LARGE)} decoded, up to "
+            f"{len(large):,} row groups are too large to shuffle well: more than {format_size(LARGE)} decoded, up to "
             f"about {format_size(most.size)} (row group {most.group} of {most.file}). The cache must hold several of "
             f"them. Read fewer columns, or write the files again with smaller row groups"
         )

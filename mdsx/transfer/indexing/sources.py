@@ -1,4 +1,4 @@
-"""Find the files to index: those that URLs name, or that are in folders, all below one folder."""
+"""Find the files to index, named by URLs or in folders, all below one folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class IndexedKind:
-    """A kind of files: what a message calls them, their suffix or suffixes, and whether one may have a name.
+    """A kind of files: their name in messages, their suffix or suffixes, and whether a file may have a certain name.
 
-    `check` raises an error for a file in a folder that must not be passed over.
+    `check` raises an error for a file in a folder that must not be ignored.
     """
 
     name: str
@@ -45,9 +45,8 @@ def expand(urls: Urls) -> list[str | os.PathLike[str]]:
 def find_files(
     urls: Sequence[str | os.PathLike[str]], options: StorageOptions | None, kind: IndexedKind, *, write: bool
 ) -> tuple[Storage, list[Entry]]:
-    """Return the common folder of all `urls`, and the files that they name: in the order of the URLs, and those of a
-    folder in the order of their keys. `write`: the folder is written to. Raise MissingError if a URL names none, or
-    UsageError."""
+    """Return the common folder of all `urls`, and the files that they name, in the order of the URLs and, in a folder,
+    of keys. `write`: the folder is written to. Raise MissingError if a URL names no file, or UsageError."""
     if not urls:
         raise UsageError("no file or folder is named")
     siblings = _Siblings(urls, options, kind)
@@ -93,8 +92,8 @@ class _Place:
         head, separator, rest = text.rstrip("/").rpartition("://")
         bucket, slash, path = rest.partition("/") if separator else ("", "/", rest.lstrip("/"))
         if separator and "?" in path:
-            hint = "give what the URL is signed with as storage options"
-            raise UsageError(f"a URL of {kind.name} has no query", file=self.url, hint=hint)
+            hint = "give the signature as storage options"
+            raise UsageError(f"a URL of {kind.name} must not have a query", file=self.url, hint=hint)
         self.root = f"{head}{separator}{bucket}{slash}"
         self.folder = path.split("/") if path else []
         self._quoted = head in ("http", "https")
@@ -123,12 +122,12 @@ class _Place:
         return [replace(entry, key=prefix + entry.key) for entry in self._files]
 
     def _key(self, part: str) -> str:
-        """Return a component of the URL as it is in keys."""
+        """Return a component of the URL in the form of keys."""
         return unquote(part) if self._quoted else part
 
 
 class _Siblings:
-    """Files that are named one by one: those of one folder are found with one listing, not with one for each."""
+    """Files that are named one by one. One listing finds all files of a folder."""
 
     def __init__(
         self, urls: Sequence[str | os.PathLike[str]], options: StorageOptions | None, kind: IndexedKind
@@ -157,7 +156,7 @@ class _Siblings:
 
 
 def _listed(storage: Storage) -> list[Entry] | None:
-    """Return what is in a folder; None if the storage, a web server, cannot list."""
+    """Return the files in a folder; None if the storage cannot list, as a web server."""
     try:
         return list(storage.list())
     except UsageError:

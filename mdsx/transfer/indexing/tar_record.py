@@ -1,9 +1,8 @@
-"""What passes over tars have found, kept beside the pointer shards: no tar is read again that is still the same.
+"""Records of indexed tars, kept next to the pointer shards, so that unchanged tars are not read again.
 
-Each process stores the record of a tar as soon as its pointer shard is stored, so that a pass after a kill continues
-the one before. When the index is written, one file has all records. A record counts if the tar's size and ETag (on a
-disk: inode, size and time of change) are the same, the columns and the names are read alike, and the pointer shard is
-there.
+Each process stores a tar's record as soon as its pointer shard is stored, so that a pass after a kill continues. When
+the index is written, all records are put into one file. A record is valid if the tar's size and ETag (on a disk: inode,
+size and time of change) are the same, columns and names are read in the same way, and the pointer shard exists.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the caller asked for: how the samples of all tars are read. `checked`: whether the tars' bytes are read."""
+    """The caller's options: how the samples of all tars are read. `checked`: whether the tars' bytes are read."""
 
     declared: Mapping[str, str]
     names: Names
@@ -34,25 +33,25 @@ class Asked:
 
     @property
     def metadata(self) -> dict[str, object]:
-        """Return the options that are not the default ones."""
+        """Return the options that differ from the defaults."""
         names = {"key_until": self.names.key_until, "rename": dict(self.names.rename), "drop": list(self.names.drop)}
         default = asdict(Names())
         found: dict[str, object] = {name: value for name, value in names.items() if value and value != default[name]}
         return found if self.checked else {**found, "checksums": False}
 
     def digest(self, columns: Mapping[str, str]) -> str:
-        """Return a hash that differs for other pointer shards of the same tars."""
+        """Return a hash that changes if the same tars would get other pointer shards."""
         fields = [_VERSION, list(columns.items()), asdict(self.names), self.checked]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode(fields))
 
 
 _VERSION = 1
-"""Of pointer shards: with another one, all tars are read again."""
+"""The version of pointer shards. If it changes, all tars are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TarRecord:
-    """A tar, and what is in it. `pointers` is "" if it has no samples. `digest`: see `Asked.digest`."""
+    """A tar and its content. `pointers` is "" if it has no samples. `digest`: see `Asked.digest`."""
 
     name: str
     size: int
@@ -71,7 +70,7 @@ class TarRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Passes:
-    """The records of a finished pass, and its columns, which the first samples of the tar `source` showed."""
+    """The records of a finished pass, and its columns, inferred from the first samples of the tar `source`."""
 
     declared: dict[str, str]
     names: Names
@@ -81,7 +80,7 @@ class _Passes:
 
 
 class Records:
-    """The records beside an index."""
+    """The records next to an index."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -103,7 +102,7 @@ class Records:
         return record if not record.pointers or self._there.get(record.pointers) == record.pointers_size else None
 
     def columns(self, asked: Asked, entries: Iterable[Entry]) -> dict[str, str] | None:
-        """Return the columns of the last pass, if the first samples would show the same ones again."""
+        """Return the columns of the last pass, if the first samples would give the same columns again."""
         passes = self._passes
         if passes is None or dict(asked.declared) != passes.declared or asked.names != passes.names:
             return None
@@ -124,7 +123,7 @@ class Records:
             self._storage.put(filenames.POINTED, msgspec.json.encode(asdict(passes)))
 
     def tidy(self, read: Iterable[TarRecord], keep: Iterable[str]) -> None:
-        """Remove the records of single tars, also of those that were just read, and all pointer shards but those to
+        """Remove the records of single tars, including those just read, and all pointer shards except those to
         `keep`."""
         single = {filenames.pointed(record.name) for record in read}
         remove(self._storage, *sorted(({*self._there} | single) - {filenames.POINTED, *keep}))
@@ -135,7 +134,7 @@ def put_record(storage: Storage, record: TarRecord) -> None:
 
 
 def _decoded(storage: Storage, key: str, kind: type[T]) -> T | None:
-    """Return what is stored; None if it is not there, damaged, or of another version."""
+    """Return the stored value; None if it is missing, damaged, or of another version."""
     try:
         return msgspec.json.decode(storage.get(key).data, type=kind)
     except (MissingError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""Index tars: one pass over them, in several processes, which says where each sample is and what its bytes are.
+"""Index tars: one pass over them, in several processes, which records the place and the hash of each sample.
 
-The index depends on the tars and the options only: the same ones give the same bytes, with any number of processes,
-after a kill, and whether tars were added later or not.
+The index depends only on the tars and the options: the same ones give the same bytes, with any number of processes,
+after a kill, and even if some tars were added later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mdsx.transfer.indexing.other_indexes import OtherIndex, other_hint, read_ot
 from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files
 from mdsx.transfer.indexing.tar_record import Asked, Records, TarRecord, put_record
 
-_CHUNK, _AHEAD = 2**22, 1  # bytes read at once from a disk, and how many times as many while they are looked at
+_CHUNK, _AHEAD = 2**22, 1  # bytes read at once from a disk, and how many such chunks are read ahead
 _RANGE, _RANGES = 2**23, 8  # the same for a remote tar
 _REPORT_EVERY = 0.1  # seconds
 
@@ -58,12 +58,12 @@ class IndexedTars:
     """What `index_tars` has indexed.
 
     Attributes:
-        url: The common folder of the tars: the URL for `mdsx.Dataset` and the loaders.
-        tars: Tars, also those without samples.
-        samples: Samples.
+        url: The common folder of the tars, which is the URL for `mdsx.Dataset` and the loaders.
+        tars: How many tars, including those without samples.
+        samples: How many samples.
         size: Bytes of all tars.
         columns: Column -> type.
-        read: Tars that were read; the others were the same as in an earlier pass.
+        read: How many tars were read; the others had not changed since an earlier pass.
         checksums: Whether the index has checksums.
     """
 
@@ -91,37 +91,37 @@ def index_tars(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> IndexedTars:
-    """Index WebDataset tars, so that they are read in place: each tar is a shard.
+    """Index WebDataset tars, so that they can be read in place: each tar is a shard.
 
         mdsx.index_tars("s3://bucket/pictures/{0000..0099}.tar", num_workers=8)
         loader = StreamingDataLoader(StreamingDataset("s3://bucket/pictures"), batch_size=32)
 
     All tars are read once, from the first byte to the last, as strictly as in a conversion. The index is
     `_mdsx-tars.json` and the folder `_mdsx-tars/`, in the common folder of the tars. After a kill, the same call
-    continues, and reads no finished tar again. Run it again after tars were added or replaced: it reads only those.
-    Readers refuse a tar that is not the one that was indexed.
+    continues, and reads no finished tar again. Run it again after you add or replace tars: it reads only those. Readers
+    refuse a tar that was replaced since.
 
     Args:
-        sources: Paths, globs and URLs of tars, and folders with all `*.tar` files below them except hidden ones and
-            those that begin with "_". `{0000..0099}` names several. All must be in one storage. The samples are in the
-            order of the tars: as they are named, in a folder by name.
-        columns: Column -> type, instead of what is inferred from the first samples. Names are lower-case extensions, or
-            those that `rename` gives.
+        sources: Paths, globs and URLs of tars, and folders. `{0000..0099}` names several. A folder stands for all
+            `*.tar` files below it, except hidden ones and those that begin with "_". All must be in one storage. The
+            samples are in the order of the tars: as given, and by name in a folder.
+        columns: Column -> type, instead of types inferred from the first samples. Names are lower-case extensions, or
+            names given by `rename`.
         rename: Column -> the extensions that become it: `{"image": ["jpg", "png"]}`, or `{"image": "jpg;png"}`.
-        drop: Extensions, or names of files such as "README", to leave out.
+        drop: Extensions, or file names such as "README", to leave out.
         key_until: Where a sample's key ends in the names of its members: at the "first-dot" after the last slash, as in
-            WebDataset, or at the "last-dot", for keys with dots in them.
-        index: The folder to write the index to, if it is not that of the tars: for tars where nothing can be written,
-            such as `hf://` and `https://`. Give readers the same `index`. `storage_options` count for it if it has the
-            scheme of the tars.
-        from_index: An index of the tars that is there already: Energon's folder `.nv-meta`, or a wids JSON of
-            WebDataset. Then only headers, numbers and arrays are read, if possible, and the number of samples in each
-            tar must be the one in `from_index`. Such an index has no checksums. It is of use for tars of large members;
-            a remote tar is read faster as a whole, unless Energon's index says where its headers are.
+            WebDataset, or at the "last-dot", for keys that contain dots.
+        index: The folder to write the index to, if it is not the tars' folder: for read-only storage, such as `hf://`
+            and `https://`. Give readers the same `index`. `storage_options` apply to it if it has the same scheme as
+            the tars.
+        from_index: An existing index of the tars: Energon's folder `.nv-meta`, or a wids JSON of WebDataset. If
+            possible, only headers, numbers and arrays are then read, and each tar must have the number of samples in
+            `from_index`. The new index has no checksums. This helps with tars of large members. A remote tar is read
+            faster as a whole, unless Energon's index says where its headers are.
         num_workers: How many processes read tars: 1 by default; with `engine`, as many as the cluster has CPUs.
         engine: "ray" reads tars on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
         replace_index: Whether to replace an index of other tars that still exist.
-        storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
+        storage_options: Options for the storage, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then; its shards are tars.
 
     Returns:
@@ -180,19 +180,19 @@ def index_tars(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The index that is there: its bytes, and the pointer shards that jobs may still read."""
+    """The existing index: its bytes, and the pointer shards that jobs may still read."""
 
     data: bytes = b""
     pointers: tuple[str, ...] = ()
 
 
 def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> _Before:
-    """Return the index that is at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
+    """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
     _refuse_dataset(place)
     try:
         data = place.get(INDEX_KEY).data
         known = parse_text(data, file=file_of(place, INDEX_KEY)).tars
-    except (MissingError, TruncatedError, FormatError):  # none, or an empty, damaged or older one: made again
+    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return _Before()
     others = sorted({tar.name for tar in known} - {entry.key for entry in entries})
     if others and not replace_index:
@@ -243,7 +243,7 @@ def _find_columns(storage: Storage, entries: Sequence[Entry], asked: Asked) -> d
 
 
 class _Counts:
-    """How far the pass has come."""
+    """The progress of the pass."""
 
     def __init__(
         self, entries: Sequence[Entry], done: Sequence[TarRecord], watch: Callable[[Progress], object]
@@ -268,7 +268,7 @@ class _Work:
     names: Names
     digest: str
     known: tuple[str, ...]
-    """Of the endpoints that have answered."""
+    """Known facts about endpoints that have answered."""
     other: OtherIndex | None = None
 
     def __call__(self, task: Entry, report: Report) -> TarRecord:
@@ -294,7 +294,7 @@ class _Work:
 
 
 def _reported(chunks: Generator[bytes], report: Callable[[int], object]) -> Generator[bytes]:
-    """Yield the chunks, and report now and then how many bytes they have so far."""
+    """Yield the chunks, and report now and then how many bytes were read so far."""
     size, reported = 0, time.monotonic()
     for chunk in chunks:
         size += len(chunk)
@@ -305,7 +305,7 @@ def _reported(chunks: Generator[bytes], report: Callable[[int], object]) -> Gene
 
 
 def _read(storage: Storage, entry: Entry, *, ahead: int | None = None) -> Generator[bytes]:
-    """Yield the bytes of a tar in chunks, and read the next ones meanwhile."""
+    """Yield the bytes of a tar in chunks, reading ahead."""
     local = storage.path(entry.key) is not None
     size = _CHUNK if local else _RANGE
     ahead = ahead or (_AHEAD if local else _RANGES)
@@ -339,8 +339,8 @@ def _put_index(
     tars: Sequence[TarRecord],
     before: _Before,
 ) -> dict[str, str]:
-    """Write the index, unless it is there already. Return its columns."""
-    local = storage.path(INDEX_KEY) is not None  # its ETags are those of this machine
+    """Write the index, unless it exists already. Return its columns."""
+    local = storage.path(INDEX_KEY) is not None  # then ETags are valid only on this machine
     schema = Schema.from_columns(columns)
     indexed = [
         IndexedTar(

@@ -1,4 +1,4 @@
-"""Text to rows of tokens: a conversion whose samples are made by a tokenizer."""
+"""Tokenize text: a conversion in which a tokenizer makes the samples."""
 
 from __future__ import annotations
 

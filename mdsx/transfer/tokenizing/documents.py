@@ -1,4 +1,4 @@
-"""The documents of a source, many at a time: texts, the columns that are kept beside them, and where they are."""
+"""The documents of a source, many at a time: their texts, kept columns, and places."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 4096  # documents
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Some documents: their texts, the values of each kept column, and `place(i)`, which a source understands."""
+    """Some documents: their texts, the values of each kept column, and `place(i)`, for the source."""
 
     texts: Sequence[str]
     kept: Mapping[str, Any]
@@ -33,16 +33,16 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class BadDocument:
-    """A sample that has no text, and why."""
+    """A sample without a text, and the reason."""
 
     place: Any
     error: SampleError
 
 
 class DocumentReader:
-    """Makes documents of what a source yields: those with the text in column `text`, with the columns `keep`.
+    """Makes documents from the items of a source, with the texts of column `text` and the columns `keep`.
 
-    `most`: about how many characters are made at a time.
+    `most`: about how many characters to return at a time.
     """
 
     def __init__(self, text: str, keep: Sequence[str], most: int) -> None:
@@ -112,7 +112,7 @@ def _column(columns: Any, name: str) -> Any:
 
 
 def _text_of(value: Any) -> str | SampleError:
-    """Return the value of a column as a text, or why it is none."""
+    """Return the value of a column as a text, or the error."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -122,7 +122,7 @@ def _text_of(value: Any) -> str | SampleError:
             return bytes(value).decode()
         except UnicodeDecodeError as error:
             return SampleError("the text is not UTF-8", found=f"byte {value[error.start]:#04x} at byte {error.start}")
-    return SampleError("the text is no text", found=describe(value), expected="a string")
+    return SampleError("the document is not text", found=describe(value), expected="a string")
 
 
 def _shifted(place: Callable[[int], Any], by: int, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""The sources of texts: which kind each is, by its name, and what opens it."""
+"""Sources of texts: find each source's kind by its name, and open it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SUFFIXES = {
     "md": "text",
 }
 _COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
-_NULLABLE = "str?"  # so that a document without a text is one bad document
+_NULLABLE = "str?"  # so that a missing text makes only one document invalid
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A source that has texts: what to read of it, name -> type; `text` is the column with the texts."""
+    """A source of texts: the columns to read, name -> type; `text` is the column with the texts."""
 
     source: SampleSource
     columns: Mapping[str, str]
@@ -63,7 +63,7 @@ def open_texts(
     found = kind or _kind_of_all(sources)
     if columns and found == "dataset":
         raise UsageError(
-            "the columns of a dataset have their types", found=shown(dict(columns)), hint="leave these out"
+            "a dataset's columns have types already", found=shown(dict(columns)), hint="remove these types"
         )
     text = text or {"tar": "txt"}.get(found, "text")
     if unknown := [name for name in columns if name not in keep]:
@@ -75,13 +75,13 @@ def open_texts(
     except MissingError as error:
         if kind is not None or found != "dataset":
             raise
-        hint = "name files, such as FOLDER/*.jsonl, the folder of a dataset, or say the kind of the files: --kind"
+        hint = "name files, such as FOLDER/*.jsonl, or the folder of a dataset, or give the kind of the files: --kind"
         raise restated(error, hint=f"{error.hint}; {hint}" if error.hint else hint) from None
     return _texts(source, text, found)
 
 
 def _texts(source: SampleSource, text: str, kind: str) -> Texts:
-    """Return what to read of a source. Raise UsageError if the column `text` has no texts."""
+    """Return the columns to read from a source. Raise UsageError if the column `text` has no texts."""
     columns, warnings = source.columns()
     base = parse_type(columns[text]).base
     mixed = kind == "jsonl" and base == "json"
@@ -103,7 +103,7 @@ def _kind_of_all(sources: Sequence[Any]) -> str:
             kinds.setdefault(kind, source)
     if len(kinds) > 1:
         found = ", ".join(f"{kind}: {shown(source)}" for kind, source in kinds.items())
-        hint = "tokenize each to a part, and merge these: docs/writing.md; or say the kind of all: --kind"
+        hint = "tokenize each to a part, and merge these (docs/writing.md), or give the kind of all: --kind"
         raise UsageError("the sources are of several kinds", found=found, hint=hint)
     return next(iter(kinds))
 
@@ -113,7 +113,8 @@ def _kinds_of(source: Any) -> set[str]:
     if isinstance(source, Dataset):
         return {"dataset"}
     if not isinstance(source, str | os.PathLike):
-        message, expected = "a source is a path, a URL, an mdsx.Dataset or an mdsx.Mixture", "one, or a list of them"
+        message = "a source must be a path, a URL, an mdsx.Dataset or an mdsx.Mixture"
+        expected = "one, or a list of them"
         raise UsageError(message, found=shown(source), expected=expected)
     names = expand_braces(os.fspath(source)) or [os.fspath(source)]
     return {_SUFFIXES.get(_COMPRESSED.sub("", name).rpartition(".")[2].lower(), "dataset") for name in names}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class RowCutter:
-    """Takes tokens, and returns rows of `length` tokens; what is left begins the next row."""
+    """Takes tokens, and returns rows of `length` tokens. Remaining tokens begin the next row."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -18,7 +18,7 @@ class RowCutter:
         """How many tokens are left."""
 
     def cut(self, tokens: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the next rows, an array [n, length]; None if there is no whole one."""
+        """Return the next rows, an array [n, length]; None if no row is complete."""
         self._rest.append(tokens)
         self.left += len(tokens)
         if self.left < self._length:

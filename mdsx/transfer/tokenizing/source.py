@@ -1,9 +1,9 @@
-"""Documents as tokens: a source around another one, which has the texts.
+"""Documents as tokens: a source that wraps another source, which has the texts.
 
 Rules:
-- A row of a fixed length never has tokens of two units. A unit is a run of the other source's units, of as many bytes
-  as make the tokens that are left at its end few. They are left out, and counted.
-- A document without tokens of its own is an error that names its place. It is skipped as a whole.
+- A row of a fixed length never has tokens of two units. A unit is a run of the inner source's units, large enough that
+  few tokens remain at its end. These are left out, and counted.
+- A document that cannot be tokenized is an error that names its place. The whole document is skipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mdsx.transfer.tokenizing.vocabulary import Encoder
 
 TOKENS = "tokens"
 AMOUNTS = ("documents", "tokens", "left out")
-_SMALLEST = 2**20  # bytes of a unit, so that a million small files are not as many units
-_SMALLEST_OF_ROWS, _ROWS = 2**23, 2048  # bytes of a unit of rows: that many, and that many times the length of a row
+_SMALLEST = 2**20  # bytes of a unit, so that a million small files do not become a million units
+_SMALLEST_OF_ROWS, _ROWS = 2**23, 2048  # bytes of a unit of rows: at least this many, and this many row lengths
 _SKIP = "--on-error skip leaves out such documents"
 
 
 class _Place(NamedTuple):
-    """A document of the other source: its unit there, and its place."""
+    """A document of the inner source: its unit there, and its place."""
 
     unit: Unit
     place: Any
@@ -41,8 +41,8 @@ class _Place(NamedTuple):
 class TokenSource(SampleSource):
     """The documents of `inner` as tokens: one row for each, or rows of `length` tokens.
 
-    `columns`: those to read, name -> type: `text`, which has the texts, and `keep`, which are kept beside the tokens of
-    a document. `warnings`: about them. `batch`: about how many characters are given to the tokenizer at once.
+    `columns`: the columns to read, name -> type: `text`, which has the texts, and `keep`, which are stored with the
+    tokens. `warnings`: about the columns. `batch`: about how many characters to tokenize at once.
     """
 
     kind: ClassVar[str] = "tokenize"
@@ -95,7 +95,7 @@ class TokenSource(SampleSource):
             yield Counted((0, 0, cutter.left))
 
     def _tokens(self, unit: Unit, documents: Documents, cutter: RowCutter | None) -> Iterator[Item]:
-        """Yield the tokens of documents; one by one, if the tokenizer refuses one of them."""
+        """Yield the tokens of documents; one by one if the tokenizer refuses one of them."""
         try:
             tokens, lengths = self._encoder.encode(documents.texts)
         except Exception:
@@ -129,14 +129,14 @@ class TokenSource(SampleSource):
         return restated(error, file=self.files[unit.file].url, place=where, hint=_SKIP)
 
     def _of_document(self, error: MdsxError) -> MdsxError:
-        """Return an error of the other source; that of a text has no hint to declare another type."""
+        """Return an error of the inner source. For an error of the text, remove the hint to declare another type."""
         if isinstance(error, SampleError) and f"column {self._text!r}" in f"{error.place}: {error.message}":
             return restated(error, hint=_SKIP)
         return error
 
 
 def _rows(tokens: NDArray[Any], lengths: NDArray[np.int64]) -> Any:
-    """Return a column of rows: as Arrow data, which is faster for short ones, if pyarrow is installed."""
+    """Return a column of rows: as Arrow data, which is faster for short rows, if pyarrow is installed."""
     stops = lengths.cumsum()
     if find_spec("pyarrow") is not None and len(tokens) < 2**31:
         return pa.ListArray.from_arrays(pa.array(np.append(0, stops).astype(np.int32)), pa.array(tokens))
@@ -148,7 +148,8 @@ def _place(unit: Unit, place: Callable[[int], Any], number: int) -> _Place:
 
 
 def _joined(units: Sequence[Unit], size: int) -> Iterator[Unit]:
-    """Yield runs of units of at least `size` bytes, but for the last one: from one number of a unit to another."""
+    """Join units to runs of at least `size` bytes, except the last one. A run goes from one unit's number to
+    another's."""
     start = taken = 0
     for number, unit in enumerate(units):
         taken += unit.size

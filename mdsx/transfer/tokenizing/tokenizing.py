@@ -1,4 +1,4 @@
-"""Text to rows of tokens: the entry point. It is a conversion of a source, in the pipeline of all converters."""
+"""Tokenize text: the entry point. It is a conversion of a source, in the converters' pipeline."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from mdsx.transfer.tokenizing.kinds import open_texts
 from mdsx.transfer.tokenizing.source import AMOUNTS, TOKENS, TokenSource
 from mdsx.transfer.tokenizing.vocabulary import Encoder, Vocabulary, open_vocabulary
 
-_PARTS, _PART = 16, 2**22  # that many, if each has this many bytes of the sources; more where shards are full
-_MOST_PARTS = 4096  # more than a conversion has, so that many processes end at about the same time
+_PARTS, _PART = 16, 2**22  # this many parts, if each has this many source bytes; more if shards are full
+_MOST_PARTS = 4096  # more than in other conversions, so that many processes end at about the same time
 _BATCH, _MOST_BATCHES = 2**20, 16  # characters, for each thread of the tokenizer
-_JOINED = "nothing in the rows says where a document ends: --end-of-text puts a token there"
+_JOINED = "nothing in the rows marks where a document ends: add a token with --end-of-text"
 
 TextSource = str | os.PathLike[str] | Dataset | Mixture
 
@@ -35,15 +35,15 @@ class Tokenization:
     """How `tokenize` ended.
 
     Attributes:
-        url: Where the dataset is.
+        url: The dataset's URL.
         columns: Column name -> type.
         samples: How many rows it has.
-        tokens: How many tokens these have.
-        documents: How many documents they are from; None if an earlier call finished rows of a fixed length.
-        left_out: How many tokens are in no row, because they were left at the end of a stretch of the sources; None
-            likewise.
+        tokens: How many tokens the rows have.
+        documents: How many documents they come from; None if an earlier call finished rows of a fixed length.
+        left_out: How many tokens are in no row, because they remained at the end of a stretch of the sources; None in
+            the same case.
         skipped: How many errors were skipped.
-        already: Whether an earlier call finished it.
+        already: Whether an earlier call had finished it.
     """
 
     url: str
@@ -58,7 +58,7 @@ class Tokenization:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizationProgress(ConversionProgress):
-    """The progress of `tokenize`: that of a conversion, and how many `documents` and `tokens` are done.
+    """The progress of `tokenize`: the progress of a conversion, and how many `documents` and `tokens` are done.
 
     `speed`: tokens a second since this call began.
     """
@@ -93,47 +93,46 @@ def tokenize(
     nan: Literal["error", "null"] | None = None,
     per: Literal["file", "line"] | None = None,
 ) -> Tokenization:
-    """Write the tokens of texts as a dataset at `url`, in the order of the sources.
+    """Tokenize texts, and write the tokens as a dataset at `url`, in the order of the sources.
 
         mdsx.tokenize("corpus-*.jsonl.zst", "s3://bucket/corpus", "tokenizer.json", end_of_text="<|endoftext|>")
 
-    A row is a document, to be packed when it is read (`mdsx.Pack`), or `rows` tokens of successive documents. After a
-    kill, the same call continues. The bytes of the dataset are the same for any number of processes. docs/tokenizing.md
-    has more.
+    A row is a document, to be packed on reading (`mdsx.Pack`), or `rows` tokens of successive documents. After a kill,
+    the same call continues. The bytes of the dataset are the same for any number of processes. See docs/converting.md.
 
     Args:
         sources: Paths, globs or URLs, where `{0000..0099}` names several; also an `mdsx.Dataset`, or an `mdsx.Mixture`
             without proportions.
         url: Where to write the dataset.
-        tokenizer: The path of a `tokenizer.json` (of the library tokenizers, the extra tokenize of mdsx); or "bytes":
+        tokenizer: The path of a `tokenizer.json` (of the library tokenizers, the extra tokenize of mdsx). With "bytes",
             the tokens are the bytes of UTF-8, and 256 is `<|endoftext|>`, 257 `<|beginoftext|>`.
-        kind: What the sources are: "jsonl", "parquet", "tar", "text" or "dataset". By default, their names say it; what
-            has none of the usual suffixes is a dataset: anything that `mdsx.Dataset` opens.
+        kind: The kind of the sources: "jsonl", "parquet", "tar", "text" or "dataset". By default, it is taken from the
+            suffix; without a usual suffix, a source is a dataset that `mdsx.Dataset` opens.
         text_column: The column of the texts: by default "text", in tars "txt".
-        keep: Columns to store beside the tokens of each document, such as ["id", "source"].
-        columns: Column name -> type of kept columns, instead of what is inferred from the first samples.
-        begin_of_text: A token that begins each document: its text, or its number.
-        end_of_text: A token that ends each document, likewise.
+        keep: Columns to store with the tokens of each document, such as ["id", "source"].
+        columns: Column name -> type of kept columns, instead of types inferred from the first samples.
+        begin_of_text: A token to insert before each document: its text, or its number.
+        end_of_text: A token to insert after each document: its text, or its number.
         rows: The length of all rows. By default, a row is a document.
         dtype: The type of the tokens: by default uint16 if the tokenizer has at most 65,536, otherwise uint32.
         on_error: "skip" skips documents without a text, lines that are not JSON, damaged stretches and so on, and
             reports each to `watch`.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
-        num_workers: How many processes tokenize: 1 by default, in which the tokenizer uses all CPUs; several share
-            them. With `engine`, as many as the cluster has CPUs.
+        num_workers: How many processes tokenize: 1 by default, which uses all CPUs; several processes share them. With
+            `engine`, as many as the cluster has CPUs.
         engine: "ray" tokenizes on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
-        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. Then a call that was killed
-            begins again.
-        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
-        source_options: The same for the sources that are URLs.
-        watch: Called with an `mdsx.Progress` now and then, which also has `documents`, `tokens` and `speed`, the tokens
-            a second; and for each skipped document.
+        overwrite: Whether to replace a finished dataset at `url`, as in `mdsx.Writer`. After a kill, the call then
+            starts again.
+        storage_options: Options for the storage of `url`, as in `mdsx.Dataset`.
+        source_options: Options for the storage of sources that are URLs.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped document. The progress also has
+            `documents`, `tokens` and `speed`, in tokens a second.
         nan: jsonl, tar: "null" reads NaN and Infinity in JSON as null; "error", the default, raises an error.
         per: text: what a document is: "file" (the default) or "line".
 
     Returns:
-        How it ended.
+        The result of the call.
 
     Raises:
         MissingError: A source or the tokenizer is missing.
@@ -183,34 +182,34 @@ def tokenize(
 
 
 def _parts(source_bytes: int, shard_size: int) -> int:
-    """Return in how many parts the tokens of `source_bytes` are written. It does not depend on how many processes there
-    are, but limits them: tokenizing takes far longer than writing."""
+    """Return in how many parts to write the tokens of `source_bytes`. The number does not depend on the number of
+    processes, but limits it. So there are many parts: tokenizing takes far longer than writing."""
     return min(max(-(-source_bytes // shard_size), min(source_bytes // _PART, _PARTS)), _MOST_PARTS)
 
 
 def _kept(keep: Sequence[str], rows: int | None) -> list[str]:
     """Return the names of the kept columns. Raise UsageError."""
     if isinstance(keep, str):
-        raise UsageError("keep is a list of names", found=shown(keep))
+        raise UsageError("keep must be a list of names", found=shown(keep))
     if keep and rows is not None:
-        raise UsageError("a row of a fixed length has several documents: it keeps no columns", found=shown(list(keep)))
+        raise UsageError("rows= joins documents, so no columns can be kept", found=shown(list(keep)))
     for name in keep:
         if name == TOKENS:
-            raise UsageError("the column of the tokens has this name", found=name)
+            raise UsageError("a kept column has the name of the column of tokens", found=name)
     return list(dict.fromkeys(keep))
 
 
 def _encoder(
     vocabulary: Vocabulary, dtype: str | None, begin_of_text: str | int | None, end_of_text: str | int | None
 ) -> Encoder:
-    """Return what makes tokens. Raise UsageError if a token is unknown, or too large for the type."""
+    """Return the encoder. Raise UsageError if a token is unknown, or too large for the type."""
     begin, end = (None if given is None else vocabulary.token(given) for given in (begin_of_text, end_of_text))
     encoder = Encoder(vocabulary, UINT16.name, begin, end)
     if dtype is None:
         return encoder if encoder.size <= 2**16 else Encoder(vocabulary, UINT32.name, begin, end)
     kind = parse_type(dtype)
     if kind.kind != "integer" or kind.shape is not None or kind.nullable:
-        raise UsageError("tokens are integers", found=shown(dtype), expected="a type such as uint16")
+        raise UsageError("dtype must be an integer type", found=shown(dtype), expected="a type such as uint16")
     bits = int("".join(filter(str.isdigit, kind.base))) - (not kind.base.startswith("u"))
     if encoder.size > 2**bits:
         found = f"{encoder.size:,} tokens"
@@ -234,7 +233,7 @@ class _Meter:
         self._watch(TokenizationProgress(**known, documents=documents, tokens=tokens, speed=speed))
 
     def result(self, conversion: Conversion, storage: Storage, rows: int | None) -> Tokenization:
-        """Return how the call ended."""
+        """Return the result of the call."""
         documents: int | None
         left: int | None
         documents, tokens, left = self._sums

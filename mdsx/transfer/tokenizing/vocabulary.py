@@ -1,8 +1,8 @@
-"""Text -> tokens: by a tokenizer of the library `tokenizers`, or as bytes.
+"""Encode text as tokens, with a tokenizer of the library `tokenizers`, or as bytes.
 
 Rules:
-- A text's tokens do not depend on the texts beside it. What a tokenizer's file says about padding and truncation is
-  ignored, and so are the tokens that its post-processor would add; `begin` and `end` are added instead.
+- A text's tokens do not depend on other texts in the batch. A tokenizer's padding and truncation are ignored, and so
+  are the tokens that its post-processor would add; `begin` and `end` are added instead.
 - An empty text has no tokens, not even these.
 - A tokenizer is pickled as the text of its file, and loaded once in each process. Processes share the CPUs: each uses
   `threads` threads.
@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
 
 
 class Vocabulary(ABC):
-    """Makes tokens of texts. `name` and `digest` identify it; `size` is one more than the largest token of a text."""
+    """Encodes texts as tokens. `name` and `digest` identify it; `size` is one more than a text's largest token."""
 
     name: str
     digest: str
@@ -46,15 +46,15 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def token(self, given: str | int) -> int:
-        """Return the token that has this text or number. Raise UsageError if there is none."""
+        """Return the token with this text or number. Raise UsageError if it does not exist."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Tokens:
-        """Return the tokens of texts. Raise an exception of any kind if one of them has none."""
+        """Return the tokens of texts. Raise any exception if one of them cannot be encoded."""
 
 
 class ByteVocabulary(Vocabulary):
-    """The bytes of UTF-8, 0 to 255, and two tokens more: 256, `<|endoftext|>`, and 257, `<|beginoftext|>`."""
+    """The bytes of UTF-8, 0 to 255, and two more tokens: 256, `<|endoftext|>`, and 257, `<|beginoftext|>`."""
 
     name = digest = BYTES
     size = 256
@@ -76,8 +76,8 @@ class FileVocabulary(Vocabulary):
     """A tokenizer.json. `threads`: how many each process may use."""
 
     def __init__(self, path: str, threads: int) -> None:
-        """Raise UsageError without the package tokenizers, MissingError or UnsupportedError for a file that is not
-        there or is no tokenizer."""
+        """Read `path`. Raise UsageError without the package tokenizers, MissingError if the file does not exist,
+        UnsupportedError if it is not a tokenizer."""
         self.name, self._threads, self._here = path, threads, True
         try:
             with open(path, encoding="utf-8") as file:
@@ -87,15 +87,15 @@ class FileVocabulary(Vocabulary):
             raise MissingError("there is no such tokenizer", file=path, hint=hint) from None
         except (OSError, UnicodeDecodeError) as error:
             hint = "give the path of a tokenizer.json"
-            raise UnsupportedError(f"this is no tokenizer: {error}", file=path, hint=hint) from None
+            raise UnsupportedError(f"the file is not a tokenizer: {error}", file=path, hint=hint) from None
         self.digest = xxhash.xxh3_128_hexdigest(self._content.encode())
         try:
             loaded = self._tokenizer()
         except ImportError:
             raise UsageError("tokenizing needs the package tokenizers", hint=_INSTALL) from None
-        except Exception as error:  # the package has no class of its own for it
+        except Exception as error:  # the package raises plain Exceptions
             hint = "give a tokenizer.json, as `tokenizer.save_pretrained()` writes it"
-            raise UnsupportedError(f"this is no tokenizer: {error}", file=path, hint=hint) from None
+            raise UnsupportedError(f"the file is not a tokenizer: {error}", file=path, hint=hint) from None
         self._tokens: dict[str, int] = loaded.get_vocab(with_added_tokens=True)
         if not self._tokens:
             raise UnsupportedError("the tokenizer has no tokens", file=path)
@@ -120,7 +120,7 @@ class FileVocabulary(Vocabulary):
 
     def _tokenizer(self) -> Any:
         if self.digest not in _LOADED:
-            if not self._here:  # a copy in a worker, which has no other use for threads
+            if not self._here:  # a copy in a worker, which does not need threads otherwise
                 os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))
                 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if self._threads > 1 else "false")
             from tokenizers import Tokenizer
@@ -145,7 +145,7 @@ def open_vocabulary(tokenizer: str | os.PathLike[str], threads: int) -> Vocabula
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Makes tokens of documents, as `dtype`, with the tokens `begin` and `end` at both ends of each."""
+    """Encodes documents as tokens of type `dtype`, with the tokens `begin` and `end` around each."""
 
     vocabulary: Vocabulary
     dtype: str
@@ -159,11 +159,11 @@ class Encoder:
 
     @property
     def added(self) -> int:
-        """Return how many tokens a document has in addition."""
+        """Return how many tokens are added to a document."""
         return (self.begin is not None) + (self.end is not None)
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the tokens of documents, one after the other, and how many each has. Raise Exception."""
+        """Return the tokens of documents, one after the other, and how many each document has. Raise Exception."""
         ids, lengths = self.vocabulary.encode(texts)
         if not self.added:
             return ids.astype(self.dtype, copy=False), lengths
@@ -180,7 +180,7 @@ class Encoder:
         return tokens, lengths
 
     def failure(self, text: str) -> SampleError | None:
-        """Return why a document has no tokens; None if it has some."""
+        """Return why a document cannot be tokenized; None if it can."""
         try:
             text.encode()
             self.encode([text])

@@ -43,8 +43,8 @@ export async function order(datasets, given, signal) {
     { "aria-labelledby": "title" },
     el("h1", { id: "title" }, "Order"),
     el("p", { class: "soft" }, datasets.length > 1
-      ? "Which samples a batch of a run over the mixture of these datasets has. The order is computed, not read: it costs no download."
-      : "Which samples a batch of a run has, on which rank. The order is computed, not read: it costs no download."),
+      ? "The samples of each batch in a run over the mixture of these datasets. The order is computed, so nothing is downloaded."
+      : "The samples of each batch in a run, on each rank. The order is computed, so nothing is downloaded."),
     form,
     result,
   );

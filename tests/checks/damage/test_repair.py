@@ -82,7 +82,7 @@ def test_a_repair_is_a_report_of_its_damages(plain: Path) -> None:
     assert len(found) == 2
     done = mdsx.repair(plain, drop_damaged=True)
     assert done.ok
-    assert repr(done).startswith(f"<Repair of {plain}: 2 damages, repaired")
+    assert repr(done).startswith(f"<Repair of {plain}: 2 problems, repaired")
 
 
 def shards_name(number: int) -> str:

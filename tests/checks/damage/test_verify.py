@@ -168,4 +168,4 @@ def test_a_verification_is_a_report_of_its_damages(dataset: Path) -> None:
     assert not found.ok
     assert len(found) == len(list(found)) >= 2
     assert [damage for progress in seen for damage in progress.problems] == list(found)
-    assert repr(found) == f"<Verification of {dataset}: {len(found)} damages in 200 samples in {len(seen)} shards>"
+    assert repr(found) == f"<Verification of {dataset}: {len(found)} problems in 200 samples in {len(seen)} shards>"

@@ -57,7 +57,7 @@ def test_missing_and_cut_shards_are_counted(tmp_path: Path) -> None:
     *_, last = check_dataset(storage, index, 0.0)
     assert last.state == "problem"
     assert last.found.startswith(
-        f"2 of {len(index.counts)} shards are missing or have another size; the first is shard"
+        f"2 of {len(index.counts)} shards are missing or have a wrong size; the first is shard"
     )
 
 
@@ -90,7 +90,7 @@ def test_the_cache_limit_fits_the_disk() -> None:
     assert little.shuffle_block < whole.shuffle_block
     finding, none = recommend(BIG, "s3://b/x", job, 1000, "/cache")
     assert none.needed > 1000
-    assert (finding.state, "the cache has room for 1 kB only" in finding.found) == ("problem", True)
+    assert (finding.state, "the cache has room for only 1 kB" in finding.found) == ("problem", True)
 
 
 def test_the_recommendation_is_python_that_works() -> None:

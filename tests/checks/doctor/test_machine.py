@@ -62,7 +62,7 @@ def test_a_directory_that_will_be_made_is_left_as_it_was(tmp_path: Path) -> None
         "space": "ok",
         "descriptors": "ok",
     }
-    assert found["cache"].found.endswith("can be written, and will be made")
+    assert found["cache"].found.endswith("can be written, and will be created")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,7 +81,7 @@ def test_a_read_only_cache(read_only: Path) -> None:
     found = checked(read_only)["cache"]
     assert found.state == "problem"
     assert found.found.startswith(f"{read_only}: the cache is read-only (")
-    assert str(found.advice) == "make it writable for this user, or use another directory: --cache DIR, or $MDSX_CACHE"
+    assert str(found.advice) == "make it writable by this user, or use another directory: --cache DIR, or $MDSX_CACHE"
 
 
 def test_a_disk_without_space(tiny: Path, tmp_path: Path) -> None:

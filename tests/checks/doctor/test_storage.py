@@ -116,9 +116,7 @@ def test_a_bucket_in_another_region(examined: Examine) -> None:
             "s3://bucket/x", endpoint=endpoint, region="us-east-1", access_key_id="a", secret_access_key="b"
         )
     assert problems(found) == {"region", "list", "read"}
-    assert "is in eu-west-1, but requests are for us-east-1 -> set AWS_DEFAULT_REGION=eu-west-1" in said(
-        found, "region"
-    )
+    assert "is in eu-west-1, but requests name us-east-1 -> set AWS_DEFAULT_REGION=eu-west-1" in said(found, "region")
     assert "another region, eu-west-1: PermanentRedirect Use another -> set AWS_DEFAULT_REGION=eu-west-1" in said(
         found, "read"
     )
@@ -185,7 +183,7 @@ def test_an_endpoint_that_is_a_web_server(examined: Examine, scheme: str, status
 
 def test_an_endpoint_with_the_bucket_in_it(examined: Examine, s3: S3Server) -> None:
     found = examined("s3://doctor/corpus", endpoint=f"{s3.endpoint}/doctor")
-    assert "has the bucket's name, doctor, in it" in said(found, "endpoint")
+    assert "contains the bucket's name, doctor" in said(found, "endpoint")
     assert "leave out the bucket" in said(found, "endpoint")
 
 
@@ -194,10 +192,7 @@ def test_tls_that_does_not_fit(examined: Examine, s3: S3Server) -> None:
         for endpoint, problem in (
             (s3.endpoint.replace("http://", "https://"), "does not speak TLS -> write http://"),
             (f"http://127.0.0.1:{port}", "the server speaks TLS -> write https://"),
-            (
-                f"https://127.0.0.1:{port}",
-                "not trusted: self-signed certificate -> if the server has a certificate of",
-            ),
+            (f"https://127.0.0.1:{port}", "not trusted: self-signed certificate -> if your own authority signed"),
         ):
             found = examined("gs://bucket/x", endpoint=endpoint, anonymous="true")
             assert problems(found) == {"endpoint"}
@@ -235,7 +230,7 @@ def test_silence_and_dead_proxies_are_told_apart(s3: S3Server, monkeypatch: pyte
     ("url", "endpoint", "problem"),
     [
         ("gs://x", "http://nowhere.invalid", "the host nowhere.invalid is unknown -> correct the host's name"),
-        ("gs://x", "http://127.0.0.1:9", "http://127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check"),
+        ("gs://x", "http://127.0.0.1:9", "http://127.0.0.1:9: nothing listens on port 9 of 127.0.0.1 -> check"),
         ("s3://x", "no-url", "not configured"),
     ],
 )

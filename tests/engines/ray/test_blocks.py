@@ -46,10 +46,10 @@ def test_columns_that_arrow_lets_be_null_get_a_question_mark(found: Any, folder:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nulls", "the first block does not say the type"),
-        ("objects", "Ray has pickled the values"),
-        ("nothing", "no data that says the columns"),
-        ("other", "not those to write"),
+        ("nulls", "the first block does not show the type"),
+        ("objects", "so Ray has pickled them"),
+        ("nothing", "columns are unknown"),
+        ("other", "other columns than those to write"),
         ("same", "there is a dataset already"),
         ("tolerant", "with Ray's max_errored_blocks, samples may be lost"),
     ],

@@ -206,7 +206,7 @@ def test_the_errors_of_a_read_name_the_place_and_the_way_out(spark: Any, tmp_pat
         lambda: read(spark, tmp_path / "out", columns="number").schema
     )
     given = spark.read.format("mdsx").schema("id string")
-    assert "leave .schema(...) out" in refused(lambda: given.load(str(tmp_path / "out")).collect())
+    assert "remove .schema(...)" in refused(lambda: given.load(str(tmp_path / "out")).collect())
     assert "needs the URL of a dataset" in refused(lambda: spark.read.format("mdsx").load().schema)
 
 

@@ -1,4 +1,4 @@
-"""The table of types: what docs/arrow.md promises."""
+"""The table of types: what docs/writing.md promises."""
 
 from __future__ import annotations
 

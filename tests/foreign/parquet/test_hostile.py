@@ -37,7 +37,7 @@ CUTS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "magic only": lambda data: b"PAR1",
     "twice the magic": lambda data: b"PAR1PAR1",
-    "no Parquet": lambda data: b"id,text\n1,one\n" * 100,
+    "not a Parquet": lambda data: b"id,text\n1,one\n" * 100,
     "zip": lambda data: b"PK\x03\x04" + bytes(100),
     "truncated": lambda data: data[:-9],
     "truncated in the data": lambda data: data[:200],

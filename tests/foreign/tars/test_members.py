@@ -132,7 +132,7 @@ def test_an_old_directory_with_bytes_raises() -> None:
     inner = header("smuggled.txt", 0) * 2
     directory, after = read(header("old/", len(inner), b"\0") + inner + header("c.txt", 0) + bytes(1024))
     assert isinstance(directory, TarMember)
-    assert directory.problem == "is a directory of an old tar, but has 1,024 bytes"
+    assert directory.problem == "is a directory in an old tar, but has 1,024 bytes"
     assert isinstance(after, TarMember)
     assert after.name == "c.txt"
 
@@ -176,7 +176,7 @@ def test_records_and_pieces_are_bounded_by_the_tars_bytes(name: str) -> None:
     assert not any("too many records" in error for error in errors(member + bytes(1024)))
     found = errors(gzip.compress(member * 60 + bytes(1024)))
     assert any(
-        "the tar's headers and sparse maps have too many records; a tar may have 262,144" in each for each in found
+        "the tar's headers and sparse maps have too many records; the limit is 262,144" in each for each in found
     )
 
 
@@ -190,7 +190,7 @@ def test_a_name_beyond_64_kib_raises_and_is_cut() -> None:
     )
     long, after = read(data)
     assert isinstance(long, TarMember)
-    assert long.problem == "has a name of 70,004 bytes; a name has at most 65,536"
+    assert long.problem == "has a name of 70,004 bytes; the limit is 65,536"
     assert len(long.place) < 2000
     assert isinstance(after, TarMember)
     assert after.name == "c.txt"

@@ -122,7 +122,7 @@ def test_pointers_out_of_their_tar_or_sample_are_refused(field: str, at: Any, va
 
 
 def test_pointers_of_another_number_of_samples_or_other_columns_are_refused() -> None:
-    with pytest.raises(mdsx.CorruptError, match="as many samples"):
+    with pytest.raises(mdsx.CorruptError, match="number of samples differs"):
         index_with(hostile(lambda rows: None), samples=2)
     other = {**COLUMNS, "cls": "int32"}
     with pytest.raises(mdsx.CorruptError):

@@ -74,14 +74,14 @@ def test_big_endian_arrays_come_in_native_order() -> None:
         ("int64", b"9" * 5000, "is not an integer", "str"),
         ("int64?", b"\xff", "is not an integer", "bytes?"),
         ("float32", b"0x10", "is not a number", "str"),
-        ("bool", b"yes", "is none of 0, 1, true, false", "str"),
+        ("bool", b"yes", "is not one of 0, 1, true, false", "str"),
         ("str", b"ab\xff", "not UTF-8", "bytes"),
         ("json", b"{", "line 1", "bytes"),
         ("json", b"NaN", "NaN is not JSON", "bytes"),
         ("json", b"[" * 100_000, "nested too deeply", "bytes"),
         ("msgpack", b"\xc1", "MessagePack", "bytes"),
         ("str[*]", b'"a"', "not a JSON array", "bytes"),
-        ("png[*]", b"[]", "only be of str or json", "bytes"),
+        ("png[*]", b"[]", "only be str or json", "bytes"),
         ("float32[3]", b"1 2 3", "not a NumPy file", "bytes"),
         ("float32[3]", npy(np.zeros(3))[:-1], "a NumPy file of 24 bytes of data has 23", "bytes"),
         ("float32[3]", npy(np.zeros(3)) + b"x", "a NumPy file of 24 bytes of data has 25", "bytes"),
@@ -94,7 +94,7 @@ def test_an_unfitting_value_raises_with_place_and_advice(kind: str, data: bytes,
     message = str(caught.value)
     assert message.startswith(f"a.tar: member '1.x', offset 1536: does not fit column 'x' of type {kind}: ")
     assert problem in message
-    assert message.endswith(f"; --column 'x={fix}' would take it")
+    assert message.endswith(f"; --column 'x={fix}' would accept it")
 
 
 def test_a_missing_member_raises_unless_nullable() -> None:
@@ -138,7 +138,7 @@ def test_the_error_for_nan_names_the_option(data: bytes) -> None:
         error = caught
     if values:  # the writer refuses it
         error = reader.misfit(json_sample(data), SampleError("", place="column 'x'", found="inf", expected="JSON"))
-    assert "; --nan null makes NaN and Infinity null; --column 'x=bytes' would take it" in str(error)
+    assert "; --nan null makes NaN and Infinity null; --column 'x=bytes' would accept it" in str(error)
 
 
 def test_parsing_is_bounded_by_the_stored_bytes() -> None:
@@ -156,6 +156,6 @@ def test_parsing_is_bounded_by_the_stored_bytes() -> None:
 
 def test_an_unknown_extension_raises_even_with_a_missing_one() -> None:
     sample = TarSample("1", {"new.txt": TarMember("1.new.txt", 512)})
-    ways = r"'new.txt=str\?' takes it.*--rename 'NEW=x;new.txt'.*--drop new.txt .*--key-until last-dot"
+    ways = r"'new.txt=str\?' accepts it.*--rename 'NEW=x;new.txt'.*--drop new.txt .*--key-until last-dot"
     with pytest.raises(SampleError, match=rf"mixed extensions: sample '1' has 'new.txt'.*{ways}"):
         SampleReader({"__key__": "str", "x": "int64?"}, file="a.tar", stored=4096).read(sample)

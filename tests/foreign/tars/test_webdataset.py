@@ -84,7 +84,7 @@ def test_holes_of_a_sample_are_bounded_by_its_stored_bytes() -> None:
         (TarMember("a b", 512), "member 'a b', offset 512: has no extension, so no column; --drop 'a b' leaves out"),
         (
             TarMember("b.txt/", 512),
-            "member 'b.txt/', offset 512: is a file, although its name ends in a slash: it has no",
+            "member 'b.txt/', offset 512: is a file whose name ends in a slash: it has no",
         ),
         (TarMember("2.jpg", 512, problem="is a FIFO"), "member '2.jpg', offset 512: is a FIFO; --drop jpg leaves out"),
         (TarMember("\udcff.jpg", 512), "member '\\\\xff.jpg', offset 512: name is not UTF-8; --drop jpg leaves out"),

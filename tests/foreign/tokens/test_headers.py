@@ -51,7 +51,7 @@ def test_raw_tokens_have_no_header() -> None:
     assert (found.kind, found.dtype, found.start, found.tokens) == ("none", "uint16", 0, 32)
     with pytest.raises(mdsx.UsageError, match=r"no header .*--dtype uint16"):
         read_raw_header(bytes(64), size=64, dtype=None, file="x.npy")
-    with pytest.raises(mdsx.CorruptError, match="no array of such tokens"):
+    with pytest.raises(mdsx.CorruptError, match="not an array of such tokens"):
         read_raw_header(bytes(63), size=63, dtype="uint16", file="x.npy")
 
 
@@ -65,7 +65,7 @@ def test_a_numpy_header_is_recognised(shape: tuple[int, ...]) -> None:
     assert found.tokens == np.prod(shape, dtype=int)
     with pytest.raises(mdsx.UsageError, match=r"another type of tokens .*expected uint16, found uint32"):
         read_raw_header(data, size=len(data), dtype="uint16", file="x.npy")
-    with pytest.raises(mdsx.CorruptError, match="has not the size"):
+    with pytest.raises(mdsx.CorruptError, match="size differs from its header"):
         read_raw_header(data, size=len(data) + 1, dtype=None, file="x.npy")
 
 
@@ -84,7 +84,7 @@ def test_the_header_of_llm_c_is_recognised(magic: int, version: int, dtype: str)
     size = LLM_C + 10 * np.dtype(dtype).itemsize
     found = read_raw_header(head.tobytes(), size=size, dtype=None, file="x.bin")
     assert (found.kind, found.dtype, found.start, found.tokens) == ("llm.c", dtype, LLM_C, 10)
-    with pytest.raises(mdsx.CorruptError, match="has not the size"):
+    with pytest.raises(mdsx.CorruptError, match="size differs from its header"):
         read_raw_header(head.tobytes(), size=size - 1, dtype=None, file="x.bin")
 
 
@@ -111,7 +111,7 @@ def test_the_item_size_follows_from_sizes() -> None:
     assert item_size_of(400, 100, file="x.ds") == 4
     assert item_size_of(0, 0, file="x.ds") == 2
     for size, tokens in ((401, 100), (300, 100), (10, 100), (5, 0)):
-        with pytest.raises(mdsx.CorruptError, match=r"the file and its .ds.index do not fit"):
+        with pytest.raises(mdsx.CorruptError, match=r"the file does not match its .ds.index"):
             item_size_of(size, tokens, file="x.ds")
 
 

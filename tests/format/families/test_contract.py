@@ -201,7 +201,7 @@ def test_values_become_arrow_and_parquet_and_come_back(base: str, written: Path,
 def test_values_become_tars_and_come_back(base: str, written: Path, tmp_path: Path) -> None:
     columns = columns_of(base)
     if base not in NUMBERS and BASES[base].arrow != "string":
-        with pytest.raises(UsageError, match="a tar has no form for lists of bytes"):
+        with pytest.raises(UsageError, match="a tar cannot hold lists of bytes"):
             mdsx.export("tar", written, tmp_path / "tar")
         del columns["many"]
     mdsx.export("tar", written, tmp_path / "tar", columns=list(columns))

@@ -353,9 +353,9 @@ def test_a_missing_source_raises_before_any_write(four: Path) -> None:
 
 
 def test_a_forgotten_output_is_an_error(four: Path) -> None:
-    with pytest.raises(UsageError, match="name the output last"):
+    with pytest.raises(UsageError, match="give the output's URL last"):
         mdsx.convert("tar", [f"{four}/x-0000.tar"], f"{four}/x-0001.tar")
-    with pytest.raises(UsageError, match="name the output last"):
+    with pytest.raises(UsageError, match="give the output's URL last"):
         mdsx.convert("tar", [f"{four}/x-0000.tar"], "s3://bucket/x.tar.gz")
 
 
@@ -411,10 +411,10 @@ def test_the_first_100_skips_of_each_tar_are_kept(tmp_path: Path) -> None:
 def test_another_conversion_to_a_finished_place_is_refused(four: Path) -> None:
     convert(four)
     for names, options in ((["x-0000.tar"], {}), ([], {"shard_size": 1000}), ([], {"columns": {"cls": "int32"}})):
-        with pytest.raises(UsageError, match="not one of this conversion"):
+        with pytest.raises(UsageError, match="that this conversion did not write"):
             convert(four, *names, **options)
     write_tar(four / "x-0001.tar", sample_members(range(150, 200)))  # the same size
-    with pytest.raises(UsageError, match="not one of this conversion"):
+    with pytest.raises(UsageError, match="that this conversion did not write"):
         convert(four)
 
 

@@ -220,7 +220,7 @@ def test_files_that_rows_only_name_are_read_if_the_caller_says_so(tmp_path: Path
     (tmp_path / "images" / "train" / "cat").mkdir(parents=True)
     for number in range(3):
         (tmp_path / "images" / "train" / "cat" / f"{number}.png").write_bytes(picture(number))
-    with pytest.raises(UsageError, match=r"column 'image': .* not their bytes; --embed reads the files"):
+    with pytest.raises(UsageError, match=r"column 'image': .* not their bytes; give --embed to read the files"):
         convert(tmp_path / "images", tmp_path / "out")
     assert convert(tmp_path / "images", tmp_path / "out", embed=True).columns == {"image": "png"}
     assert [sample["image"] for sample in mdsx.Dataset(tmp_path / "out")] == [picture(number) for number in range(3)]
@@ -265,8 +265,8 @@ def test_a_value_that_does_not_fit_names_row_column_and_option(saved: Path, tmp_
     with pytest.raises(SampleError) as raised:
         convert(saved, tmp_path / "out", columns={"text": "str"})
     assert str(raised.value).startswith(f"{saved}: row 3, column 'text': does not fit str (")
-    assert raised.value.hint == "--column 'text=str?' would take it"
-    with pytest.raises(SampleError, match=r"row 1, column 'tokens': .*; --column 'tokens=int32\[\*\]' would take it"):
+    assert raised.value.hint == "--column 'text=str?' would accept it"
+    with pytest.raises(SampleError, match=r"row 1, column 'tokens': .*; --column 'tokens=int32\[\*\]' would accept it"):
         convert(saved, tmp_path / "out", columns={"tokens": "int32[0]"})
     problems: list[str] = []
     conversion = convert(
@@ -294,12 +294,12 @@ def test_damaged_and_missing_datasets_are_errors(saved: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"columns": {"none": "str"}}, "--column names a column that is not there"),
+        ({"columns": {"none": "str"}}, "--column names a column that does not exist"),
         ({"drop": ["none"]}, "--drop names a column that is not there"),
         ({"rename": {"text": "label"}}, "two columns get the same name"),
-        ({"revision": "main"}, "revision is not for a dataset in a folder"),
-        ({"streaming": True}, "streaming is not for a dataset in a folder"),
-        ({"name": "en"}, "name is not for a dataset in a folder"),
+        ({"revision": "main"}, "revision does not apply to this kind of folder"),
+        ({"streaming": True}, "streaming does not apply to this kind of folder"),
+        ({"name": "en"}, "name does not apply to this kind of folder"),
     ],
 )
 def test_options_that_fit_nothing_are_errors(saved: Path, tmp_path: Path, options: Any, problem: str) -> None:
@@ -308,7 +308,7 @@ def test_options_that_fit_nothing_are_errors(saved: Path, tmp_path: Path, option
 
 
 def test_several_datasets_and_remote_folders_are_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="one dataset of Hugging Face is converted at a time"):
+    with pytest.raises(UsageError, match="give exactly one Hugging Face dataset"):
         mdsx.convert("hf", [str(saved), str(saved)], tmp_path / "out")
     with pytest.raises(UsageError, match="neither a folder on this machine nor a name on the Hub"):
         mdsx.convert("hf", "s3://bucket/data", tmp_path / "out")
@@ -341,14 +341,14 @@ def describe(folder: Path, **config: object) -> Path:
 def test_names_in_a_readme_lead_nowhere_else(tmp_path: Path, config: dict[str, object]) -> None:
     (tmp_path / "private.jsonl").write_text('{"text": "private"}\n')
     folder = describe(tmp_path / "data", **config)
-    with pytest.raises(UsageError, match="names what is not in its own folder") as raised:
+    with pytest.raises(UsageError, match="names a file outside its own folder") as raised:
         convert(folder, tmp_path / "out")
     assert raised.value.file == str(folder / "README.md")
     assert "--outside" in str(raised.value.hint)
     (folder / "README.md").rename(folder / "other")
     described = (folder / "other").read_text().removeprefix("---\n").removesuffix("---\n")
     (folder / ".huggingface.yaml").write_text(described)
-    with pytest.raises(UsageError, match="names what is not in its own folder"):
+    with pytest.raises(UsageError, match="names a file outside its own folder"):
         convert(folder, tmp_path / "out")
 
 
@@ -369,7 +369,7 @@ def test_a_saved_dataset_leads_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "dict").mkdir()
     (tmp_path / "dict" / "dataset_dict.json").write_text('{"splits": ["../private"]}')
     for name in ("data", "dict"):
-        with pytest.raises(UsageError, match=r"names what is not in its own folder.*\.\./private"):
+        with pytest.raises(UsageError, match=r"names a file outside its own folder.*\.\./private"):
             convert(tmp_path / name, tmp_path / f"of-{name}")
     convert(tmp_path / "data", tmp_path / "asked", outside=True)
     assert mdsx.Dataset(tmp_path / "asked")[0] == {"text": "private"}
@@ -378,7 +378,7 @@ def test_a_saved_dataset_leads_nowhere_else(tmp_path: Path) -> None:
 def test_files_that_can_lead_to_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
-    with pytest.raises(UsageError, match="files of the kind hdf5 can lead to others"):
+    with pytest.raises(UsageError, match="files of the kind hdf5 can refer to other files"):
         convert(tmp_path / "data", tmp_path / "out")
 
 

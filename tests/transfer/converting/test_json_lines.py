@@ -216,14 +216,14 @@ def test_blocks_and_rows_give_the_values_of_the_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b'{"a": true}', "column 'a': does not fit int64 (found bool True); --column a=json would take it"),
-        (b'{"a": 1.0}', "column 'a': does not fit int64 (found float 1.0); --column a=float64 would take it"),
-        (b'{"a": "1"}', "column 'a': does not fit int64 (found str '1'); --column a=json would take it"),
-        (b'{"a": 1, "s": 2}', "column 's': does not fit str? (found int 2); --column 's=json?' would take it"),
+        (b'{"a": true}', "column 'a': does not fit int64 (found bool True); --column a=json would accept it"),
+        (b'{"a": 1.0}', "column 'a': does not fit int64 (found float 1.0); --column a=float64 would accept it"),
+        (b'{"a": "1"}', "column 'a': does not fit int64 (found str '1'); --column a=json would accept it"),
+        (b'{"a": 1, "s": 2}', "column 's': does not fit str? (found int 2); --column 's=json?' would accept it"),
         (b'{"a": 1, "i": "!"}', "column 'i': does not fit bytes? (expected base64 text, found str '!')"),
         (b'{"a": 1, "n": [0, "x"]}', "column 'n': does not fit float64[*]? (found list, at [1])"),
         (b'{"s": "x"}', "column 'a': the key is missing; --column 'a=int64?' makes absent ones null"),
-        (b'{"a": 1, "b c": []}', "key 'b c': no column has this key (found list); --column 'b c=json?' takes it"),
+        (b'{"a": 1, "b c": []}', "key 'b c': no column has this key (found list); --column 'b c=json?' accepts it"),
         (b'{"a": 1, "a": 1}', "the line is not valid JSON: duplicate key 'a'; --on-error skip"),
         (b'{"a": 1, "j": [{"k": 1, "k": 2}]}', "duplicate key 'k'"),
         (b'{"a": 1, "j": {"k\\\\": 1, "k\\\\": 2}, "s": "\\":"}', "duplicate key"),
@@ -250,13 +250,13 @@ def test_a_line_that_does_not_fit_is_an_error_that_names_it(tmp_path: Path, line
 @pytest.mark.parametrize(
     ("value", "kind", "problem"),
     [
-        (2**63, "int64", "--column x=uint64 would take it"),
-        (2**64, "int64", "--column x=json would take it"),
-        (300, "uint8", "--column x=int64 would take it"),
-        (None, "int64", "--column 'x=int64?' would take it"),
-        (2**53 + 1, "float64", "--column x=json would take it"),
-        ([1, 2], "float32[3]", "--column 'x=float32[*]' would take it"),
-        (base64.b64encode(JPEG).decode(), "png", "--column x=bytes would take it"),
+        (2**63, "int64", "--column x=uint64 would accept it"),
+        (2**64, "int64", "--column x=json would accept it"),
+        (300, "uint8", "--column x=int64 would accept it"),
+        (None, "int64", "--column 'x=int64?' would accept it"),
+        (2**53 + 1, "float64", "--column x=json would accept it"),
+        ([1, 2], "float32[3]", "--column 'x=float32[*]' would accept it"),
+        (base64.b64encode(JPEG).decode(), "png", "--column x=bytes would accept it"),
     ],
 )
 def test_a_value_that_the_writer_refuses_names_the_type_that_takes_it(

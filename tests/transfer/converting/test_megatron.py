@@ -77,7 +77,7 @@ def test_datasets_that_megatron_merged_are_converted(tmp_path: Path) -> None:
 
 
 def test_modes_of_sequences_are_a_column(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"modes of sequences are lost.*--per sequence"):
+    with pytest.raises(UsageError, match=r"would lose the modes of their sequences.*--per sequence"):
         mdsx.convert("megatron", f"{GOLDEN}/modes", tmp_path / "out")
     done = mdsx.convert("megatron", f"{GOLDEN}/modes", tmp_path / "out", per="sequence")
     assert done.columns == {"tokens": "int32[*]", "mode": "int8"}
@@ -117,7 +117,7 @@ def test_sequences_in_any_order_and_with_gaps_are_read(tmp_path: Path, recwarn: 
     (tmp_path / "x.idx").write_bytes(index([2, 3, 1, 0], [12, 0, 6, 20], [0, 2, 4]))
     convert(tmp_path / "x")
     assert tokens(tmp_path) == [[6, 7, 0, 1, 2], [3]]
-    assert "x.bin: 8 bytes are of no sequence of the index" in str(recwarn[-1].message)
+    assert "x.bin: 8 bytes belong to no sequence of the index" in str(recwarn[-1].message)
 
 
 def test_several_datasets_follow_one_another(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_other_problems_raise(tmp_path: Path) -> None:
     for options, problem in (
         ({"per": "token"}, "per is unknown"),
         ({"columns": {"text": "str"}}, "there is no such column"),
-        ({"columns": {"tokens": "str"}}, "tokens are numbers"),
-        ({"drop": "tokens"}, "no column left"),
+        ({"columns": {"tokens": "str"}}, "tokens must be numbers"),
+        ({"drop": "tokens"}, "no column is left"),
     ):
         with pytest.raises(UsageError, match=problem):
             convert(tmp_path / "x", **options)

@@ -83,7 +83,10 @@ def test_columns_are_declared_renamed_and_dropped(folder: Path, tmp_path: Path) 
     made = mdsx.convert("parquet", f"{folder}/a.parquet", tmp_path / "out", columns={"n": "uint16"}, **options)
     assert list(made.columns) == ["n", "text", "tokens"]
     assert (made.columns["n"], made.columns["text"]) == ("uint16", "str")
-    for wrong, problem in (({"drop": ["lost"]}, "names a column that is not there"), ({"nan": "null"}, "no option")):
+    for wrong, problem in (
+        ({"drop": ["lost"]}, "names a column that does not exist"),
+        ({"nan": "null"}, "has no such option"),
+    ):
         with pytest.raises(UsageError, match=problem):
             mdsx.convert("parquet", f"{folder}/a.parquet", tmp_path / "wrong", **wrong)
 

@@ -192,7 +192,7 @@ def cut_in_a_length(data: bytearray, size: int) -> None:
 
 
 DAMAGE: dict[Callable[[bytearray, int], None], tuple[str, int]] = {
-    bad_data: (r"record 2, offset \d+: the data of a record have a wrong checksum", 9),
+    bad_data: (r"record 2, offset \d+: the data of a record has a wrong checksum", 9),
     bad_length: (r"record 2, offset \d+: the length of a record has a wrong checksum", 2),
     truncated: (r"record 9, offset \d+: file is truncated in the middle of a record ", 9),
     cut_in_a_length: (r"record 2, offset \d+: file is truncated in the middle of a record's length", 2),
@@ -267,7 +267,7 @@ def test_a_feature_of_two_kinds_is_refused_unless_declared(tmp_path: Path) -> No
         (b"BZh" + b"x" * 100, mdsx.CorruptError, "is bzip2: files may be plain, gzip or zstd"),
         (record(b"\xff\xff"), SampleError, "record 0, offset 0: is not a tf.train.Example"),
         ((GOLDEN / "sequence.tfrecord").read_bytes(), mdsx.UnsupportedError, "is a SequenceExample"),
-        (records([{}]), UsageError, "there is no feature left"),
+        (records([{}]), UsageError, "no feature is left"),
     ],
 )
 def test_a_file_of_something_else_raises(data: bytes, error: Any, problem: str, tmp_path: Path) -> None:

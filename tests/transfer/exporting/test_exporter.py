@@ -114,12 +114,12 @@ def test_columns_are_chosen_renamed_and_left_out(dataset: Path, tmp_path: Path) 
         ({"rename": {"x": "none"}}, "there is no such column"),
         ({"rename": {"cls": "txt"}}, "renamed twice, or to the name of another column"),
         ({"rename": {"x": "txt", "y": "txt"}}, "renamed twice, or to the name of another column"),
-        ({"columns": "txt"}, "columns and drop are lists of names"),
+        ({"columns": "txt"}, "columns and drop must be lists of names"),
         ({"columns": ["txt"], "drop": ["txt"]}, "no column is left"),
         ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
         ({"file_samples": 0}, "file_samples must be at least 1"),
         ({"file_size": "0"}, "file_size must be at least 1 byte"),
-        ({"key_until": "last-dot"}, "this is no option of exporting jsonl"),
+        ({"key_until": "last-dot"}, "exporting jsonl has no such option"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_written(
@@ -164,10 +164,10 @@ def test_a_finished_export_has_nothing_to_do(dataset: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["out.tar", "out.jsonl.gz", "out.parquet"])
 def test_the_output_is_a_folder(dataset: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="the output is a folder of files"):
+    with pytest.raises(UsageError, match="the output must be a folder"):
         mdsx.export("jsonl", dataset, tmp_path / name)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UsageError, match="the output is a folder of files"):
+    with pytest.raises(UsageError, match="the output must be a folder"):
         mdsx.export("jsonl", dataset, tmp_path / "file")
 
 

@@ -32,7 +32,7 @@ def lines(folder: Path) -> list[Any]:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as docs/export.md says that it is written."""
+    """Return a value as docs/converting.md says that it is written."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, bytes):

@@ -101,7 +101,7 @@ def test_columns_that_differ_from_the_kept_schema_have_their_own_types(tmp_path:
 def test_metadata_that_is_no_schema_is_ignored_with_a_warning(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "in", {"a": "int8"}, metadata={KEPT_SCHEMA: "bm9uZQ=="}) as out:
         out.write({"a": 1})
-    with pytest.warns(UserWarning, match="is no Arrow schema"):
+    with pytest.warns(UserWarning, match="is not an Arrow schema"):
         mdsx.export("parquet", tmp_path / "in", tmp_path / "out")
     assert back(tmp_path / "out").equals(pa.table({"a": pa.array([1], pa.int8())}))
 

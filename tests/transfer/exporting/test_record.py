@@ -65,5 +65,5 @@ def test_a_damaged_record_and_one_of_another_version_are_errors(tmp_path: Path) 
         begin(storage, RECORDED)
     storage.delete(RECORD)
     begin(storage, replace(RECORDED, version=2))
-    with pytest.raises(UsageError, match="begun by another version"):
+    with pytest.raises(UsageError, match="another version of mdsx began"):
         begin(storage, RECORDED)

@@ -62,7 +62,7 @@ def test_what_the_record_does_not_name_is_refused(datasets: tuple[Path, Path], t
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_text("mine")
     before = contents(out)
-    with pytest.raises(mdsx.UsageError, match="does not name"):
+    with pytest.raises(mdsx.UsageError, match="not part of the export"):
         exported(new, out, overwrite=True)
     (out / "_mdsx-export.json").write_text("{")
     with pytest.raises(mdsx.CorruptError):

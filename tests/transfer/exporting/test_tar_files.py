@@ -136,10 +136,10 @@ def test_arrays_are_what_numpy_saves(array: Any) -> None:
 @pytest.mark.parametrize(
     ("columns", "name", "message"),
     [
-        ({"Label": "str"}, "Label", "the column's name is no extension.*found label.*--rename NEW=Label"),
-        ({"a/b": "str"}, "a/b", "the column's name is no extension"),
-        ({"x": "bytes[*]"}, "x", "a tar has no form for lists of bytes.*--drop x"),
-        ({"__key__": "int64", "txt": "str"}, "__key__", "keys are of type str.*--drop __key__"),
+        ({"Label": "str"}, "Label", "the column's name is not an extension.*found label.*--rename NEW=Label"),
+        ({"a/b": "str"}, "a/b", "the column's name is not an extension"),
+        ({"x": "bytes[*]"}, "x", "a tar cannot hold lists of bytes.*--drop x"),
+        ({"__key__": "int64", "txt": "str"}, "__key__", "keys must have type str.*--drop __key__"),
     ],
 )
 def test_columns_that_would_not_come_back_are_refused(
@@ -163,8 +163,8 @@ def test_a_key_alone_makes_no_tar(tmp_path: Path) -> None:
     [
         (["a", "b.c"], 1, "the key has a dot, where readers would end it.*--key-until last-dot"),
         (["a", "b", "a"], 2, "sample 0 of the same tar has the same key.*--drop __key__"),
-        ([""], 0, "the key makes no name that readers accept"),
-        (["a\0b"], 0, "the key makes no name that readers accept"),
+        ([""], 0, "the key results in a name that readers do not accept"),
+        (["a\0b"], 0, "the key results in a name that readers do not accept"),
         (["x/.hidden"], 0, "the key has a dot"),
     ],
 )
@@ -187,12 +187,12 @@ def test_keys_with_dots_come_back_with_last_dot(tmp_path: Path, back: Convert) -
     path = write(tmp_path / "in", {"__key__": "str", "txt": "str"}, [{"__key__": "cam.1", "txt": "a"}])
     mdsx.export("tar", path, tmp_path / "out", key_until="last-dot")
     assert list(back(tmp_path / "out", "--key-until", "last-dot")) == [{"__key__": "cam.1", "txt": "a"}]
-    with pytest.raises(UsageError, match="the column's name is no extension"):
+    with pytest.raises(UsageError, match="the column's name is not an extension"):
         mdsx.export("tar", path, tmp_path / "more", key_until="last-dot", rename={"a.txt": "txt"})
 
 
 def test_a_sample_of_nulls_is_refused_because_it_would_be_lost(tmp_path: Path) -> None:
     path = write(tmp_path / "in", {"txt": "str?"}, [{"txt": "a"}, {"txt": None}])
-    with pytest.raises(SampleError, match="all of its values are null") as raised:
+    with pytest.raises(SampleError, match="all values of the sample are null") as raised:
         mdsx.export("tar", path, tmp_path / "out")
     assert raised.value.place == "sample 1"

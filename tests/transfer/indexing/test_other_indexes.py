@@ -153,7 +153,7 @@ def test_another_index_of_other_tars_is_refused(folder: Path) -> None:
     (made / ".info.json").write_text("{}")
     with pytest.raises(mdsx.CorruptError, match="not Energon's"):
         mdsx.index_tars(folder, from_index=made)
-    with pytest.raises(mdsx.UnsupportedError, match="no index of tars"):
+    with pytest.raises(mdsx.UnsupportedError, match="not an index of tars"):
         mdsx.index_tars(folder, from_index=folder / "0.tar")
     assert not (folder / INDEX).exists()
 

@@ -148,7 +148,7 @@ def test_selections_and_several_datasets_are_read_in_order(tmp_path: Path) -> No
         done = mdsx.tokenize(given, tmp_path / f"out-{number}", "bytes", keep=["id"])  # type: ignore[arg-type]
         assert tokens(done.url) == rows(expected)
         assert [sample["id"] for sample in mdsx.Dataset(done.url)] == [3, 4, 50, *range(7)]
-    with pytest.raises(UsageError, match="each sample is read once, so there are no proportions"):
+    with pytest.raises(UsageError, match="expected a mixture that reads each sample once"):
         mdsx.tokenize(mdsx.Mixture([(one, 1), (two, 2)]), tmp_path / "no", "bytes")
 
 
@@ -172,7 +172,7 @@ def test_datasets_need_the_columns(tmp_path: Path) -> None:
     for options, problem in (
         ({"text_column": "x"}, "there is no such column.*expected id, text, n, found 'x'"),
         ({"text_column": "n"}, "the column has no texts"),
-        ({"keep": ["id"], "columns": {"id": "int8"}}, "the columns of a dataset have their types"),
+        ({"keep": ["id"], "columns": {"id": "int8"}}, "a dataset's columns have types already"),
     ):
         with pytest.raises(UsageError, match=problem):
             run(tmp_path, folder, **options)
@@ -186,7 +186,7 @@ def test_sources_of_several_kinds_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "a.jsonl", "b.txt")
     with pytest.raises(UsageError, match="no source is named"):
         run(tmp_path)
-    with pytest.raises(UsageError, match=r"a source is a path, a URL, an mdsx\.Dataset or an mdsx\.Mixture"):
+    with pytest.raises(UsageError, match=r"a source must be a path, a URL, an mdsx\.Dataset or an mdsx\.Mixture"):
         run(tmp_path, 7)
 
 

@@ -87,7 +87,7 @@ def test_the_type_follows_from_the_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"uint8 cannot hold all tokens.*expected 256, found 400 tokens"):
         mdsx.tokenize(path, tmp_path / "no", tokenizer, dtype="uint8")
     for kind in ("float32", "uint16[4]", "uint16?", "str"):
-        with pytest.raises(UsageError, match="tokens are integers"):
+        with pytest.raises(UsageError, match="dtype must be an integer type"):
             mdsx.tokenize(path, tmp_path / "no", tokenizer, dtype=kind)
 
 
@@ -133,7 +133,7 @@ def test_rows_never_cross_a_stretch_of_the_sources(tmp_path: Path, monkeypatch: 
 
 def test_rows_without_a_mark_between_documents_are_a_warning(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", documents(20))
-    with pytest.warns(UserWarning, match="nothing in the rows says where a document ends"):
+    with pytest.warns(UserWarning, match="nothing in the rows marks where a document ends"):
         mdsx.tokenize(path, tmp_path / "out", "bytes", rows=8)
 
 
@@ -235,7 +235,7 @@ def test_another_tokenizer_is_another_dataset(tmp_path: Path) -> None:
     assert mdsx.tokenize(path, out, moved).already
     other = tokenizer_file(tmp_path, 300)
     for changed in (partial(mdsx.tokenize, path, out, other), partial(mdsx.tokenize, path, out, moved, end_of_text=0)):
-        with pytest.raises(UsageError, match="already holds a dataset, and not one of this conversion"):
+        with pytest.raises(UsageError, match="already holds a dataset that this conversion did not write"):
             changed()
     replaced = mdsx.tokenize(path, out, other, overwrite=True)
     assert not replaced.already
@@ -325,9 +325,9 @@ def test_a_text_that_the_tokenizer_refuses_is_one_bad_document(tmp_path: Path) -
     ("options", "problem"),
     [
         ({"rows": 0}, "rows must be an integer of at least 1"),
-        ({"rows": 8, "keep": ["id"]}, "it keeps no columns"),
-        ({"keep": "id"}, "keep is a list of names"),
-        ({"keep": ["tokens"]}, "the column of the tokens has this name"),
+        ({"rows": 8, "keep": ["id"]}, "no columns can be kept"),
+        ({"keep": "id"}, "keep must be a list of names"),
+        ({"keep": ["tokens"]}, "a kept column has the name of the column of tokens"),
         ({"keep": ["none"]}, "there is no such column.*found 'none'"),
         ({"columns": {"id": "int32"}}, "a type is given for a column that is not kept.*--keep id"),
         ({"text_column": "none"}, "there is no such column.*expected id, text, meta, found 'none'"),
@@ -336,7 +336,7 @@ def test_a_text_that_the_tokenizer_refuses_is_one_bad_document(tmp_path: Path) -
         ({"end_of_text": 400}, "the tokenizer has no such token.*a number below 400"),
         ({"begin_of_text": True}, "the tokenizer has no such token"),
         ({"kind": "csv"}, "there is no such kind of source"),
-        ({"per": "line"}, "no option of converting jsonl.*found per"),
+        ({"per": "line"}, "converting jsonl has no such option.*found per"),
         ({"on_error": "no"}, "on_error is unknown"),
         ({"engine": "none"}, "unknown engine"),
     ],
@@ -364,7 +364,7 @@ def test_files_that_are_no_tokenizer_are_errors(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"{}"))
     for file in (tmp_path / "x.json", tmp_path / "x.gz", tmp_path):
-        with pytest.raises(UnsupportedError, match=r"this is no tokenizer: .*tokenizer\.json"):
+        with pytest.raises(UnsupportedError, match=r"the file is not a tokenizer: .*tokenizer\.json"):
             mdsx.tokenize(path, tmp_path / "out", file)
 
 

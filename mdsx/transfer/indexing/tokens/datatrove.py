@@ -1,4 +1,4 @@
-"""Files of datatrove's tokenizer: `.ds.index` has where each document ends, counted in tokens, as `<u8`."""
+"""Files of datatrove's tokenizer: `.ds.index` has the end of each document, in tokens, as `<u8`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DatatroveKind:
         size, file = source.size(TABLE), source.file(TABLE)
         documents, rest = divmod(size, 8)
         if rest:
-            message = "this is no list of the ends of documents"
+            message = "the file is not a list of the ends of documents"
             raise CorruptError(message, file=file, found=f"{size:,} bytes", expected="8 bytes for each")
         tokens = int(_ends(source, documents - 1, documents)[0]) if documents else 0
         total = source.size(TOKENS)
@@ -37,7 +37,7 @@ class DatatroveKind:
             raise CorruptError("the list of the ends of documents is damaged", file=file, found=found)
         item = item_size_of(total, tokens, file=source.file(TOKENS))
         if LOSS in source.entries and source.size(LOSS) != tokens:
-            message, found = "the file has not a byte for each token", f"{source.size(LOSS):,} bytes"
+            message, found = "the file does not have one byte per token", f"{source.size(LOSS):,} bytes"
             raise CorruptError(message, file=source.file(LOSS), found=found, expected=f"{tokens:,}")
         return Documents(f"uint{8 * item}", 0, tokens, self._blocks(source, documents))
 

@@ -1,6 +1,6 @@
-"""Index token files, so that documents are read in place: Megatron's, datatrove's, and raw arrays.
+"""Index token files, so that documents can be read in place: Megatron's, datatrove's, and raw arrays.
 
-The index depends on the files and the options only: the same ones give the same bytes, with any number of workers.
+The index depends only on the files and the options: the same ones give the same bytes, with any number of workers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
 from mdsx.transfer.indexing.tokens.raw import RawKind
 from mdsx.transfer.indexing.tokens.source import TokensKind
 
-_FILES = 32  # that are indexed at once, each in some 12 MiB of memory
+_FILES = 32  # indexed at once, each in some 12 MiB of memory
 _DTYPES = [name for name, base in NUMBERS.items() if base.kind == "integer"]
 
 
@@ -53,14 +53,14 @@ class IndexedTokenFiles:
     """What `index_megatron`, `index_datatrove` or `index_tokens` has indexed.
 
     Attributes:
-        url: The common folder of the files: the URL for `mdsx.Dataset` and the loaders.
-        files: Files of tokens that have documents.
-        samples: Documents.
-        tokens: Tokens of all documents.
-        shards: Ranges of documents of about 64 MiB.
-        size: Bytes of the files of tokens.
+        url: The common folder of the files, which is the URL for `mdsx.Dataset` and the loaders.
+        files: How many token files have documents.
+        samples: How many documents.
+        tokens: How many tokens in all documents.
+        shards: How many ranges of documents, of about 64 MiB each.
+        size: Bytes of the token files.
         columns: Column -> type.
-        left_out: Tokens that belong to no document.
+        left_out: How many tokens belong to no document.
         hashed: Whether the index has hashes of the bytes.
     """
 
@@ -88,34 +88,34 @@ def index_megatron(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> IndexedTokenFiles:
-    """Index Megatron-LM's indexed datasets, so that they are read in place: each document is a sample.
+    """Index Megatron-LM's indexed datasets, so that they can be read in place: each document is a sample.
 
         mdsx.index_megatron("s3://bucket/corpus")  # all PREFIX.bin below it, each with its PREFIX.idx
         loader = StreamingDataLoader(StreamingDataset("s3://bucket/corpus"), batching=mdsx.Pack(4096, length="tokens"))
 
-    Reads the `.idx` files, and 128 KiB of each `.bin`, not the tokens. Nothing is copied. A sample has `tokens`, an
-    array of the stored type. See docs/token-files.md for what is checked, and what only `hash=True` finds.
+    This reads the `.idx` files and 128 KiB of each `.bin`, not the tokens. Nothing is copied. A sample has `tokens`, an
+    array of the stored type. See docs/data.md for what is checked, and what only `hash=True` finds.
 
     Args:
-        sources: Paths, globs and URLs of `.bin` files, and folders with them, in the order of names. All must be in one
+        sources: Paths, globs and URLs of `.bin` files, and folders with them, ordered by name. All must be in one
             storage.
-        per: "document", whose sequences are joined, or "sequence".
-        modes: Whether the modes of sequences, if the files have any, become a column `mode`. Where documents have
-            several sequences, that needs `per="sequence"`.
+        per: What a sample is: "document", whose sequences are joined, or "sequence".
+        modes: Whether the modes of sequences, if the files have them, become a column `mode`. If documents have several
+            sequences, this needs `per="sequence"`.
         hash: Whether to read all tokens once, and store a hash of each document and shard. The fingerprint stays the
             same.
-        index: The folder to write the index to, if nothing can be written beside the files. Give readers the same.
+        index: The folder to write the index to, if you cannot write next to the files. Give readers the same.
         num_workers: How many processes index files.
         engine: "ray" indexes on a Ray cluster (docs/engines.md).
         replace_index: Whether to replace an index of other files that still exist.
-        storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
+        storage_options: Options for the storage, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then.
 
     Returns:
         What was indexed.
 
     Raises:
-        MissingError: A source names no file, or one that belongs to it is missing.
+        MissingError: A source names no file, or a file that belongs to it is missing.
         FormatError: A file is damaged, or its documents cannot be read in place.
         UsageError: An argument is invalid, the files have tokens of different types, or the folder has another index.
         TransportError: Storage failed.
@@ -138,16 +138,16 @@ def index_datatrove(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> IndexedTokenFiles:
-    """Index datatrove's token files, so that they are read in place: each document is a sample.
+    """Index datatrove's token files, so that they can be read in place: each document is a sample.
 
         mdsx.index_datatrove("s3://bucket/tokenized")  # all .ds files below it, each with its .ds.index
 
-    Reads the `.ds.index` files, and 128 KiB of each `.ds`, not the tokens. A sample has `tokens`, whose type follows
-    from the sizes of the files, and, if there are `.ds.loss` files, `loss`: a byte for each token, which packing puts
-    beside it.
+    This reads the `.ds.index` files and 128 KiB of each `.ds`, not the tokens. A sample has `tokens`, whose type is
+    determined by the sizes of the files. If there are `.ds.loss` files, it also has `loss`, a byte per token, which is
+    packed like the tokens.
 
     Args:
-        sources: Paths, globs and URLs of `.ds` files, and folders with them, in the order of names. All must be in one
+        sources: Paths, globs and URLs of `.ds` files, and folders with them, ordered by name. All must be in one
             storage.
         hash: As in `mdsx.index_megatron`.
         index: As in `mdsx.index_megatron`.
@@ -179,23 +179,23 @@ def index_tokens(
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> IndexedTokenFiles:
-    """Index raw arrays of tokens, so that they are read in place.
+    """Index raw arrays of tokens, so that they can be read in place.
 
         mdsx.index_tokens("s3://bucket/dolma", dtype="uint16", csv=True)  # .npy with .csv.gz, as dolma writes them
-        mdsx.index_tokens("fineweb10B", every=1024)  # llm.c's .bin, whose header says the type: samples of 1,024 tokens
+        mdsx.index_tokens("fineweb10B", every=1024)  # llm.c's .bin, whose header has the type: samples of 1,024 tokens
 
-    The `.npy` files of dolma and OLMo have no header. A NumPy header is recognised by its first bytes, and so is that
-    of llm.c. Exactly one of `separator`, `csv` and `every` says where a sample ends.
+    The `.npy` files of dolma and OLMo have no header. Headers of NumPy and of llm.c are recognised by their first
+    bytes. Give exactly one of `separator`, `csv` and `every`: it determines where samples end.
 
     Args:
-        sources: Paths, globs and URLs of files, and folders with `.npy` and `.bin` files, in the order of names. All
-            must be in one storage.
-        dtype: The type of the tokens, such as "uint16". Files whose header says it need none.
-        separator: The token with which each document ends; it stays the document's last one. All tokens are read.
-        csv: Whether a `.csv.gz` beside each file begins each line with a document's first token, and the one after its
-            last.
-        every: How many tokens each sample has. The column has a fixed size, and what is left at the end of a file is
-            left out, with a warning.
+        sources: Paths, globs and URLs of files, and folders with `.npy` and `.bin` files, ordered by name. All must be
+            in one storage.
+        dtype: The type of the tokens, such as "uint16". Files whose header has the type do not need it.
+        separator: The token that ends each document; it stays the document's last token. All tokens are read.
+        csv: Whether there is a `.csv.gz` next to each file, whose lines begin with the positions of a document's first
+            token and of the token after its last.
+        every: How many tokens each sample has. The column has a fixed size. Tokens that do not fill a sample at the end
+            of a file are left out, with a warning.
         hash: As in `mdsx.index_megatron`.
         index: As in `mdsx.index_megatron`.
         num_workers: As in `mdsx.index_megatron`.
@@ -214,22 +214,22 @@ def index_tokens(
     ]
     if len(given) != 1:
         expected = "one of separator (--separator), csv (--csv) and every (--every)"
-        message = "say in one way where samples end"
+        message = "give exactly one option for where samples end"
         raise UsageError(message, found=", ".join(given) or "none", expected=expected)
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError("tokens cannot be of this type", found=shown(dtype), expected=", ".join(_DTYPES))
     for name, number in (("separator", separator), ("every", every)):
         if number is not None and type(number) is not int:
-            raise UsageError(f"{name} is an integer", found=shown(number))
+            raise UsageError(f"{name} must be an integer", found=shown(number))
     if every is not None and every < 1:
-        raise UsageError("every is at least 1", found=every)
+        raise UsageError("every must be at least 1", found=every)
     kind = RawKind(dtype, separator, csv, every)
     workers = Workers.of(num_workers, engine)
     return _index(kind, expand(sources), hash, index, workers, replace_index, storage_options, watch)
 
 
 def _without_idx(url: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the URL of a file of tokens, for that of its index."""
+    """Return the URL of the token file for the URL of its index."""
     text = os.fspath(url)
     return f"{text.removesuffix('.idx')}.bin" if text.endswith(".idx") else url
 
@@ -306,7 +306,7 @@ def _with_beside(storage: Storage, kind: TokensKind, entries: Sequence[Entry]) -
             continue
         if missing:
             message = (
-                "only some of the files have losses" if role == LOSS else "a file of tokens needs this one beside it"
+                "only some of the files have losses" if role == LOSS else "a token file needs this file next to it"
             )
             raise MissingError(message, file=file_of(storage, missing[0]))
         for objects, each in zip(found, keys, strict=True):
@@ -328,7 +328,7 @@ def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> 
                     file=file_of(storage, other.file.name),
                     found=there,
                     expected=f"{here}, as in {first.file.name}",
-                    hint="index them apart (--index), and mix them: mdsx.Mixture with "
+                    hint="index them separately (--index), and mix them: mdsx.Mixture with "
                     'columns={"tokens": mdsx.Cast("tokens", "uint32")}',
                 )
     every = kind.every if isinstance(kind, RawKind) else None
@@ -341,14 +341,14 @@ def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> 
 def _index_before(
     place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
 ) -> TokensIndex | None:
-    """Return the index that is at `place`. Raise UsageError if another dataset is there, or an index of other files."""
+    """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other files."""
     if _exists(place, filenames.INDEX):
         hint = "index folders below this one, or move the other dataset"
         message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the token files"
         raise UsageError(message, file=place.url, hint=hint)
     try:
         known = TokensFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
-    except (MissingError, TruncatedError, FormatError):  # none, an empty one, or a damaged or older one: made again
+    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return None
     others = sorted(set(known.names) - {entry.key for entry in entries})
     if others and not replace_index:
@@ -373,6 +373,6 @@ def _exists(storage: Storage, key: str) -> bool:
 
 
 def _tidy(place: Storage, keep: set[str]) -> None:
-    """Remove all tables but those to `keep`."""
+    """Remove all tables except those to `keep`."""
     there = {entry.key for entry in place.list(filenames.TABLES_FOLDER) if filenames.is_token_table(entry.key)}
     remove(place, *sorted(there - keep))

@@ -1,4 +1,4 @@
-"""Megatron-LM's indexed datasets: where the `.idx` says documents or sequences are."""
+"""Megatron-LM's indexed datasets, whose `.idx` locates documents and sequences."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Megatron:
                 bounds = np.concatenate(([last], bounds))
             last = int(bounds[-1])
             if self._modes and (np.diff(bounds) != 1).any():
-                message = "the modes of sequences are lost where documents join them"
+                message = "documents would lose the modes of their sequences"
                 hint = "--per sequence (per=) keeps each in a column; --no-modes (modes=False) leaves them out"
                 raise UsageError(message, file=self._source.file(TABLE), hint=hint)
             yield Block(np.diff(self._ends(bounds)), self._mode(int(bounds[0]), last))
@@ -82,7 +82,7 @@ class _Megatron:
         return np.frombuffer(self._source.get(TABLE, *self._head.mode(start, stop)), np.int8)
 
     def _ends(self, bounds: Integers) -> Integers:
-        """Return how many tokens are before each bound, counted from the first one."""
+        """Return how many tokens precede each bound, counted from the first bound."""
         found, total, first, last = np.zeros(len(bounds), np.int64), 0, int(bounds[0]), int(bounds[-1])
         for low in range(first, last, ROWS):
             high = min(low + ROWS, last)

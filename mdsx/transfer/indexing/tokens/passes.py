@@ -1,4 +1,4 @@
-"""One pass over a file of tokens: where its documents are, its shards, and their tables beside the index."""
+"""One pass over a token file: find its documents and shards, and write their tables next to the index."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from mdsx.format import filenames
 from mdsx.storage import Entry, Storage, believe
 from mdsx.transfer.indexing.tokens.source import Documents, SourceFile, TokensKind, Values
 
-_TABLES = 2**22  # bytes of tables in an object, about
+_TABLES = 2**22  # about this many bytes of tables per object
 _CHUNK = 2**23  # bytes of a loss file that are read at once
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file, what is read of it, and the tokens that belong to no document."""
+    """An indexed file, and how many of its tokens belong to no document."""
 
     file: IndexedTokens
     dtype: str
@@ -48,14 +48,15 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class TokensPass:
-    """Indexes files, some at a time. `local`: whether they are on a disk, whose ETags are those of this machine."""
+    """Indexes files, some at a time. `local`: whether they are on a disk, so that ETags are valid only on this
+    machine."""
 
     storage: Storage
     place: Storage
     kind: TokensKind
     hash: bool
     known: tuple[str, ...]
-    """Of the endpoints that have answered."""
+    """Known facts about endpoints that have answered."""
     local: bool
 
     def __call__(self, task: Sequence[dict[str, Entry]], report: Report) -> list[FoundFile]:
@@ -135,7 +136,7 @@ class TokensPass:
             yield IndexedShard(len(cut.lengths), cut.tokens, tables.add(table), tuple(hashes))
 
     def _check(self, cut: Cut, documents: Documents, source: SourceFile, reached: int, size: Shards) -> None:
-        """Raise an error unless the documents of a shard are in the file, and can be values."""
+        """Raise an error unless the documents of a shard are inside the file, and short enough to be values."""
         if reached > documents.tokens:
             message, found = "its documents have more tokens than the file", f"{reached:,} or more"
             raise CorruptError(message, file=source.file(TOKENS), found=found, expected=f"at most {documents.tokens:,}")
@@ -177,7 +178,7 @@ class _Tables:
         return found
 
     def end(self) -> None:
-        """Store what was added."""
+        """Store the remaining tables."""
         if self._pieces:
             data = b"".join(self._pieces)
             name = filenames.token_table(self._key, len(self.found), xxhash.xxh3_128_hexdigest(data))
@@ -198,7 +199,7 @@ def _read(source: SourceFile, role: str, start: int, stop: int) -> bytearray:
 
 
 def _hashes(data: bytearray, lengths: NDArray[np.int64], width: int) -> NDArray[np.uint64]:
-    """Return the XXH3-64 of each document, whose bytes follow one another."""
+    """Return the XXH3-64 of each document. `data` has the documents' bytes one after the other."""
     view = memoryview(data)
     ends = (lengths.cumsum() * width).tolist()
     digests = b"".join(map(xxhash.xxh3_64_digest, map(view.__getitem__, map(slice, [0, *ends[:-1]], ends))))

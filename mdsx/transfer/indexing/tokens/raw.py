@@ -20,7 +20,7 @@ _GZIP = 2**20  # bytes of a .csv.gz that are read at once
 
 @dataclass(frozen=True)
 class RawKind:
-    """Raw arrays of tokens. Exactly one of the last three says where documents are."""
+    """Raw arrays of tokens. Exactly one of the last three fields determines where documents are."""
 
     dtype: str | None
     separator: int | None = None
@@ -59,7 +59,7 @@ def _equal(documents: int, every: int) -> Iterator[Block]:
 
 
 def _separated(values: Values, head: RawHeader, separator: int) -> Iterator[Block]:
-    """Yield the documents that end with a separator, and what follows the last one."""
+    """Yield the documents that end with a separator, and the tokens after the last one."""
     item, before = np.dtype(head.dtype).itemsize, 0
     step = VALUES // item
     for low in range(0, head.tokens, step):
@@ -74,21 +74,21 @@ def _separated(values: Values, head: RawHeader, separator: int) -> Iterator[Bloc
 
 
 def _of_csv(source: SourceFile, tokens: int) -> Iterator[Block]:
-    """Yield the documents of a `.csv.gz` whose lines begin with where each begins and stops."""
+    """Yield the documents of a `.csv.gz`, whose lines begin with the start and stop of each document."""
     file, last, lengths = source.file(TABLE), 0, list[int]()
     for number, text in enumerate(_lines(source, file), 1):
         place, fields = f"line {number}", text.split(b",", 2)
         try:
             start, stop = int(fields[0]), int(fields[1])
         except (IndexError, ValueError):
-            message, expected = "this line has no document", "its first and last token, such as 0,1024"
+            message, expected = "the line does not locate a document", "its start and stop, such as 0,1024"
             raise CorruptError(message, file=file, place=place, found=repr(text[:40]), expected=expected) from None
         if not start < stop <= tokens:
             message, found = "the document is not in the file", f"tokens {start} to {stop}"
             expected = f"one or more, within {tokens:,}"
             raise CorruptError(message, file=file, place=place, found=found, expected=expected)
         if start != last:
-            message = "the documents do not follow one another, so they cannot be read in place"
+            message = "the documents are not contiguous, so they cannot be read in place"
             hint = "cut the files by --separator, or at --every L tokens"
             raise UnsupportedError(message, file=file, place=place, found=start, expected=last, hint=hint)
         lengths.append(stop - start)

@@ -1,7 +1,7 @@
-"""What is known of a kind of token files: which objects belong to a file, and where its documents are.
+"""The protocol of a kind of token files: which objects belong to a file, and where its documents are.
 
-A kind yields the lengths of documents in blocks, so that no number of documents takes more than a few MiB. Documents
-must follow one another: nothing of them is copied.
+A kind yields the lengths of documents in blocks, so that any number of documents takes only a few MiB. Documents must
+be contiguous, because nothing is copied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mdsx.storage import Entry, Storage, file_of
 Integers = NDArray[np.int64]
 
 TABLE = "table"
-"""The role of the object that says where documents are."""
+"""The role of the object that locates documents."""
 ROWS = 2**17
 """How many documents are read of it at once."""
 VALUES = 2**23
@@ -29,7 +29,7 @@ VALUES = 2**23
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of tokens and what belongs to it, by role."""
+    """A token file and the objects that belong to it, by role."""
 
     storage: Storage
     entries: dict[str, Entry]
@@ -41,7 +41,7 @@ class SourceFile:
         return self.entries[role].size
 
     def get(self, role: str, start: int, stop: int) -> bytes:
-        """Return bytes of the object that was listed. Raise ChangedError if it is another one now."""
+        """Return bytes of the object that was listed. Raise ChangedError if it was replaced."""
         entry = self.entries[role]
         if start == stop:
             return b""
@@ -54,8 +54,8 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of a file: the type of tokens, the byte with which the first document begins, the number of tokens
-    from there on, and the lengths of documents, block by block. `every`: the length of all, if they have the same.
+    """The documents of a file: the type of tokens, the byte at which the first document begins, the number of tokens
+    from there on, and the lengths of documents, block by block. `every`: the length of all documents, if it is fixed.
     """
 
     dtype: str
@@ -68,7 +68,7 @@ class Documents:
 
 
 class Values:
-    """The values of a file, read once and in order: what was read is kept until it is let go."""
+    """The values of a file, read once and in order, and kept until they are released."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
@@ -81,7 +81,7 @@ class Values:
         return data
 
     def get(self, start: int, stop: int) -> bytearray:
-        """Return bytes of the file, from what is kept if possible."""
+        """Return bytes of the file, from the kept ones if possible."""
         found = bytearray()
         for first, data in self._kept:
             at = start + len(found)
@@ -92,7 +92,7 @@ class Values:
         return found
 
     def let_go(self, before: int) -> None:
-        """Let go of all bytes before an offset."""
+        """Release all bytes before an offset."""
         self._kept = [(first, data) for first, data in self._kept if first + len(data) > before]
 
 
@@ -105,11 +105,11 @@ class TokensKind(Protocol):
     def suffixes(self) -> tuple[str, ...]: ...
     @property
     def reads_values(self) -> bool:
-        """Whether the tokens themselves are read, even without hashes."""
+        """Return whether the tokens themselves are read, even without hashes."""
 
     def beside(self, key: str) -> dict[str, str]:
-        """Return the keys of the objects that belong to the file with this key, by role; that of LOSS may be
+        """Return the keys of the objects that belong to the file with this key, by role. The object for LOSS may be
         missing."""
 
     def open(self, source: SourceFile) -> Documents:
-        """Return the documents of a file. Raise FormatError or UsageError; so may its blocks."""
+        """Return the documents of a file. This call, or a block, may raise FormatError or UsageError."""

@@ -55,7 +55,7 @@ def test_sequences_are_samples_if_asked_for(tmp_path: Path) -> None:
 
 def test_modes_of_joined_sequences_are_not_lost(tmp_path: Path) -> None:
     several(tmp_path / "a", modes=True)
-    with pytest.raises(mdsx.UsageError, match=r"modes .* are lost.*--per sequence.*--no-modes"):
+    with pytest.raises(mdsx.UsageError, match=r"lose the modes of .*--per sequence.*--no-modes"):
         mdsx.index_megatron(tmp_path)
     assert mdsx.index_megatron(tmp_path, modes=False).samples == 100
 
@@ -69,7 +69,7 @@ def test_an_idx_stands_for_its_bin(tmp_path: Path) -> None:
 def test_a_file_without_its_index_is_named(tmp_path: Path) -> None:
     write_megatron(tmp_path / "a", documents(5))
     (tmp_path / "a.idx").unlink()
-    with pytest.raises(mdsx.MissingError, match=r"a\.idx: a file of tokens needs this one beside it"):
+    with pytest.raises(mdsx.MissingError, match=r"a\.idx: a token file needs this file next to it"):
         mdsx.index_megatron(tmp_path)
 
 

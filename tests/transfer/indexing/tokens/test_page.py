@@ -1,4 +1,4 @@
-"""docs/token-files.md is true: its recipes are run, and its commands exist."""
+"""docs/data.md is true of token files: its recipes are run, and its commands exist."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.cli.conftest import run as run
 from tests.foreign.mds import plain
 from tests.foreign.tokens.writers import documents
 
-PAGE = (Path(__file__).parents[4] / "docs" / "token-files.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "data.md").read_text(encoding="utf-8")
 
 
 def recipe(title: str) -> str:
     """Return the code of a section."""
-    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    section = re.split(r"^##+ ", PAGE.split(f"### {title}\n")[1], flags=re.MULTILINE)[0]
     return "\n".join(re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
 
 
@@ -70,7 +70,7 @@ def test_saved_arrow_files_are_converted_and_packed(tmp_path: Path, monkeypatch:
 
 def test_each_command_of_the_page_exists(run: Run) -> None:
     commands = {match.split()[2] for match in re.findall(r"mdsx index \w+", PAGE)}
-    assert commands == {"megatron", "datatrove", "tokens", "parquet"}
+    assert commands == {"megatron", "datatrove", "tokens", "parquet", "tar"}
     for command in commands:
         options = set(re.findall(rf"`mdsx index {command} URL([^`]*)`", PAGE))
         shown = run("index", command, "--help").out

@@ -88,7 +88,7 @@ def test_any_name_may_be_given(tmp_path: Path) -> None:
         ({}, "one of separator"),
         ({"csv": True, "every": 3}, "found csv, every"),
         ({"every": 0}, "at least 1"),
-        ({"every": 2.0}, "is an integer"),
+        ({"every": 2.0}, "must be an integer"),
         ({"every": 3, "dtype": "bfloat16"}, "cannot be of this type"),
         ({"separator": 2**16, "dtype": "uint16"}, "no token of this type is the separator"),
         ({"separator": -1, "dtype": "uint16"}, "no token of this type is the separator"),
@@ -104,11 +104,11 @@ def test_arguments_are_checked(options: dict[str, object], message: str, tmp_pat
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (zipped(b"0,10\n12,20\n"), r"line 2: .*do not follow one another.*--separator"),
+        (zipped(b"0,10\n12,20\n"), r"line 2: .*are not contiguous.*--separator"),
         (zipped(b"0,10\n10,200\n"), "line 2: the document is not in the file"),
         (zipped(b"0,10\n10,10\n"), "line 2: the document is not in the file"),
-        (zipped(b"start,end\n"), "line 1: this line has no document"),
-        (zipped(b"0\n"), "line 1: this line has no document"),
+        (zipped(b"start,end\n"), "line 1: the line does not locate a document"),
+        (zipped(b"0\n"), "line 1: the line does not locate a document"),
         (zipped(b"0," + b"1" * 2_000_000), "a line is too long"),
         (b"0,10\n", "the gzip file is damaged"),
         (zipped(b"0,10\n10,20\n")[:-9], "the gzip file ends early"),

@@ -1,3 +1,0 @@
-"""Write docs/api.md from the docstrings."""
-
-RUN = "tools.api:run"
