@@ -121,7 +121,7 @@ def followed(source: Address, location: str, hosts: tuple[str, ...], *, file: st
         target = Address.of(urljoin(source.reveal(), location))
     except ValueError:
         expected = "http(s)://"
-        raise TransportError(f"the server {what} to an invalid URL", file=file, expected=expected) from None
+        raise TransportError(f"the server {what} to what is not a URL", file=file, expected=expected) from None
     host = target.server.host
     if (source.server.scheme, target.server.scheme) == ("https", "http"):
         raise TransportError(f"the server {what} from https:// to http://", file=file, found=str(target.server))

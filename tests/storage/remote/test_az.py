@@ -110,7 +110,7 @@ def test_a_hierarchical_namespace_and_encoded_names_are_listed() -> None:
 )
 def test_a_page_that_is_no_listing_raises(page: str) -> None:
     """A document type, whose entities could grow without bounds, is never parsed."""
-    with pytest.raises(mdsx.TransportError, match="az://box: the listing"):
+    with pytest.raises(mdsx.TransportError, match="az://box: the endpoint did not return a listing"):
         az_module._listed(page.encode("latin-1" if page == "\xff" else "utf-8"), "az://box")
 
 
