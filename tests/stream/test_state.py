@@ -133,11 +133,11 @@ def test_the_run_of_a_mixture_is_in_its_state() -> None:
         (in_runs, MIXTURE.state(1, 60)),
         (IDENTITY, {**IDENTITY.state(2, 9), "run": 8}),
     ):
-        with pytest.raises(StateError, match="runs") as caught:
+        with pytest.raises(StateError, match="run=") as caught:
             identity.check(other)
         assert caught.value.place == "run"
     for value in (8, "64", 64.0, True, None):
-        with pytest.raises(StateError, match="runs"):
+        with pytest.raises(StateError, match="run="):
             in_runs.check({**state, "run": value})
 
 

@@ -295,7 +295,7 @@ def test_damaged_and_missing_datasets_are_errors(saved: Path, tmp_path: Path) ->
     ("options", "problem"),
     [
         ({"columns": {"none": "str"}}, "--column names a column that does not exist"),
-        ({"drop": ["none"]}, "--drop names a column that is not there"),
+        ({"drop": ["none"]}, "--drop names a column that does not exist"),
         ({"rename": {"text": "label"}}, "two columns get the same name"),
         ({"revision": "main"}, "revision does not apply to this kind of folder"),
         ({"streaming": True}, "streaming does not apply to this kind of folder"),
