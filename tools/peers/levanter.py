@@ -1,13 +1,14 @@
-"""Levanter (marin-levanter): documents of tokens in a TreeCache, that is in Zarr, and its DataLoader.
+"""Levanter (marin-levanter): rows of tokens in a TreeCache, that is in Zarr, and its DataLoader.
 
 Datasets are shuffled as its configuration of language models shuffles them, in blocks of 256 within windows of 512
 blocks. It has no epochs ("TODO: add epoch reshuffling"; its EpochDataset calls a method that no dataset has any more):
 each epoch shuffles with its own key. Its state is the step, `iter_from_step`, with the schedule of batch sizes. Every
 rank is a process of JAX, and takes its part of a global array. It has threads, no workers.
 
-Benchmarks read fixed rows of tokens (TokenSeqDataset), without the masks and weights that its examples add. The matrix
-reads documents, padded to one width, as its DataLoader stacks arrays; the rows that it adds to an incomplete last batch
-do not count. A directory has the cache as `cache`, which must not exist before.
+It reads rows of one width (TokenSeqDataset), without the masks and weights that its examples add; the matrix has its
+texts as bytes, padded. The rows that it adds to an incomplete last batch do not count. Documents of many lengths are
+only packed: its get_batch cannot read a shard's first document twice at once, as a mixture does that begins again. A
+directory has the cache as `cache`, which must not exist before.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ jax = Lazy("jax")
 data, store, text = Lazy("levanter.data"), Lazy("levanter.store.cache"), Lazy("levanter.data.text")
 packing, schedule = Lazy("levanter.data.packing"), Lazy("levanter.schedule")
 _BLOCKS = {"io_block_size": 256, "window_blocks": 512}
-_DOCUMENT = 128  # bytes of the matrix's texts, at most
+_ROW = 128  # bytes of the matrix's texts, at most
 _MIXED, _MIXED_IN_PHASES = 2048, 24  # samples of a block of a mixture; phases begin with a block
-_DTYPES = {"tokens": np.uint16, "text": np.uint8}
 _WHOLE_CACHES = (
     'GreedyPrepackedDataset packs whole caches: "dataset: A PyTree of JaggedArrayStore objects, each representing a '
     'leaf in the dataset."'
@@ -46,7 +46,7 @@ class _Loader(Loader):
             jax.distributed.initialize(f"127.0.0.1:{os.environ['MASTER_PORT']}", task.shape.world, task.rank)
         self._step, self._sizes = 0, [(0, task.shape.global_batch)]  # the next step; from which step on, which size
         super().__init__(None, task, states)
-        self._parts = [_documents(source, packed=task.packed) for source in task.sources()]
+        self._parts = [_rows(source, packed=task.packed) for source in task.sources()]
         self._samples = sum(len(part.as_sync_dataset()) for part in self._parts)
 
     def resume(self, states: list[Any]) -> None:
@@ -84,10 +84,10 @@ class _Epochs:
 
     def __init__(self, reading: Reading) -> None:
         self._reading, self._epochs = reading, count()
-        self._rows = text.TokenSeqDataset(_cache(reading.source, reading.kind), WIDTH)
+        self._dataset = text.TokenSeqDataset(_cache(reading.source, reading.kind), WIDTH)
 
     def __iter__(self) -> Iterator[Any]:
-        dataset = _shuffled(self._rows, self._reading.seed, next(self._epochs))
+        dataset = _shuffled(self._dataset, self._reading.seed, next(self._epochs))
         return iter(_loader(dataset, self._reading.batch_size))
 
 
@@ -160,27 +160,29 @@ def _job(kind: str, parts: Sequence[Sequence[int]], make: Make) -> tuple[Any, An
 
 
 def _record(kind: str, sample: dict[str, Any]) -> dict[str, Any]:
-    """A document of tokens; those of a text are its bytes."""
-    return {"input_ids": sample["tokens"] if kind == "tokens" else np.frombuffer(sample["text"].encode(), np.uint8)}
+    """A row of tokens. A text is one of bytes, and a document."""
+    if kind == "tokens":
+        return {"input_ids": sample["tokens"]}
+    document = np.frombuffer(sample["text"].encode(), np.uint8)
+    return {"input_ids": np.pad(document, (0, _ROW - len(document))), "document": document}
 
 
 def _exemplar(kind: str) -> dict[str, Any]:
-    return {"input_ids": np.zeros(1, _DTYPES[kind])}
+    if kind == "tokens":
+        return {"input_ids": np.zeros(1, np.uint16)}
+    return dict.fromkeys(("input_ids", "document"), np.zeros(1, np.uint8))
 
 
 def _cache(source: str, kind: str) -> Any:
     return store.TreeCache.load(f"{source}/cache", _exemplar(kind))
 
 
-def _documents(source: str, *, packed: bool) -> Any:
+def _rows(source: str, *, packed: bool) -> Any:
     """A dataset of the matrix's samples, or of rows into which they are packed."""
     cache = _cache(source, "text")
-    return packing.GreedyPrepackedDataset(cache.jagged_array_tree(), CAPACITY) if packed else cache.map(_padded)
-
-
-def _padded(document: dict[str, Any]) -> dict[str, Any]:
-    tokens = document["input_ids"]
-    return {"input_ids": np.pad(tokens, (0, _DOCUMENT - len(tokens)))}
+    if not packed:
+        return text.TokenSeqDataset(cache, _ROW)
+    return packing.GreedyPrepackedDataset({"document": cache.jagged_array_tree()["document"]}, CAPACITY)
 
 
 def _shuffled(dataset: Any, seed: int, epoch: int) -> Any:
