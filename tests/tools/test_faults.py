@@ -10,7 +10,7 @@ from tests.conftest import Often
 from tests.tools import ROOT
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES
-from tools.faults.run import Found, Outcome, details, flipped, loaders_in, place_of, table
+from tools.faults.run import Found, Outcome, details, flipped, loaders_in, name_among, place_of, table
 from tools.peers import NAMES, peer
 
 BY_NAME = {case.name: case for case in CASES}
@@ -70,6 +70,23 @@ def test_a_flipped_bit_is_restored_at_the_end(tmp_path: Path) -> None:
     assert whole.index(b"header") < place_of(whole) < whole.index(b"trailer")
     assert whole[place_of(whole) :].startswith(b"xxxxxxxx")
     assert (tmp_path / "shard").read_bytes() == whole
+
+
+def test_a_compressed_file_is_damaged_before_its_trailer(tmp_path: Path) -> None:
+    (tmp_path / "shard").write_bytes(bytes(1000))
+    with flipped(tmp_path / "shard", 800):
+        assert (tmp_path / "shard").read_bytes() == bytes(100) + b"\1" + bytes(899)
+
+
+def test_a_shard_is_named_unlike_all_others() -> None:
+    shards = [Path(f"/all/{part}/{name}") for part in ("p0", "p1") for name in ("s0", "s1")]
+    assert name_among(shards, shards[2]) == "p1/s0"
+    assert name_among(shards[:2], shards[1]) == "s1"
+
+
+def test_a_fault_meets_only_loaders_that_it_can_meet() -> None:
+    levanter = peer("levanter")
+    assert {name for name, case in BY_NAME.items() if not case.concerns(levanter)} == {"cached", "worker"}
 
 
 def test_the_table_has_both_runs_and_the_errors() -> None:

@@ -41,8 +41,9 @@ class Case:
 
     def concerns(self, loader: Peer) -> bool:
         if self.where in ("storage", "transit", "cached"):
-            return loader.remote
-        return loader.in_faults and (loader.writes or self.where != "writer")
+            return loader.remote and (loader.caches or self.where != "cached")
+        needs = {"writer": loader.writes, "worker": loader.has_workers}
+        return loader.in_faults and needs.get(self.where, True)
 
 
 CASES = (

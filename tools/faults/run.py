@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -128,10 +128,12 @@ class Loaders:
 
     def _read(self, loader: str, case: Case) -> Found:
         stored, cache = self._stored(loader), self._scratch()
-        shard = [path for path in sorted(stored.rglob("*")) if path.is_file() and path.suffix != ".json"][_SHARD]
+        shards, trailer = peer(loader).shards(stored), peer(loader).trailer
+        shard = shards[_SHARD]
         remote = f"s3://{_BUCKET}/{loader}" if peer(loader).remote else ""
         kill = case.where == "worker"
-        epoch = partial(self._epoch, loader, cache, stored.parent, shard.name, remote=remote, workers=_WORKERS * kill)
+        name = name_among(shards, shard)
+        epoch = partial(self._epoch, loader, cache, stored.parent, name, remote=remote, workers=_WORKERS * kill)
         if case.where == "cached":
             epoch()
             copies = [path for path in cache.rglob("*") if path.is_file() and _STUFFING in path.read_bytes()]
@@ -139,10 +141,10 @@ class Loaders:
                 return Found(epoch(), epoch())
         fault = case.fault
         if case.where == "transit":
-            fault = flip(place_of(whole := shard.read_bytes()) / len(whole))
+            fault = flip(place_of(whole := shard.read_bytes(), trailer) / len(whole))
         if fault is not None:
             self.proxy.add(fault, key=f"*/{shard.relative_to(stored)}", times=case.times)
-        with flipped(shard) if case.where == "stored" else nullcontext():
+        with flipped(shard, trailer) if case.where == "stored" else nullcontext():
             first = epoch(kill_worker=True) if kill else epoch()
         self.proxy.clear()
         return Found(first, epoch())
@@ -199,19 +201,26 @@ def loaders_in(directory: Path, limit: float = LIMIT) -> Iterator[Loaders]:
             yield Loaders(directory, proxy, limit)
 
 
-def place_of(whole: bytes) -> int:
-    """The byte of a file to damage: in a sample's text, or in the middle if the file is compressed.
+def name_among(shards: Sequence[Path], shard: Path) -> str:
+    """The shortest end of a shard's path that no other shard has."""
+    ends = (shard.parts[-length:] for length in range(1, len(shard.parts)))
+    return "/".join(next(end for end in ends if sum(each.parts[-len(end) :] == end for each in shards) == 1))
+
+
+def place_of(whole: bytes, trailer: int = 0) -> int:
+    """The byte of a file to damage: in a sample's text, or in the middle if the file is compressed. The `trailer` at
+    its end has no samples.
 
     Parquet has some texts uncompressed too, but those are statistics.
     """
     places = [found.start() for found in re.finditer(_STUFFING, whole)]
-    return places[len(places) // 2] if len(places) > _FEW else len(whole) // 2
+    return places[len(places) // 2] if len(places) > _FEW else (len(whole) - trailer) // 2
 
 
 @contextmanager
-def flipped(path: Path) -> Iterator[None]:
+def flipped(path: Path, trailer: int = 0) -> Iterator[None]:
     whole = path.read_bytes()
-    place = place_of(whole)
+    place = place_of(whole, trailer)
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     try:
         yield

@@ -120,6 +120,9 @@ class Peer:
     in_conformance = True
     best_workers = 0  # with which its loader is fastest on two cores
     remote = False  # it reads from object storage, here S3
+    caches = True  # what it reads from there is kept in files
+    has_workers = True  # processes that prepare batches
+    trailer = 0  # bytes at the end of its files that have no samples
     writes = True  # datasets of its own, sample by sample
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
     packs = False  # it packs samples into rows
@@ -162,6 +165,10 @@ class Peer:
         if task.remote:
             reading = replace(reading, cache=f"{task.directory}/cache")
         return self.rank_loader(self.loader(reading), task, states)
+
+    def shards(self, directory: Path) -> list[Path]:
+        """The files of a dataset that have its samples, in order."""
+        return [path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".json"]
 
     def prepare(self, directory: Path, data: Data) -> None:
         """Write `data` of the matrix, in exactly its shards."""

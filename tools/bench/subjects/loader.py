@@ -134,6 +134,7 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
                   for each in others for n in (0, 2) if n != best_workers(each, workload)]  # fmt: skip
     if workload.name == "tokens":
         found.append(_best("litdata", workload, words="TokensLoader, ", written=TOKENS_LOADER, **size))
+        found.append(_best("levanter", workload, **size))
     found.append(alone("limit", "memcpy, gather", limits.memory, **workload.arguments))
     return Subject(
         name=f"loader-{workload.name}-{batch_size}",

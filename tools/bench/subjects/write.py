@@ -40,7 +40,7 @@ def _subject(workload: Workload) -> Subject:
     by_one = [loader for loader in PEERS if loader != "lancedb"]
     peers = [writes(loader, **(_FORKS if peer(loader).forks_to_write else {})) for loader in by_one]
     if workload.name == "tokens":
-        peers.append(writes("litdata", "TokensLoader", **_FORKS, **TOKENS_LOADER))
+        peers += [writes("litdata", "TokensLoader", **_FORKS, **TOKENS_LOADER), writes("levanter")]
     peers += [writes("lancedb", "batches", batches=True), parquet("batches"), parquet("Arrow", arrow=True)]
     disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
     return Subject(
