@@ -128,7 +128,7 @@ class Loaders:
 
     def _read(self, loader: str, case: Case) -> Found:
         stored, cache = self._stored(loader), self._scratch()
-        shard = [path for path in sorted(stored.rglob("*")) if path.is_file() and path.suffix != ".json"][_SHARD]
+        shard = peer(loader).shards(stored)[_SHARD]
         remote = f"s3://{_BUCKET}/{loader}" if peer(loader).remote else ""
         kill = case.where == "worker"
         epoch = partial(self._epoch, loader, cache, stored.parent, shard.name, remote=remote, workers=_WORKERS * kill)

@@ -163,6 +163,10 @@ class Peer:
             reading = replace(reading, cache=f"{task.directory}/cache")
         return self.rank_loader(self.loader(reading), task, states)
 
+    def shards(self, directory: Path) -> list[Path]:
+        """The files of a dataset that have its samples, in order."""
+        return [path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".json"]
+
     def prepare(self, directory: Path, data: Data) -> None:
         """Write `data` of the matrix, in exactly its shards."""
         if self.merge is None:
