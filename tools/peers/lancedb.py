@@ -55,8 +55,8 @@ _WHOLE_STEPS = (
     "(StreamingDataLoader): 3 ranks x 2 workers need at least 6 splits, and 9 rows are no whole steps of these."
 )
 _DROPPED = (
-    'As documented, "surplus rows -- at most `num_splits - 1` per epoch -- are silently dropped to keep all splits the '
-    'same length". Here there are 6 splits, as few as 3 ranks x 2 workers allow.'
+    'As documented, "up to `num_splits - 1` surplus rows are dropped so that every split has the same length". Here '
+    "there are 6 splits, as few as 3 ranks x 2 workers allow."
 )
 
 
