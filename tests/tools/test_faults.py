@@ -89,6 +89,16 @@ def test_a_fault_meets_only_loaders_that_it_can_meet() -> None:
     assert {name for name, case in BY_NAME.items() if not case.concerns(levanter)} == {"cached", "worker"}
 
 
+def test_only_files_of_samples_are_damaged(tmp_path: Path) -> None:
+    for name in ("_versions/1.manifest", "_transactions/0.txn", "data/b.lance", "data/a.lance"):
+        for kind in ("samples", "texts"):
+            path = tmp_path / f"{kind}.lance" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    data = tmp_path / "samples.lance" / "data"
+    assert peer("lancedb").shards(tmp_path) == [data / "a.lance", data / "b.lance"]
+
+
 def test_the_table_has_both_runs_and_the_errors() -> None:
     missing = Found(Outcome(error="MissingError: a|b\nmore", named=True), Outcome())
     found = {"mdsx": {BY_NAME["missing"]: missing}}

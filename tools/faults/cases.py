@@ -91,5 +91,11 @@ def prepare(loader: str, directory: str) -> None:
 
 def _kill_a_worker() -> None:
     left = set(members(session=os.getsid(0))) - {os.getpid()}
-    workers = [pid for pid in left if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(min(workers), signal.SIGKILL)
+    os.kill(min(pid for pid in left if not _helps(pid)), signal.SIGKILL)
+
+
+def _helps(pid: int) -> bool:
+    """Whether it is a process of multiprocessing's own: the resource tracker, or the server from which workers fork."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()  # a worker has its server's
+    child = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+    return b"resource_tracker" in command or (b"forkserver" in command and child)
