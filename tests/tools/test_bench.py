@@ -239,7 +239,7 @@ class TestMeasuring:
 
     def test_processor_time_counts_children_but_for_some(self) -> None:
         before = measure.cpu_seconds()
-        burn = "import os\nwhile sum(os.times()[:2]) < 0.5: pass\nprint(1, flush=True)\ninput()"
+        burn = "import os\nwhile sum(os.times()[:2]) < 0.6: pass\nprint(1, flush=True)\ninput()"
         with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.readline()

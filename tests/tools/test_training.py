@@ -176,12 +176,14 @@ class TestModels:
 
 
 class TestStudy:
+    @pytest.mark.slow
     def test_the_control_fails(self, tiny: Corpus) -> None:
         found = [losses_of(pair, TINY, tiny, "cpu") for pair in range(FEWEST_PAIRS)]
         control, null = difference(found, CONTROL), difference(found, NULL)
         assert control.lower > max(GOAL, null.upper)
         assert [*verdicts(found, CONTROL).values()] == [True, False]  # a default without a shuffle would fail
 
+    @pytest.mark.slow
     def test_finished_pairs_are_kept_and_added_to(self, tiny: Corpus, tmp_path: Path) -> None:
         file = tmp_path / "pairs.json"
         Pairs(TINY, tiny, "cpu", file).add(0.01, 1)

@@ -237,6 +237,7 @@ def check(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
         assert all(each is None or each.is_contiguous() for each in (one["image"], *one["large"], *one["maybe"]))
 
 
+@pytest.mark.slow_if("way == 'spawned workers'")
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_are_those_of_the_processor(url: str, expected: list[dict[str, Any]], way: str) -> None:
     gpu = loader(url, **WAYS[way])

@@ -206,5 +206,5 @@ def test_repeat_raises_where_it_cannot_add_a_mask(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="'empty' or 'repeat'"):
         loader(url, 17, 0, uneven="pad")
     data = StreamingDataset(url, columns={"valid": "id"})
-    with pytest.raises(mdsx.UsageError, match="column 'valid'"):
+    with pytest.raises(mdsx.UsageError, match="adds 'valid'"):
         StreamingDataLoader(data, 4, uneven="repeat")

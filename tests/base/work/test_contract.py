@@ -39,7 +39,10 @@ PATIENCE = 20.0
 Make = Callable[..., Executor]
 
 
-@pytest.fixture(params=EXECUTORS)
+_COSTLY = ("relayed processes", "relayed persistent")  # as "processes" and "persistent", a second each
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in _COSTLY)) for name in EXECUTORS])
 def executor(request: pytest.FixtureRequest) -> Make:
     return EXECUTORS[request.param]
 

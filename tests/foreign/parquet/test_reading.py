@@ -182,13 +182,13 @@ def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path
 def test_a_value_that_does_not_fit_its_declared_type_is_an_error_with_the_way_out(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(2000)}), tmp_path / "0.parquet", row_group_size=1500)
     with pytest.raises(
-        mdsx.CorruptError, match=r"sample 128 .*does not fit int8 .*; .*`mdsx index parquet` again: --column"
+        mdsx.CorruptError, match=r"sample 128 .*does not fit int8 .*; .*`mdsx index parquet` again, with --column"
     ):
         mdsx.index_parquet(tmp_path, columns={"id": "int8"})  # it looks at the first rows
     pq.write_table(pa.table({"id": [number // 10 for number in range(2000)]}), tmp_path / "0.parquet")
     mdsx.index_parquet(tmp_path, columns={"id": "int8"})
     data = mdsx.Dataset(tmp_path, cache=tmp_path / "cache")
-    with pytest.raises(mdsx.CorruptError, match=r"does not fit int8 .*; .*`mdsx index parquet` again: --column"):
+    with pytest.raises(mdsx.CorruptError, match=r"does not fit int8 .*; .*`mdsx index parquet` again, with --column"):
         data[0]
 
 

@@ -165,7 +165,7 @@ def test_features_are_renamed_and_dropped(tmp_path: Path) -> None:
 
 def test_an_option_that_matches_nothing_raises_or_warns(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     write(tmp_path / "x.tfrecord", [{"x": 1}] * 999)
-    with pytest.raises(UsageError, match=r"--drop names a column that is not there.*'y'"):
+    with pytest.raises(UsageError, match=r"--drop names a column that does not exist.*'y'"):
         convert(tmp_path, drop=["y"])
     write(tmp_path / "x.tfrecord", [{"x": 1}] * 1000 + [{"x": 1, "y": 2}])
     convert(tmp_path, drop=["y"])
