@@ -335,5 +335,5 @@ def test_other_indices_raise_usage_error(local_url: str) -> None:
 def test_several_urls_name_the_mixture(read: Callable[[Any], object], several: type) -> None:
     with pytest.raises(mdsx.UsageError, match=r"to read several datasets as one, use mdsx\.Mixture"):
         read(several(["a", "b"]))
-    with pytest.raises(mdsx.UsageError, match="not a URL .expected a path, file://"):
+    with pytest.raises(mdsx.UsageError, match=r"not a URL \(expected a path, file://"):
         read(3)
