@@ -97,6 +97,10 @@ def test_only_files_of_samples_are_damaged(tmp_path: Path) -> None:
             path.touch()
     data = tmp_path / "samples.lance" / "data"
     assert peer("lancedb").shards(tmp_path) == [data / "a.lance", data / "b.lance"]
+    for name in ("1.tar", "1.tar.idx", "0.tar", ".nv-meta/split.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert peer("energon").shards(tmp_path) == [tmp_path / "0.tar", tmp_path / "1.tar"]
 
 
 def test_the_table_has_both_runs_and_the_errors() -> None:

@@ -72,7 +72,7 @@ class WebDataset(Peer):
         dataset: Any = parts[0]
         if reading.weights:
             dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, reading.weights))
-        return dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed), webdataset.map(_decode))
+        return dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed), webdataset.map(values_of))
 
     def loader(self, reading: Reading) -> Any:
         collate: Any = torch_data.default_collate if reading.decoded else columns_of
@@ -99,7 +99,8 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def _decode(sample: dict[str, Any]) -> dict[str, Any]:
+def values_of(sample: dict[str, Any]) -> dict[str, Any]:
+    """The values of a sample's members."""
     return {name: _DECODERS[name](data) for name, data in sample.items() if name in _DECODERS}
 
 

@@ -31,7 +31,7 @@ def _decoding(workload: Workload, size: int | None) -> Subject:
     how: dict[str, Any] = {"decoded": True, "size": size}
     counted: dict[str, Any] = {"samples": workload.samples, "size": size}
     files = call(write_files, samples=workload.samples)
-    peers = ("litdata", "mosaicml", "webdataset")
+    peers = ("litdata", "mosaicml", "webdataset", "energon")
     found: list[Contestant] = [
         reads("mdsx", read, "threads", workload, threads=_CORES, **how),
         reads("mdsx", read, f"{_CORES} workers", workload, workers=_CORES, **how),

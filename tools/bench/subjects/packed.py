@@ -29,7 +29,7 @@ def subjects(scale: float) -> list[Subject]:
     rows, written = (call(prepare, "mdsx", **each.arguments) for each in (fixed, texts))
     found = [alone("mdsx", "mdsx, fixed rows", read, rows, batching=None)]
     found += [alone("mdsx", f"mdsx, {name}", read, written, batching=name) for name in _BATCHINGS]
-    found += [reads(loader, read_packed, "packed", texts) for loader in ("grain", "lancedb")]
+    found += [reads(loader, read_packed, "packed", texts) for loader in ("grain", "lancedb", "energon")]
     return [
         Subject(
             name="packed-rows",
@@ -39,7 +39,7 @@ def subjects(scale: float) -> list[Subject]:
             contestants=found,
             note=f"Lengths are log-normal (median 600, sigma 1), at most {LONGEST}. Packed rows have segments and "
             f"positions (LanceDB's: documents). Length-bounded batches are of {ROWS * LONGEST} tokens. Grain packs "
-            "first fit in 16 rows, LanceDB concatenates.",
+            "first fit in 16 rows, Energon first fit among 100 texts; LanceDB concatenates.",
         )
     ]
 
