@@ -191,6 +191,7 @@ def test_hostile_state_of_a_worker_raises(urls: list[str], worker: object) -> No
         iter(resumed)
 
 
+@pytest.mark.slow
 def test_worker_far_into_an_epoch_resumes_immediately(urls: list[str]) -> None:
     """The number of batches since the workers began does not matter."""
     mixture = mdsx.Mixture([(urls[0], 1), (urls[1], 1)], epoch_samples=2**55)

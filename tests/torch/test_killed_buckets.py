@@ -34,6 +34,7 @@ def url(s3_url: str) -> str:
     return s3_url
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_ranks_resume_on_others_and_see_each_sample_once(url: str, tmp_path: Path) -> None:
     state: dict[str, Any] | None = None
