@@ -159,7 +159,7 @@ class GroupSteps:
         steps = self._in_fixed_epochs(cursor, blocks) if endless else self._to_the_end(cursor, blocks)
         try:
             for task in steps:
-                if not task.skip and skips and is_in(skips, at.step):
+                if not task.skip and is_in(skips, at.step):
                     yield task._replace(groups=_NOTHING, skip=True, amounts=_moved(_amounts(task), SKIPPED))
                 elif task.skip or self.cut.micro is None:
                     yield task

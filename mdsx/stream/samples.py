@@ -183,7 +183,7 @@ class SampleSteps:
         while self.samples - end >= enough and (self.until is None or stop < self.until):
             start, before, end = stop, end, Position(min(end + size, self.samples))
             stop = Tick(first + end)
-            skip, step = bool(self.skip) and is_in(self.skip, step), step + 1
+            skip, step = is_in(self.skip, step), step + 1
             after = self.after(epoch, end, step)
             if end < self.samples and self.until is not None and stop >= self.until:  # the next phase cuts the rest
                 after = Cursor(epoch, end, step=step)
@@ -244,7 +244,7 @@ def _read(share: RankShare, course: Course) -> RankShare:
 
 def is_in(ranges: Sequence[tuple[int, int]], step: int) -> bool:
     """Return whether a step is in any of `ranges`, each up to its second number (exclusive)."""
-    return any(start <= step < stop for start, stop in ranges)
+    return bool(ranges) and any(start <= step < stop for start, stop in ranges)  # each step asks; few runs have ranges
 
 
 def given_rows(batch_size: int | None, what: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from mdsx.format import UINT8, ColumnType, Number
+from mdsx.format import ColumnType, Number
 from mdsx.loader import ArrayBackend, join_samples
 from mdsx.torch.gpu_pictures import pictures
 
@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
 
 def _column(kind: ColumnType, values: Any) -> Any:
     if isinstance(values, list):
-        if kind.base == UINT8.name and (later := pictures(kind, values)) is not None:
+        if (later := pictures(kind, values)) is not None:
             return later
         if kind.foreign is not None:
             return listed(values)

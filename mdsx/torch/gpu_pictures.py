@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from mdsx.decoding import LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, Decoder, Deferred, check_on_cpu, corrupt, on_gpu
 from mdsx.errors import UsageError
-from mdsx.format import ColumnType
+from mdsx.format import UINT8, ColumnType
 from mdsx.loader import Reading
 from mdsx.stream import SAMPLES, Buckets
 
@@ -65,7 +65,7 @@ class Pictures:
 
 def pictures(kind: ColumnType, values: list[Any]) -> Pictures | None:
     """Return a column of type `kind` as pictures, if it has some for a GPU to decode; else None."""
-    if not any(isinstance(value, Deferred) for value in values):
+    if kind.base != UINT8.name or not any(isinstance(value, Deferred) for value in values):
         return None
     return Pictures(values, tuple(size or 0 for size in kind.shape or ()) if kind.one_size else None)
 

@@ -24,11 +24,9 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 
-import torch
+from tools.peers.mosaicml import declare_operators
 
-if torch.version.cuda is None:  # PyPI's torchvision, which Composer imports, wants operators that it has only with CUDA
-    for name in ("torchvision::nms", "torchvision::qnms"):
-        torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+declare_operators()
 
 import composer_trainer  # once for all ranks
 from tests.examples.runs import Start, run_ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -50,6 +51,12 @@ WRONG = -1
 
 def text_of(number: int) -> str:
     return f"sample {number} " + "x" * (number * 7919 % 97)
+
+
+def number_in(text: str) -> int:
+    """Return the id that a sample's text has, WRONG if it has none."""
+    found = re.match(r"sample (\d+) ", text)
+    return int(found[1]) if found else WRONG
 
 
 def sample_of(number: int) -> dict[str, Any]:

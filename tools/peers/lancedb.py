@@ -18,7 +18,6 @@ status 200.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 from multiprocessing import get_context
@@ -29,7 +28,7 @@ import numpy as np
 
 from tools.account import Id
 from tools.conformance.matrix import CAPACITY, FEW, PART, Cell, Data
-from tools.conformance.task import WRONG, Task, checked, row_of, sample_of, shards_of, text_of
+from tools.conformance.task import Task, checked, number_in, row_of, sample_of, shards_of, text_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of, decode
 
@@ -145,7 +144,7 @@ class _Packing(_Loader):
         loader = streaming.StreamingDataLoader(self._dataset, shape.batch, **_workers(shape.workers))
         for batch in loader:
             rows = [self._ended(place, bytes(row)) for place, row in enumerate(batch["input_ids"].tolist())]
-            yield [row_of(map(_number_in, texts), texts) for texts in rows if texts]
+            yield [row_of(map(number_in, texts), texts) for texts in rows if texts]
         self._begin(epoch + 1)
 
     def _ended(self, place: int, row: bytes) -> list[str]:
@@ -155,11 +154,6 @@ class _Packing(_Loader):
 
     def state(self) -> Any:
         return super().state(), self._begun
-
-
-def _number_in(text: str) -> int:
-    found = re.match(r"sample (\d+) ", text)
-    return int(found[1]) if found else WRONG
 
 
 class LanceDB(Peer):

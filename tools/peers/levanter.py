@@ -25,7 +25,7 @@ import numpy as np
 
 from tools.account import Id
 from tools.conformance.matrix import CAPACITY, Cell, Data
-from tools.conformance.task import WRONG, Task, checked, sample_of, shards_of
+from tools.conformance.task import Task, checked, number_in, row_of, sample_of, shards_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import WIDTH
 
@@ -63,7 +63,11 @@ class _Loader(Loader):
             start = loader.scheduler.global_data_offset_by_step(step)
             rows = [_local(leaf, start, self._samples) for leaf in jax.tree.leaves(batch)]
             self._step = step + 1
-            yield list(map(_packed_row, *rows)) if self._task.packed else list(map(_id_of, *rows))
+            if self._task.packed:
+                yield list(map(_packed_row, *rows))
+            else:
+                texts = list(map(_text_of, *rows))
+                yield checked(map(number_in, texts), texts)
         self.epoch, self._step, self._sizes = epoch + 1, 0, [(0, self._task.shape.global_batch)]
 
     def _dataset(self, epoch: int) -> Any:
@@ -209,17 +213,15 @@ def _local(array: Any, start: int, samples: int) -> Any:
     return np.asarray(shard.data)[: max(samples - start - (shard.index[0].start or 0), 0)]
 
 
-def _id_of(tokens: Any) -> int:
-    """The id in a text, WRONG if it is not the text of any."""
-    found = tokens.tobytes().rstrip(b"\0").decode(errors="replace")
-    word = f"{found} ".split(" ")[1]
-    return checked([int(word) if word.isdecimal() else WRONG], [found])[0]
+def _text_of(tokens: Any) -> str:
+    return str(tokens.tobytes().rstrip(b"\0").decode(errors="replace"))
 
 
 def _packed_row(tokens: Any, segments: Any) -> str:
     """A row as it is logged; -1 is the segment of what pads it."""
     *documents, _ = np.split(tokens, np.flatnonzero(np.diff(segments, append=-1)) + 1)
-    return "+".join(map(str, map(_id_of, documents)))
+    texts = list(map(_text_of, documents))
+    return row_of(map(number_in, texts), texts)
 
 
 def _named(values: Sequence[Any]) -> dict[str, Any]:

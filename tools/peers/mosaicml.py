@@ -23,7 +23,6 @@ _COLUMNS = {
     "images": {"image": "bytes", "label": "int"},
     "text": {"text": "str", "id": "int"},
 }
-_OPERATORS = ("torchvision::nms", "torchvision::qnms")
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
     "(`get_partitions_orig`: `ids = np.concatenate([ids, last], 1)`)."
@@ -57,13 +56,8 @@ class MosaicML(Peer):
     }
 
     def warm(self) -> None:
-        """Import it, and with it torchvision.
-
-        PyPI's torchvision is compiled for CUDA. With a CPU's PyTorch it lacks operators, which its import needs.
-        """
-        if torch.version.cuda is None:
-            for name in _OPERATORS:
-                torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        """Import it, and with it torchvision."""
+        declare_operators()
         super().warm()
 
     def clean(self) -> None:
@@ -102,6 +96,14 @@ class MosaicML(Peer):
     def loader(self, reading: Reading) -> Any:
         how: dict[str, Any] = {"batch_size": reading.batch_size, "num_workers": reading.workers, "drop_last": False}
         return streaming.StreamingDataLoader(self._dataset(reading), **how)
+
+
+def declare_operators() -> None:
+    """Let PyPI's torchvision be imported. It is compiled for CUDA: with a CPU's PyTorch it lacks operators, which its
+    import needs."""
+    if torch.version.cuda is None:
+        for name in ("torchvision::nms", "torchvision::qnms"):
+            torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 PEER = MosaicML()
