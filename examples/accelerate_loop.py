@@ -66,7 +66,7 @@ def main(data: str, run: str) -> None:
             losses += loss.mean(1).tolist()  # of each sample
     losses = accelerator.gather_for_metrics(losses, use_gather_object=True)
     accelerator.print(f"loss {sum(losses) / len(losses):.3f}, the mean of {len(losses):,} samples")
-    model, optimizer = accelerator.free_memory(model, optimizer)  # before its process group, see docs/loaders.md
+    model, optimizer = accelerator.free_memory(model, optimizer)  # before its process group, see docs/trainers.md
     accelerator.end_training()
 
 

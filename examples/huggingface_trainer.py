@@ -102,6 +102,6 @@ def main(data: str, run: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    gc.collect()  # the model ends before its process group, see docs/trainers.md
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -25,7 +25,7 @@ BATCH, SAVE = 16, 5  # samples per rank; steps between checkpoints
 def worker(config: dict[str, str]) -> None:
     """Be one worker, in which Ray Train has started torch.distributed."""
     loop(**config)
-    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    gc.collect()  # the model ends before its process group, see docs/trainers.md
 
 
 def loop(data: str, run: str) -> None:

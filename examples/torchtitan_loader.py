@@ -136,5 +136,5 @@ def main(data: str, run: str, layout: str = "rows") -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    gc.collect()  # the model ends before its process group, see docs/trainers.md
     dist.destroy_process_group()

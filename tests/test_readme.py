@@ -36,6 +36,7 @@ PAGES = (
     "docs/writing.md",
     "docs/converting.md",
     "docs/training.md",
+    "docs/mixtures.md",
     "docs/shuffling.md",
     "docs/batches.md",
     "docs/images.md",
@@ -50,9 +51,9 @@ ELSEWHERE = {
     "docs/from-litdata.md": "guides/test_from_litdata.py",
     "docs/from-mosaicml.md": "guides/test_from_mosaicml.py",
     "docs/from-webdataset.md": "guides/test_from_webdataset.py",
-    "docs/loaders.md": "torch/test_frameworks.py",
     "docs/pretraining.md": "guides/test_pretraining.py",
     "docs/stored-formats.md": "shards/formats/test_page.py",
+    "docs/trainers.md": "torch/test_frameworks.py",
 }
 """Pages whose code other tests run."""
 COMPILED = ("docs/clouds.md",)  # it names servers that tests lack

@@ -21,7 +21,7 @@ from tools.console import Console
 from tools.pages import put_between_marks, table
 from tools.processes import ROOT
 
-PAGE = ROOT / "docs" / "training.md"
+PAGE = ROOT / "docs" / "mixtures.md"
 TOKENS = 10**9
 LANES, CAPACITY = 64, 32768
 

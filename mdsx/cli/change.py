@@ -30,7 +30,7 @@ def change(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a run's state, so that the run continues with other data or without some samples (see docs/training.md).
+    """Convert a run's state, so that the run continues with other data or without some samples (see docs/mixtures.md).
 
     The new mixture may add, remove or replace components and change proportions. Components that stay continue where
     they were. Run this once. Then start the training with the new mixture, and load the new state on every rank.

@@ -24,7 +24,7 @@ def select(
 
     A condition compares columns of numbers and bools that have a fixed size, and length(column), with =, !=, <, <=, >,
     >=, between, in (...) and is null. Combine conditions with and, or and not. Only rows are read, so 10^8 samples take
-    seconds. docs/training.md has the rules. `mdsx append` extends the selections of a dataset.
+    seconds. docs/mixtures.md has the rules. `mdsx append` extends the selections of a dataset.
     """
     from mdsx.writer import write_selection
 

@@ -249,7 +249,7 @@ class Dataset:
         A condition reads only the rows of the shards, many at once, so 10^8 samples take seconds. It compares columns
         of numbers and bools that have a fixed size, and `length(column)`, which counts as `length=` of a batching does
         (0 for null). Operators are `=`, `!=`, `<`, `<=`, `>`, `>=`, `between 1 and 3`, `in (1, 2, 3)`, `is null`,
-        `and`, `or`, `not` and parentheses. Comparisons with null are unknown, as in SQL; see docs/training.md.
+        `and`, `or`, `not` and parentheses. Comparisons with null are unknown, as in SQL; see docs/mixtures.md.
 
         A function gets every sample once; only `input_columns` are read. If these have a fixed size, only the rows of
         the shards are read, not the large values. Then samples are not checked by their own checksums; only the shard's

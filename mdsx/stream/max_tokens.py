@@ -41,7 +41,7 @@ class MaxTokens:
 
     The samples of a group depend only on the order and the lengths, not on the number of ranks. Packed columns (see
     `Pack`) are padded to the longest sample of the group: [n, longest]. `lengths`, int64 [n], has the number of values
-    in each row without padding. All other columns are lists of n values, one per row.
+    in each row without padding. Other columns of one shape are [n, ...], all others lists of n values.
 
     Args:
         capacity: The most values in a group before `pad_to_multiple_of`, padding included, L; at most 2^31 - 1.

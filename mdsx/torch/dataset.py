@@ -37,7 +37,7 @@ class StreamingDataset(IterableDataset[Any]):
     Use it with `StreamingDataLoader`. With PyTorch's own `DataLoader`, give this object a `batch_size` and the loader
     `batch_size=None`, and call `set_epoch` before each epoch. Without a `batch_size` it yields single samples, to at
     most one worker. In a job of several ranks, reading single samples raises a UsageError, unless you give `rank=0,
-    world_size=1` for a framework that divides samples among the ranks. docs/loaders.md says what each framework needs.
+    world_size=1` for a framework that divides samples among the ranks. docs/trainers.md says what each framework needs.
 
     A `StreamingDataLoader` has its own position. While one reads this dataset, `state_dict`, `load_state_dict`,
     `state_after`, `set_epoch`, `resume` and `reweight` of the dataset raise a UsageError. A copy of this object is

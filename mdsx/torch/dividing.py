@@ -74,7 +74,7 @@ def uneven_shares(ranks: int) -> UsageError:
     """Return the error for an evaluation in Trainer whose ranks would get batches of different sizes."""
     return UsageError(
         f"Trainer gathers the tensors of all ranks, but the last batch cannot be divided evenly among {ranks} ranks",
-        hint='give the loader uneven="repeat" and use its mask, as docs/loaders.md shows, or give Trainer an '
+        hint='give the loader uneven="repeat" and use its mask, as docs/trainers.md shows, or give Trainer an '
         "mdsx.Dataset as eval_dataset",
     )
 

@@ -407,4 +407,4 @@ def _rank(way: Callable[[str], Numbers], url: str, environment: dict[str, Any], 
     new.replace(out)
     if not outcome.error and distributed.is_initialized():
         distributed.barrier()  # no rank ends while another one still gathers
-    os._exit(1 if outcome.error else 0)  # without the end of a process group: see docs/loaders.md
+    os._exit(1 if outcome.error else 0)  # without the end of a process group: see docs/trainers.md

@@ -1,4 +1,4 @@
-"""The tables of docs/loaders.md: what each framework reads of 1,003 samples on several ranks, or refuses to read."""
+"""The tables of docs/trainers.md: what each framework reads of 1,003 samples on several ranks, or refuses to read."""
 
 from __future__ import annotations
 

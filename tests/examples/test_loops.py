@@ -10,7 +10,7 @@ import pytest
 
 from tests.examples.runs import EXAMPLES, Programs, Start, Trained, killed
 
-PAGE = (EXAMPLES.parent / "docs" / "loaders.md").read_text(encoding="utf-8")
+PAGE = (EXAMPLES.parent / "docs" / "trainers.md").read_text(encoding="utf-8")
 SAMPLES = 1003
 EPOCHS = 2
 

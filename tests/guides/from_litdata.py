@@ -26,7 +26,7 @@ def run_before(peer: Peer, directory: str) -> dict[str, Any]:
     write, train = PAGE.blocks("Before")
     play(write, Path("write.py"))
     play(train, Path("before.py"), train=lambda tokens, sources: batches.append(tokens[:, 0].tolist()))
-    play(PAGE.code("Converted"), Path("convert.py"))
+    play(PAGE.code("Convert the data"), Path("convert.py"))
     with_tables = (
         litdata.StreamingDataset,
         litdata.StreamingDataLoader,
@@ -38,5 +38,5 @@ def run_before(peer: Peer, directory: str) -> dict[str, Any]:
     tables = {call.__name__: parameters(call) for call in with_tables}
     tables["StreamingDataLoader"] = parameters(litdata.StreamingDataLoader, DataLoader)
     tables["Other functions"] = [name for name in litdata.__all__ if name not in tables]
-    tables["Serializers"] = list(_SERIALIZERS)
+    tables["Column types"] = list(_SERIALIZERS)
     return {"batches": batches, "tables": tables}

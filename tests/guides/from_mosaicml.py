@@ -39,6 +39,6 @@ def run_before(peer: Peer, directory: str, url: str) -> dict[str, Any]:
         "Stream": parameters(streaming.Stream),
         "StreamingDataLoader": parameters(streaming.StreamingDataLoader, DataLoader),
         "MDSWriter": [*parameters(streaming.MDSWriter), *more],
-        "Column encodings": sorted(get_mds_encodings()),
+        "Column types": sorted(get_mds_encodings()),
     }
     return {"batches": batches, "tables": tables}

@@ -28,12 +28,12 @@ def run_before(peer: Peer, directory: str) -> dict[str, Any]:
     play(PAGE.code("Before"), Path("before.py"), train=lambda images, labels, pages: batches.append(pages.tolist()))
     tables = {
         "WebDataset": parameters(webdataset.WebDataset),
-        "Pipeline": methods((webdataset.WebDataset, webdataset.WebLoader), (IterableDataset,)),
+        "Methods": methods((webdataset.WebDataset, webdataset.WebLoader), (IterableDataset,)),
         "WebLoader": parameters(webdataset.WebLoader, DataLoader),
-        "Mixtures": parameters(webdataset.RandomMix, webdataset.RoundRobin),
-        "Shard lists": parameters(webdataset.SimpleShardList, webdataset.ResampledShards, webdataset.MultiShardSample),
+        "RandomMix and RoundRobin": parameters(webdataset.RandomMix, webdataset.RoundRobin),
+        "SimpleShardList, ResampledShards and MultiShardSample": parameters(webdataset.SimpleShardList, webdataset.ResampledShards, webdataset.MultiShardSample),
         "ShardWriter": parameters(webdataset.ShardWriter, webdataset.TarWriter),
-        "Members": sorted(default_handlers),
+        "Column types": sorted(default_handlers),
         "wids": parameters(wids.ShardListDataset),
     }
     return {"batches": batches, "tables": tables}

@@ -54,7 +54,7 @@ def run_after(directory: Path) -> dict[str, Any]:
     for run in ("after", "resumed"):
         session = programs.run("After", train=lambda tokens, sources: batches.append(tokens[:, 0].tolist()))
         found[run], batches[:] = list(batches), []
-    programs.shell("Converted")
+    programs.shell("Convert the data")
     for name, url in (("in place", "files"), ("converted", "corpus")):
         found[name] = [(each["tokens"].tolist(), each["source"], each["page"]) for each in mdsx.Dataset(url)]
     session = programs.run("interleave_datasets and concatenate_datasets", **session)

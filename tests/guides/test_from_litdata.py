@@ -48,6 +48,6 @@ def run_after(directory: Path) -> dict[str, Any]:
     session = programs.run("CombinedStreamingDataset", **session)
     found["mixed"] = [len(batch["page"]) for batch in session["loader"]]
     session = programs.run("ParallelStreamingDataset", **session)
-    loader = programs.run("Switch in mid-run", **session)["loader"]
+    loader = programs.run("Switch in the middle of a run", **session)["loader"]
     found["switched"] = (loader.epoch, loader.remaining)
     return found

@@ -50,11 +50,11 @@ def before(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Before:
 @pytest.mark.slow
 def test_the_page_lists_every_argument_and_encoding(before: Before) -> None:
     tables = dict(before.tables)
-    encodings = set(tables.pop("Column encodings"))
+    encodings = set(tables.pop("Column types"))
     assert tables.keys() == {*TABLES, "Stream"}
     assert {table: list(PAGE.rows(table)) for table in tables} == tables
     assert len(encodings) > 20
-    assert not encodings - PAGE.rows("Column encodings").keys()
+    assert not encodings - PAGE.rows("Column types").keys()
 
 
 @pytest.mark.slow
@@ -84,12 +84,12 @@ def run_after(directory: Path, url: str) -> dict[str, Any]:
     for run in ("after", "resumed"):
         exec(code("After", url), session)
         found[run], batches[:] = list(batches), []
-    exec(code("Converted", url), session)
+    exec(code("Convert the data", url), session)
     pairs = zip(mdsx.Dataset(f"{url}/mds"), mdsx.Dataset(f"{url}/rewritten"), strict=True)
     found["rewritten"] = sum({**old, "tokens": 0} == {**new, "tokens": 0} for old, new in pairs)
     exec(code("Stream", url), session)
     found["mixed"] = [len(batch["page"]) for batch in session["loader"]]
-    exec(code("Switch in mid-run", url), session)
+    exec(code("Switch in the middle of a run", url), session)
     loader = session["loader"]
     with pytest.raises(mdsx.StateError):
         loader.load_state_dict(session["old"])
@@ -111,7 +111,7 @@ def test_the_page_says_what_the_errors_say(table: str) -> None:
 
 def test_the_transform_decodes_images() -> None:
     session: dict[str, Any] = {}
-    exec(code("What differs in meaning", ""), session)
+    exec(code("Differences in behaviour", ""), session)
     picture = io.BytesIO()
     Image.new("L", (3, 2)).save(picture, "JPEG")
     decoded = session["decode"]({"image": picture.getvalue(), "label": 1})

@@ -25,7 +25,7 @@ def test_the_page_lists_every_argument_and_method(before: Before) -> None:
 
 
 def test_the_page_says_which_types_are_inferred() -> None:
-    types = {name: kind for name, (kind, *_) in PAGE.rows("Members").items() if name != "npy"}
+    types = {name: kind for name, (kind, *_) in PAGE.rows("Column types").items() if name != "npy"}
     assert types == {name: f"`{type_of_extension(name)}`" for name in types}
 
 
@@ -50,10 +50,10 @@ def run_after(directory: Path) -> dict[str, Any]:
     for run in ("after", "resumed"):
         programs.run("After", train=lambda images, labels, pages: batches.append(pages.tolist()))
         found[run], batches[:] = list(batches), []
-    programs.shell("Converted")
-    programs.run("Converted")
+    programs.shell("Convert the data")
+    programs.run("Convert the data")
     for name, url in (("in place", "tars"), ("converted", "corpus"), ("written", "written")):
         found[name] = list(mdsx.Dataset(url))
     found["exported"] = len(list(Path("again").glob("*.tar")))
-    found["mixed"] = [len(batch["cls"]) for batch in programs.run("Mixtures")["loader"]]
+    found["mixed"] = [len(batch["cls"]) for batch in programs.run("RandomMix and RoundRobin")["loader"]]
     return found

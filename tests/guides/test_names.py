@@ -32,8 +32,8 @@ def test_an_argument_is_the_same_if_and_only_if_ours_has_its_name(page: str, tab
 
 @pytest.mark.parametrize("page", sorted(path.stem for path in DOCS.glob("from-*.md")))
 def test_each_guide_has_the_same_frame(page: str) -> None:
-    program = ["A program, before and after", "Before", "After", "Converted"]
-    assert Page(page).headings[:6] == [*program, "What differs in meaning", "Switch in mid-run"]
+    program = ["A program, before and after", "Before", "After", "Convert the data"]
+    assert Page(page).headings[:6] == [*program, "Differences in behaviour", "Switch in the middle of a run"]
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("from-*.md")))

@@ -339,7 +339,7 @@ def test_a_distributed_checkpoint_keeps_the_state_if_it_is_one_value(url: str, t
 
     state = {"dict": without.state_dict()}
     dcp.load(state, checkpoint_id=tmp_path / "packed")
-    assert "groups" not in state["dict"]  # why docs/loaders.md says to save one value
+    assert "groups" not in state["dict"]  # why docs/trainers.md says to save one value
 
 
 def test_a_state_that_does_not_fit_changes_nothing(url: str) -> None:

@@ -7,4 +7,4 @@ FAILS = "bytes or requests differ in some setting"
 
 
 def arguments(add: Any) -> None:
-    add("--docs", action="store_true", help="write the tables into docs/simulate.md")
+    add("--docs", action="store_true", help="write the tables into docs/scale.md")

@@ -8,5 +8,5 @@ FAILS = "something leads nowhere, or was warned of"
 
 def arguments(add: Any) -> None:
     text = "serve it on that port of this machine instead (default 8000), and follow changes of the pages until Ctrl-C"
-    add("--pictures", action="store_true", help="take the pictures of docs/view.md and docs/simulate.md again, first")
+    add("--pictures", action="store_true", help="take the pictures of docs/plan.md again, first")
     add("--serve", type=int, nargs="?", const=8000, metavar="PORT", help=text)

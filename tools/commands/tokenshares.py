@@ -6,4 +6,4 @@ RUN = "tools.token_shares:run"
 
 
 def arguments(add: Any) -> None:
-    add("--docs", action="store_true", help="write the table of docs/training.md")
+    add("--docs", action="store_true", help="write the table of docs/mixtures.md")

@@ -47,7 +47,7 @@ _NEXT = """
 What next?
   the same in your own program     README.md, "Write a dataset" and "Train, and resume"
   your tars, Parquet or MDS files  docs/data.md in place, docs/converting.md to convert
-  your trainer                     docs/loaders.md, and complete programs in examples/
+  your trainer                     docs/trainers.md, and complete programs in examples/
   another cloud                    python3 -m tools quickstart --storage gs"""
 _DONE_AGAIN = 2  # steps between the last checkpoint and the kill
 

@@ -15,7 +15,7 @@ from tools.simulated.settings import SETTINGS, Setting
 
 Row = list[tuple[str, str]]
 """Cells of a table, each with its head."""
-PAGE = ROOT / "docs" / "simulate.md"
+PAGE = ROOT / "docs" / "scale.md"
 
 
 def run(given: argparse.Namespace) -> int:

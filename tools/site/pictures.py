@@ -1,4 +1,4 @@
-"""The pictures of docs/view.md and docs/simulate.md, taken of the pages as they are now.
+"""The pictures of docs/plan.md, taken of the pages as they are now.
 
 The data is made up, so that the same pages give the same pictures.
 """

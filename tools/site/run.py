@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     """Return 1 if the pages are not right, or Zensical cannot be installed."""
     console, environment = Console(), PeerEnvironment("site", shared=False)
     if given.pictures:
-        with console.step("Take the pictures of docs/view.md and docs/simulate.md"):
+        with console.step("Take the pictures of docs/plan.md"):
             pictures.take()
     try:
         with console.step(f"Zensical, in {environment.directory.relative_to(ROOT)}"):

@@ -237,7 +237,7 @@ def test_xml_bombs_are_refused(cloud: str, body: bytes) -> None:
 
 ROWS = [
     "| a connection to an address | {CONNECT} s |",
-    "| the first byte of an answer, and each next one | {SILENCE} s |",
+    "| the first byte of an answer, and each further byte | {SILENCE} s |",
     "| the status and the headers of an answer, with interim answers | {HEAD_SECONDS} s in all, {HEAD:kib} |",
     "| {LEAST:kib} of a body, or the rest of it | {TRICKLE} s |",
     "| the whole answer to a write | {WRITE_SECONDS} s |",
