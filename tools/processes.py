@@ -60,6 +60,7 @@ def stream(what: Call, *, scratch: Path, limit: float) -> Iterator[Any]:
     """
     python = PeerEnvironment(what.environment).python if what.environment else sys.executable
     environment = {
+        "PYTHONDONTWRITEBYTECODE": "",  # the first process compiles modules, as pip does with an installed package
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(scratch),
         "PATH": os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))),  # rclone is there
