@@ -76,12 +76,13 @@ def test_a_rank_opens_reads_and_continues_with_and_without_workers() -> None:
 
 
 @pytest.mark.slow
-def test_each_axis_of_growth_is_measured() -> None:
+def test_each_axis_of_growth_is_measured(tmp_path: Path) -> None:
     for axis in growth.AXES:
         sizes = [size for size in axis.sizes if size <= 1000][:2]
-        *_, (name, text) = growth.sections([replace(axis, sizes=sizes)])
+        *_, (name, text) = growth.sections([replace(axis, sizes=sizes)], tmp_path)
         assert name == f"growth-{axis.name}"
         assert [line.split()[1] for line in text.splitlines()[2:]] == [f"{size:,}" for size in sizes]
+        assert f">{sizes[-1]:,}</text>" in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_the_command_prints_the_tables() -> None:
@@ -96,5 +97,7 @@ def test_the_page_has_a_place_for_every_table() -> None:
         begin, end = f"<!-- scale: {name} -->\n|", f"<!-- end of scale: {name} -->"
         assert begin in page, name
         assert end in page, name
+    for axis in growth.AXES:
+        assert f"(pictures/growth-{axis.name}.svg)" in page
     for subject in ("plan", "index", "growth"):
         assert f"python3 -m tools scale {subject}" in page

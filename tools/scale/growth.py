@@ -24,6 +24,7 @@ from mdsx.loader import Loader
 from tools.bench.measure import cpu_seconds, memory_of
 from tools.pages import table
 from tools.processes import Call, stream
+from tools.scale.chart import chart
 from tools.scale.made import COLUMNS, SAMPLES, make, served
 
 _LIMIT = 600.0  # seconds
@@ -41,10 +42,11 @@ class Axis:
     measured: Callable[[int, Path], tuple[float, int]]
 
 
-def sections(axes: Sequence[Axis] | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the table of each axis: once more with each new row."""
+def sections(axes: Sequence[Axis] | None = None, pictures: Path | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the name and the table of each axis: once more with each new row. Write its chart into `pictures`."""
     for axis in AXES if axes is None else axes:
         rows, before = list[list[str]](), (0, 0.0, 0)
+        points = list[tuple[int, float, float]]()
         for size in axis.sizes:
             with tempfile.TemporaryDirectory(prefix="mdsx-scale-") as scratch:
                 found = (size, *axis.measured(size, Path(scratch)))
@@ -52,6 +54,9 @@ def sections(axes: Sequence[Axis] | None = None) -> Iterator[tuple[str, str]]:
             rows.append([f"{size:,}", f"{found[1]:.2f} s", format_size(found[2]), *grown])
             before = found
             heads = [axis.name, "CPU", "memory", f"{axis.name} grew", "CPU grew", "memory grew"]
+            points.append(found)
+            if pictures is not None:
+                Path(pictures, f"growth-{axis.name}.svg").write_text(chart(axis.name, points), encoding="utf-8")
             yield f"growth-{axis.name}", table(heads, rows, right=range(6))
 
 

@@ -1,4 +1,4 @@
-"""The command: prints the tables, and writes them into docs/scale.md."""
+"""The command: prints the tables, and writes them into docs/scale.md, with their charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ def run(given: argparse.Namespace) -> int:
     """Return 1 if something could not be measured. Everything it started has ended then."""
     console, failed, printed = Console(), False, dict[str, str]()
     job = Job(**{each.name: getattr(given, each.name) for each in fields(Job)})
-    subjects = {"plan": lambda: plan.sections(job), "index": index.sections, "growth": growth.sections}
+    pictures = PAGE.parent / "pictures" if given.docs else None
+    subjects = {
+        "plan": lambda: plan.sections(job),
+        "index": index.sections,
+        "growth": lambda: growth.sections(pictures=pictures),
+    }
     for subject in [given.subject] if given.subject else subjects:
         about = "" if subject == "plan" else f"\n{measured_on()}"
         with console.step(subject) as step:
