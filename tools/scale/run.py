@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
+from functools import partial
 
 from tools.console import Console
 from tools.pages import measured_on, put_between_marks
@@ -22,7 +23,7 @@ def run(given: argparse.Namespace) -> int:
     subjects = {
         "plan": lambda: plan.sections(job),
         "index": index.sections,
-        "growth": lambda: growth.sections(pictures=pictures),
+        "growth": partial(growth.sections, pictures=pictures),
     }
     for subject in [given.subject] if given.subject else subjects:
         about = "" if subject == "plan" else f"\n{measured_on()}"
