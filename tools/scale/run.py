@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 
@@ -20,7 +21,7 @@ def run(given: argparse.Namespace) -> int:
     console, failed, printed = Console(), False, dict[str, str]()
     job = Job(**{each.name: getattr(given, each.name) for each in fields(Job)})
     pictures = PAGE.parent / "pictures" if given.docs else None
-    subjects = {
+    subjects: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
         "plan": lambda: plan.sections(job),
         "index": index.sections,
         "growth": partial(growth.sections, pictures=pictures),
