@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ class SPDL(Peer):
 
     def loader(self, reading: Reading) -> Any:
         """Return a loader of decoded JPEGs, from a folder of files."""
+        if find_library("avcodec") is None:  # SPDL then yields nothing
+            raise RuntimeError("it needs the libraries of FFmpeg: apt-get install ffmpeg")
         return _Loader(reading)
 
 
