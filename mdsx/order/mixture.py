@@ -120,7 +120,7 @@ class MixtureOrder:
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position, from `position` on, that draws on each of these shards of a component: `position`
-        itself, or an expected value by the weights and phases; NEVER if no later phase draws the component."""
+        itself, or an expected value by the weights and phases; NEVER if no phase from then on draws the component."""
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
         return self._draws.expected(component, position, away)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from time import process_time
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import MixtureOrder, Order
+from mdsx.order.draws import PhaseBounds, StartCounts
 from mdsx.order.hashing import key
 from tests.order import reference
 from tests.order.positions import draws_before, places
@@ -270,3 +273,18 @@ def test_counts_of_a_phase_continue_those_of_the_phases_before_it(lanes: int) ->
     many = MixtureOrder([[50]] * 4, weights, seed=9, lanes=lanes, phases=phases)
     for position in (0, 1, 10**6 + 5, phases[77][0], phases[130][0] + 1, phases[-1][0] + 10**9, phases[3][0] - 1):
         assert draws_before(many, [position]).tolist() == draws_before(plain, [position]).tolist()
+
+
+def test_threads_may_count_the_draws_of_many_phases() -> None:
+    phases = PhaseBounds([(start, (2**64,)) for start in range(5000)])
+    counts = StartCounts(phases, lambda phase, start, stop: np.array([stop - start]), (1,))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            last = pool.submit(counts.of, 4999)
+            while not last.done():
+                assert counts.of(0).tolist() == [0]
+            assert last.result().tolist() == [4999]
+    finally:
+        sys.setswitchinterval(interval)
