@@ -96,8 +96,10 @@ class StoredSelection:
         """Parse and check the bytes of a file. Raise CorruptError or UnsupportedError."""
         _check_start(data, file)
         computed, stored = checksums(data)
+        if stored is None:
+            raise CorruptError("the file ends before its checksum", file=file, place="end")
         if computed != stored:
-            raise CorruptError("the selection is damaged", file=file, place="checksum", found=stored, expected=computed)
+            raise CorruptError("the selection is damaged", file=file, place="checksum", found=computed, expected=stored)
         found = _decoded(_WHOLE, data, file)
         head, size = _head(found, file), -(-found.samples // 8)
         if len(found.bitmap) != 4 * -(-size // 3) or _DIGITS.fullmatch(found.bitmap) is None:
