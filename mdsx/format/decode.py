@@ -27,6 +27,7 @@ class SampleDecoder:
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._schema, self._columns = schema, dict(columns)
+        self._key = f"{self._columns} of {schema.json.decode()}"  # the same for equal decoders
         self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
@@ -39,7 +40,7 @@ class SampleDecoder:
 
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
         """Return the values of sample number `sample`. With `verify`, check it first. Raise CorruptError."""
-        read: Read = view.readers.get(self) or view.readers.setdefault(self, self._reader(view))
+        read: Read = view.readers.get(self._key) or view.readers.setdefault(self._key, self._reader(view))
         return read(sample, verify)
 
     def _reader(self, view: ShardView) -> Read:

@@ -184,8 +184,8 @@ class ShardView:
     rows_offset: int
     rows: NDArray[np.void]
     heap: memoryview
-    readers: dict[Any, Any] = field(default_factory=dict)
-    """The state that decoders of single samples prepare for this shard."""
+    readers: dict[str, Any] = field(default_factory=dict)
+    """The state that decoders of single samples prepare for this shard, by their columns."""
     checks_samples: ClassVar[bool] = True
 
     @property
