@@ -1,6 +1,7 @@
 """The index of a simple stored format: its shards are objects that are read whole, its samples are Python values.
 
-Such a format needs only a subclass with `samples_of`. It is as fast as decoding its values in Python.
+Such a format needs only a subclass with `samples_of`. It is as fast as decoding its values in Python. Reading a single
+sample decodes its whole shard.
 """
 
 from __future__ import annotations
