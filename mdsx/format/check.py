@@ -52,19 +52,17 @@ def check_shard(
     schema: Schema | None = None,
     row_key: int | None = None,
     values: bool = True,
-    first: int | None = None,
 ) -> list[CorruptError]:
     """Return all damage to the uncompressed shard in `buffer`, by sample and column; none if it is undamaged.
 
     If `schema` and `row_key` are given, the shard's must equal them. `values=False` skips decoding the values, which is
-    slow. `first`: the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for a
-    shard of a later version.
+    slow. Raise UnsupportedError for a shard of a later version.
     """
     try:
         view = ShardView.parse(buffer, file=file, schema=schema, row_key=row_key)
     except CorruptError as error:
         return [error]
-    return bounded((problem.error for problem in find_problems(view, first=first, values=values)), file)
+    return bounded((problem.error for problem in find_problems(view, values=values)), file)
 
 
 def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
@@ -87,7 +85,8 @@ def find_problems(
     """Yield the problems of a shard's samples, in order, and then those of the shard as a whole.
 
     `known`: the samples whose bytes are all available; others are skipped. `samples` and `heap_size`: of the whole
-    shard, if only its beginning is available. `first` and `values`: see `check_shard`.
+    shard, if only its beginning is available. `first`: the number in the dataset of the shard's first sample, for
+    messages. `values`: see `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
     samples = view.samples if samples is None else samples

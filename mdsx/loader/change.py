@@ -24,7 +24,7 @@ from mdsx.datasets import (
 )
 from mdsx.errors import MdsxError, StateError, UsageError, shown
 from mdsx.loader.groups_left import groups_left
-from mdsx.order import MAX_PHASES, MixtureOrder, Phases, Tick, Weight, add_phase, windows
+from mdsx.order import MAX_PHASES, MixtureOrder, Phases, Tick, Weight, Windows, add_phase
 from mdsx.stream import in_json, number_of, phases_of, same_shares
 
 
@@ -131,7 +131,7 @@ class _Before:
         start = reached = Tick(epoch * samples + number_of(state, "position"))
         if "taken" in groups and number_of(groups, "taken", "groups."):
             size = number_of(groups, "positions", "groups.") * number_of(state, "lanes")
-            reached = Tick(windows(start, (epoch + 1) * samples, None, max(size, 1))[0][1])
+            reached = Tick(Windows(start, (epoch + 1) * samples, None, max(size, 1))[0][1])
         return cls(listed, phases_of(state, len(listed), reached), start, reached)
 
 

@@ -31,9 +31,8 @@ from mdsx.order.bucketing import (
     checked_sizes,
     rank_edges,
 )
-from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
+from mdsx.order.busiest import Busiest, BusiestRank, busiest
 from mdsx.order.chosen import (
-    Chosen,
     Marks,
     bits_of,
     chosen_by_bits,
@@ -53,7 +52,7 @@ from mdsx.order.course import (
     lane_spread,
     lanes_read,
 )
-from mdsx.order.dealing import Balance, Dealing, Over, checked_node
+from mdsx.order.dealing import Balance, Dealing
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.excluded import Excluded, LeftOut
 from mdsx.order.grouping import (
@@ -68,15 +67,15 @@ from mdsx.order.grouping import (
     group_window,
     items_of,
     step_order,
-    windows,
 )
 from mdsx.order.groups import Groups, GroupSequence, group_positions
 from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle, by_value
+from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle
 from mdsx.order.run_draws import check_whole_runs
+from mdsx.order.sorting import by_value
 from mdsx.order.strata import stratified_shares
 from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
 
@@ -97,7 +96,6 @@ __all__ = [
     "Bucketing",
     "Busiest",
     "BusiestRank",
-    "Chosen",
     "Course",
     "DatasetCourse",
     "Dealing",
@@ -112,7 +110,6 @@ __all__ = [
     "MixtureCourse",
     "MixtureOrder",
     "Order",
-    "Over",
     "Oversize",
     "Phases",
     "Position",
@@ -135,11 +132,9 @@ __all__ = [
     "by_value",
     "check_whole_runs",
     "checked_batch_sizes",
-    "checked_node",
     "checked_sizes",
     "chosen_by_bits",
     "chosen_of",
-    "dealt_costs",
     "default_window",
     "exact_weight",
     "fitting_lanes",
@@ -169,5 +164,4 @@ __all__ = [
     "small_cache",
     "step_order",
     "stratified_shares",
-    "windows",
 ]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.order.best_fit import pack
 from mdsx.order.concat import Rows, concatenate
-from mdsx.order.hashing import key, keys, ranks
+from mdsx.order.hashing import key, keys, sort_keys
 from mdsx.order.limits import integer
 from mdsx.order.sorting import stable_order
 
@@ -120,8 +120,9 @@ class WindowGroups(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Windows(Sequence[tuple[int, int]]):
-    """The windows of positions `start` to `stop`: `windows[k]` is the first and last position (exclusive) of window k.
-    A window has `size` positions; it may have fewer before a multiple of `samples` (unless None), and at the end."""
+    """The windows of positions `start` to `stop`, counted over all epochs: `windows[k]` is the first and last position
+    (exclusive) of window k. A window has `size` positions; it may have fewer before a multiple of `samples` (None in
+    mixtures), and at the end."""
 
     start: int
     stop: int
@@ -176,14 +177,6 @@ def default_window(
     return min(1 << (max(least, rows * groups) - 1).bit_length(), MAX_WINDOW)
 
 
-def windows(start: int, stop: int, samples: int | None, size: int) -> Windows:
-    """Return the windows of positions `start` to `stop`, counted over all epochs, of `size` positions each.
-
-    They are cut at multiples of `samples`; not if it is None, as in mixtures.
-    """
-    return Windows(start, stop, samples, size)
-
-
 def group_window(
     rule: Grouping,
     lengths: NDArray[np.int64],
@@ -219,7 +212,7 @@ def group_window(
     group_lanes, begins = np.repeat(np.arange(lane_count), counts), np.cumsum(counts) - counts
     if shuffle:
         parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
-        placed = np.argsort(ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
+        placed = np.argsort(sort_keys(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
     elif rule.kind == "concat":
         placed = np.arange(len(numbered))
     else:

@@ -24,7 +24,6 @@ from mdsx.order.grouping import (
     group_window,
     items_of,
     step_order,
-    windows,
 )
 from mdsx.order.limits import MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
@@ -209,7 +208,7 @@ class Groups(Sequence[GroupSequence]):
         self.epoch = integer(own if epoch is None else epoch, "epoch", 0, MAX_SAMPLES // max(size, 1) - 1)
         self.seed, self.lanes = order.seed, order.lanes
         start = self.epoch * size
-        self.windows: Windows = windows(start, start + size, self._course.cut, self.grouping.window * self.lanes)
+        self.windows: Windows = Windows(start, start + size, self._course.cut, self.grouping.window * self.lanes)
         """The first and last position (exclusive) of each window, counted over all epochs."""
 
     def __len__(self) -> int:

@@ -16,8 +16,9 @@ from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, Order, by_value, default_shuffle_block
+from mdsx.order.order import DEFAULT_LANES, Order, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
+from mdsx.order.sorting import by_value
 
 _LANE_WISE = 1024  # components with more samples per lane are read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
