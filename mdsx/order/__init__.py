@@ -61,7 +61,6 @@ from mdsx.order.grouping import (
     Grouping,
     Kind,
     Oversize,
-    WindowGroups,
     Windows,
     default_window,
     group_window,
@@ -78,6 +77,7 @@ from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.sorting import by_value
 from mdsx.order.strata import stratified_shares
 from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
+from mdsx.order.window_groups import WindowGroups
 
 __all__ = [
     "DEFAULT_LANES",
