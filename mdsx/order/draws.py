@@ -259,9 +259,9 @@ def successive(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def equal_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each of `values` how many equal ones precede it. The values are integers of at least 0."""
-    by_value, sizes = np.argsort(values, kind="stable"), np.bincount(values)
+    places, sizes = np.argsort(values, kind="stable"), np.bincount(values)
     before = np.empty_like(values)
-    before[by_value] = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before[places] = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return before
 
 

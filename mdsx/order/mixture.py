@@ -92,7 +92,6 @@ class MixtureOrder:
     def _use(self, phases: Iterable[tuple[int, Iterable[Weight]]]) -> None:
         self.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
         bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
-        self.bounds = bounds[0][1]
         seed, lanes, known = self.seed, self.lanes, getattr(self, "_draws", None)
         self._draws: Draws | RunDraws
         if self.run is None:
