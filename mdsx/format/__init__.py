@@ -16,7 +16,7 @@ from mdsx.format.conditions import (
     parse_condition,
     references,
 )
-from mdsx.format.decode import SampleDecoder
+from mdsx.format.decode import RowDecoder, SampleDecoder
 from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
 from mdsx.format.encoded import Encoded, JoinedHeap
 from mdsx.format.families.binary import BYTES, JPEG, PNG
@@ -76,7 +76,6 @@ from mdsx.format.protocol import (
     ReadsSamples,
     ReadsWhole,
     Receiver,
-    RowDecoder,
     SideObject,
     StoredFormat,
     StoredIndex,

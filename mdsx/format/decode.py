@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mdsx.errors import CorruptError
+from mdsx.format.protocol import OpenedShard
 from mdsx.format.rows import NULL, check_row, heap_extents, row_checksum
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
@@ -95,3 +96,17 @@ class SampleDecoder:
                 return (_NOWHERE,)
             lengths = tuple(0 if length == NULL else length for length in lengths)
         return list(accumulate(lengths, initial=start))
+
+
+class RowDecoder:
+    """A decoder for formats whose selections have our rows (`RowLayout`). It selects each sample and decodes its
+    row."""
+
+    def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
+        self._rows = SampleDecoder(schema, columns)
+
+    def decode(self, shard: OpenedShard, sample: int, *, verify: bool) -> dict[str, Any]:
+        found = shard.select(np.array([sample]), verify=verify)
+        rows = found.rows[found.take]
+        buffer = rows.view(np.uint8).data.toreadonly()
+        return self._rows.decode(ShardView(buffer, found.file, found.schema, 0, 0, rows, found.heap), 0, verify=False)

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.decode import RowDecoder
 from mdsx.format.encode import Encoder
 from mdsx.format.filenames import is_name
 from mdsx.format.lengths import lengths_of_selection
-from mdsx.format.protocol import ReadsWhole, RowDecoder
+from mdsx.format.protocol import ReadsWhole
 from mdsx.format.schema import Schema
 from mdsx.format.selection import Selection
 
