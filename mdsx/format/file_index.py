@@ -1,4 +1,5 @@
-"""The common parts of indexes of Parquet files and of tars: their first and last bytes, and the names of files.
+"""The common parts of indexes of Parquet files, tars and token files: their first and last bytes, and the names of
+files.
 
 Such an index is one line of JSON. It begins with `{"format":"mdsx-...","version":1,` and ends with a checksum
 (`seal.py`), which is checked before anything is parsed.

@@ -4,10 +4,12 @@ format-spec.md specifies it; tests/vectors/order-v1.json has test vectors.
 
 - `order`: the sample at each position of an epoch; `needs`: when each shard is needed.
 - `mixture`: weighted datasets read together; `course`: the samples of all epochs of a run, and each rank's positions.
-- `subset`: chosen samples.
+- `subset`: a part of a dataset's samples; `chosen`: samples chosen by number; `strata`: parts of every stratum;
+  `excluded`: samples that a run leaves out.
 - `grouping`: the samples of a window that form a group, and each rank's groups of a step; `dealing`: dividing a node's
-  rows by cost; `bucketing`: batches of one shape; `groups`: a whole epoch of any of these (vectors: groups-v1.json,
-  groups-concat-v1.json, buckets-v1.json).
+  rows by cost; `busiest`: how unequal ranks' costs are; `bucketing`: batches of one shape; `groups`: a whole epoch of
+  any of these (vectors: groups-v1.json, groups-concat-v1.json, buckets-v1.json).
+- `advice`: lanes and caches that suit a run.
 """
 
 from __future__ import annotations
