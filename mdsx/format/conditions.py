@@ -55,9 +55,9 @@ class ColumnNull:
     name: str
 
 
-Number = bool | int | float
+Constant = bool | int | float
 Reference = ColumnValue | ColumnLength | ColumnNull
-Operand = ColumnValue | ColumnLength | Number
+Operand = ColumnValue | ColumnLength | Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Among:
     """Whether an operand is one of several numbers."""
 
     operand: ColumnValue | ColumnLength
-    numbers: tuple[Number, ...]
+    numbers: tuple[Constant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class _Parser:
             self._refuse("a comparison")
         return Negation(found) if negated else found
 
-    def _literals(self) -> tuple[Number, ...]:
+    def _literals(self) -> tuple[Constant, ...]:
         self._expect("(")
         found = [self._literal("a number")]
         while self._take(","):
@@ -283,7 +283,7 @@ class _Parser:
             return ColumnValue(_name(token))
         return self._literal("a column or a number")
 
-    def _literal(self, expected: str) -> Number:
+    def _literal(self, expected: str) -> Constant:
         token = self._take("number", "true", "false")
         if token is None:
             self._refuse(expected)
