@@ -1,6 +1,7 @@
 """The order of a mixture of weighted datasets: the component and the sample at each position.
 
 `draws` determines the component that a position draws. Each component is read in its own order, epoch after epoch.
+Positions count over all epochs: format-spec.md calls them ticks, weights proportions, and runs stretches.
 """
 
 from __future__ import annotations
