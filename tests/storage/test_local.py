@@ -188,3 +188,14 @@ def test_unfinished_files_are_discarded_by_choice(tmp_path: Path) -> None:
     LocalStorage(tmp_path).discard_unfinished(choose=choose)
     assert sorted(seen) == [("folder/two", 4, True), ("one", 4, True)]
     assert [path.name for path in tmp_path.rglob("*")] == [".one.00.mdsx-tmp"]
+
+
+def test_a_file_that_is_searched_for_holes_is_downloaded_into_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdsx.base.decompress._ROOM", 1000)  # larger files are searched
+    data, memory, chunks = bytes(range(256)) * 20, bytearray(2**13), list[bytes]()
+    storage = LocalStorage(tmp_path)
+    storage.put("key", data)
+    storage.download("key", chunks.append, size=len(data), room=lambda size: memoryview(memory)[:size])
+    assert b"".join(chunks) == data
