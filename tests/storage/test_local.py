@@ -16,7 +16,7 @@ import pytest
 
 import mdsx
 from mdsx.base.system import network_file_system
-from mdsx.storage import Entry, open_storage
+from mdsx.storage import Entry, open_beside, open_storage
 from mdsx.storage.local import LocalStorage
 
 DYING = """
@@ -151,6 +151,12 @@ def test_a_url_without_a_slash_raises_with_advice(url: str | Path) -> None:
 def test_values_that_are_no_url_raise(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match=r"path|file://|s3://"):
         open_storage(url)
+
+
+@pytest.mark.parametrize("other", [5, b"data"])
+def test_a_place_beside_that_is_no_url_raises(other: Any, tmp_path: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match="not a URL"):
+        open_beside(tmp_path, other, None)
 
 
 def test_an_unknown_scheme_raises_naming_the_known() -> None:

@@ -43,7 +43,7 @@ from mdsx.errors import TransportError, UsageError
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announcement, Announcements
-from mdsx.storage.cache.directory import bypass, disk_size, is_folder
+from mdsx.storage.cache.directory import bypass, disk_size, failure, is_folder
 from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
     Hold,
@@ -205,9 +205,7 @@ class CacheDirectory:
                 mapped = map_held(hold, path)
                 self._process().evictor.set_next_use(path, 0.0)
         except OSError as error:
-            if (too_many := exhausted(error, str(path))) is not None:
-                raise too_many from error
-            raise
+            raise failure(self.directory, error) from error
         finally:
             if mapped is None:
                 hold.release()
