@@ -174,7 +174,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
 
 def _nearest(directory: Path) -> Path:
     """Return the directory, or its nearest existing parent."""
-    return next(path for path in (directory, *directory.parents) if path.exists())
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 
 
 def _can_be_made(directory: Path) -> bool:

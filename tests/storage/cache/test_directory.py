@@ -329,10 +329,11 @@ def test_a_full_disk_bypasses_the_cache(compressed: str, tmp_path: Path, command
         subprocess.run(["umount", "-l", str(tmp_path / "disk")], check=True)
 
 
-def test_an_unusable_default_cache_is_bypassed(compressed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o555, 0])
+def test_an_unusable_default_cache_is_bypassed(compressed: str, tmp_path: Path, mode: int) -> None:
     (tmp_path / "closed").mkdir()
     let_through(tmp_path)
-    (tmp_path / "closed").chmod(0o555)
+    (tmp_path / "closed").chmod(mode)
     (warned,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
     assert "it cannot be made" in warned
 
