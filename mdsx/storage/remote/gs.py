@@ -108,7 +108,7 @@ class GsStorage(HttpStorage):
         _, started = self._ask(file, "POST", begin, headers=announced)
         hosts = ("*.googleapis.com",) if self._server == _GOOGLE else ()
         session = followed(begin, started.get("Location") or ":", hosts, file=file, what="sends the upload")
-        kept, known, stored, tries = 0, True, False, Tries(self._limit)
+        kept, most, known, stored, tries = 0, 0, True, False, Tries(self._limit)
         while not stored:
             stop = min(kept + MULTIPART, total)
             place, part = (f"{kept}-{stop - 1}", data[kept:stop]) if known else ("*", data[:0])
@@ -123,7 +123,8 @@ class GsStorage(HttpStorage):
                     raise TransientError(TransportError, "the server has all bytes, but not the object yet", file=file)
                 if known and reached <= kept:
                     raise TransientError(TransportError, "the server kept no bytes of a part", file=file)
-                if reached > kept:
+                if reached > most:
+                    most = reached
                     tries.progressed()
                 kept, known = reached, True
             except TransientError as failure:
