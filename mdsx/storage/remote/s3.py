@@ -55,7 +55,7 @@ class S3Storage(RemoteStorage):
         try:
             self._put_parts(file, where, data, condition)
         except MissingError as error:  # if the response to the completion was lost, a retry finds no upload
-            if "NoSuchUpload" not in str(error):
+            if "NoSuchUpload" not in error.message:
                 raise
             self._put_parts(file, where, data, condition)
 
@@ -108,7 +108,7 @@ class S3Storage(RemoteStorage):
                 asked.update(KeyMarker=key, UploadIdMarker=number)
                 pages.following(f"{key}\n{number}", len(found))
         except MissingError as error:
-            if "NoSuchUpload" not in str(error):  # rclone's response if a bucket has no uploads
+            if "NoSuchUpload" not in error.message:  # rclone's response if a bucket has no uploads
                 raise
         for upload in uploads:
             where = {name: said(upload, name, file) for name in ("Key", "UploadId")}
@@ -142,9 +142,6 @@ class S3Storage(RemoteStorage):
 
     def _where(self, key: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key), **self._payer}
-
-    def _file(self, key: str) -> str:
-        return f"{self.url}/{check_key(key)}"
 
     @property
     def _client(self) -> Client:
