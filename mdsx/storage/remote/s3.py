@@ -83,7 +83,7 @@ class S3Storage(RemoteStorage):
             for item in items:
                 key = said(item, "Key", self.url)[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    etag, modified = _quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
+                    etag, modified = parse.quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
                     yield parse.entry(key, item.get("Size"), etag, modified, self.url)
             if "NextContinuationToken" not in page:
                 return
@@ -224,8 +224,3 @@ class _Body(io.RawIOBase):
 
 def _seconds(date: datetime | None) -> float:
     return parse.seconds(date) if date else 0.0
-
-
-def _quoted(etag: str) -> str:
-    """Return an ETag from a listing with quotes, as GET returns it: rclone lists it without."""
-    return f'"{etag}"' if etag and not etag.endswith('"') else etag
