@@ -379,6 +379,13 @@ def test_a_folder_in_place_of_a_shard_is_named(tmp_path: Path, suffix: str) -> N
         fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
 
 
+def test_the_default_cache_is_the_same_as_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("MDSX_CACHE", raising=False)
+    assert mdsx.Cache().same_as(mdsx.Cache("~/.cache/mdsx"))
+    assert not mdsx.Cache().same_as(mdsx.Cache(tmp_path))
+
+
 def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert CacheDirectory("~/mine").directory == tmp_path / "mine"
