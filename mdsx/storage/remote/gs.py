@@ -61,7 +61,7 @@ class _Failure(msgspec.Struct):
     errors: list[_Reason] = []
 
 
-class _Answer(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     """The body of an error."""
 
     error: _Failure
@@ -218,7 +218,7 @@ class GsStorage(HttpStorage):
         return response
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
-        reason, text = _said(text)
+        reason, text = _reason_and_message(text)
         text = shortened(text)
         what = f"Google Cloud Storage answered {status} {text}"
         if status == 404 and (file == self.url or text.startswith(_NO_BUCKET)):
@@ -243,10 +243,10 @@ def _if_match(etag: str | None) -> dict[str, str]:
     return {} if etag is None else {"ifGenerationMatch": etag or "0"}
 
 
-def _said(text: str) -> tuple[str, str]:
+def _reason_and_message(text: str) -> tuple[str, str]:
     """Return the reason and the message of an error's body, which is JSON or plain text."""
     try:
-        error = parse.json(text, _Answer).error
+        error = parse.json(text, _ErrorBody).error
         return error.errors[0].reason if error.errors else "", error.message
     except ValueError:
         return "", text

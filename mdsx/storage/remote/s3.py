@@ -20,7 +20,7 @@ from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.s3_client import Client, S3Options, errors, identity_of, retire, shared_client
-from mdsx.storage.remote.s3_errors import REGION, said
+from mdsx.storage.remote.s3_errors import REGION, required_field
 from mdsx.storage.remote.storage import Pages, RemoteStorage, bucket_and_prefix, covering, ranged
 from mdsx.storage.retry import tried
 
@@ -62,12 +62,12 @@ class S3Storage(RemoteStorage):
     def _put_parts(self, file: str, where: dict[str, Any], data: Pieces, condition: dict[str, Any]) -> None:
         size = max(MULTIPART, -(-len(data) // _MOST_PARTS))
         begun = self._ask(file, "create_multipart_upload", **where)
-        upload = {**where, "UploadId": said(begun, "UploadId", file)}
+        upload = {**where, "UploadId": required_field(begun, "UploadId", file)}
         try:
             parts = []
             for number, part in enumerate(data.cut(size), 1):
                 answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
-                parts.append({"PartNumber": number, "ETag": said(answer, "ETag", file)})
+                parts.append({"PartNumber": number, "ETag": required_field(answer, "ETag", file)})
             self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # report the first failure; a resume aborts the upload
@@ -81,7 +81,7 @@ class S3Storage(RemoteStorage):
             page = self._ask(self.url, "list_objects_v2", **asked)
             items = page.get("Contents", ())
             for item in items:
-                key = said(item, "Key", self.url)[len(self._prefix) :]
+                key = required_field(item, "Key", self.url)[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
                     etag, modified = parse.quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
                     yield parse.entry(key, item.get("Size"), etag, modified, self.url)
@@ -104,14 +104,14 @@ class S3Storage(RemoteStorage):
                 uploads += found
                 if not page.get("IsTruncated"):
                     break
-                key, number = (said(page, name, file) for name in ("NextKeyMarker", "NextUploadIdMarker"))
+                key, number = (required_field(page, name, file) for name in ("NextKeyMarker", "NextUploadIdMarker"))
                 asked.update(KeyMarker=key, UploadIdMarker=number)
                 pages.following(f"{key}\n{number}", len(found))
         except MissingError as error:
             if "NoSuchUpload" not in error.message:  # rclone's response if a bucket has no uploads
                 raise
         for upload in uploads:
-            where = {name: said(upload, name, file) for name in ("Key", "UploadId")}
+            where = {name: required_field(upload, name, file) for name in ("Key", "UploadId")}
             key, begun = where["Key"][len(self._prefix) :], _seconds(upload.get("Initiated"))
             if choose is not None and not choose(Entry(key, 0, where["UploadId"], begun)):
                 continue

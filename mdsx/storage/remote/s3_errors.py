@@ -64,7 +64,7 @@ def not_s3(file: str) -> TransportError:
     return TransportError("the endpoint did not return an S3 response", file=file, hint=hint)
 
 
-def said(answer: Mapping[str, Any], name: str, file: str) -> str:
+def required_field(answer: Mapping[str, Any], name: str, file: str) -> str:
     """Return a field that S3 always sends in a response."""
     value = answer.get(name)
     if not isinstance(value, str) or not value:
