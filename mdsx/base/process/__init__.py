@@ -5,7 +5,7 @@ from mdsx.base.process.counters import Counter, Counters, count, in_flight, work
 from mdsx.base.process.launcher import find_local_ranks, find_ranks, find_ranks_per_node, is_first
 from mdsx.base.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.base.process.pool import Report, deliver
-from mdsx.base.process.scheduler import THREADS, Crew, Scheduler
+from mdsx.base.process.scheduler import THREADS, Scheduler, ThreadShare
 from mdsx.base.process.threads import PREFETCH, REQUESTS, Kind, Share
 from mdsx.base.process.turns import Turn
 from mdsx.base.process.workers import Engine, Workers
@@ -16,13 +16,13 @@ __all__ = [
     "THREADS",
     "Counter",
     "Counters",
-    "Crew",
     "Engine",
     "Kind",
     "Owner",
     "Report",
     "Scheduler",
     "Share",
+    "ThreadShare",
     "Turn",
     "Workers",
     "at_fork",
