@@ -154,6 +154,8 @@ def open_beside(
     url: str | os.PathLike[str], other: str | os.PathLike[str], options: StorageOptions | None, *, write: bool = False
 ) -> Storage:
     """Return the storage below `other`, with the `options` of `url` if both have the same scheme."""
+    if not isinstance(other, str | os.PathLike):
+        return open_storage(other, write=write)  # raises UsageError
     schemes = [os.fspath(each).partition("://")[:2] for each in (url, other)]
     same = schemes[0][1] == schemes[1][1] and (not schemes[0][1] or schemes[0][0] == schemes[1][0])
     return open_storage(other, options if same else None, write=write)

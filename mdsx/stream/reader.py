@@ -64,7 +64,7 @@ class _Runtime:
         self.prefetcher = prefetcher
         self.begun = False  # the first chunk was found
         self.damaged = set[int]()  # shards to read sample by sample
-        self.pool = scheduler.crew(REQUESTS, iteration=True)
+        self.pool = scheduler.share(REQUESTS, iteration=True)
 
 
 class RankReader:

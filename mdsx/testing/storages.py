@@ -83,6 +83,12 @@ class StorageContract:
         storage.put("empty", b"")
         assert storage.get("empty").data == b""
         assert downloaded(storage, "empty", 0) == b""
+        first = storage.get("empty", stop=1)
+        assert (first.data, first.total) == (b"", 0)
+        with pytest.raises(mdsx.ChangedError, match="empty"):
+            storage.create("empty", DATA)
+        storage.replace("empty", DATA, etag=first.etag)
+        assert storage.get("empty").data == DATA
 
     def test_a_replaced_object_is_noticed(self, storage: Storage) -> None:
         storage.put("key", DATA)

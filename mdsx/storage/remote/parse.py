@@ -10,6 +10,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from time import time as now
 from typing import TypeVar
 from xml.parsers import expat
 
@@ -28,6 +29,9 @@ _CONTENT_RANGE = re.compile(
 )
 _ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?(?:Z|\+00:?00)?")
 _ETAG = re.compile(rf"[\x20-\x7e]{{0,{limits.ETAG}}}")
+
+SKEWED = 15 * 60
+"""Seconds by which a clock may be off: S3 and Azure refuse requests from a clock that differs more."""
 
 
 def number(text: str) -> int:
@@ -56,6 +60,11 @@ def etag(text: str) -> str:
     return text
 
 
+def quoted(etag: str) -> str:
+    """Return an ETag from a listing with quotes, as GET returns it: Azure and rclone list it without."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag
+
+
 def time(text: str) -> datetime:
     """Return the time of a date in a header or in a listing (ISO 8601)."""
     try:
@@ -74,6 +83,14 @@ def date(text: str) -> float:
         return seconds(time(text))
     except ArithmeticError:
         raise ValueError("this is not a date") from None
+
+
+def skew(sent: str) -> float:
+    """Return by how many seconds this machine's clock is fast, from the date of a response; 0 if it has none."""
+    try:
+        return now() - date(sent)
+    except ValueError:
+        return 0.0
 
 
 def seconds(date: datetime) -> float:
