@@ -402,6 +402,6 @@ class _Process:
         if shards.cache is not None:
             return LengthTable.in_cache(identity, shards.index, shards.cache, shards.storage.url)
         path = shards.beside.path(identity.key)
-        if shards.mapped_in_place and path is not None and self.file is not None:
+        if shards.mapped_in_place and shards.maps_beside and path is not None and self.file is not None:
             return LengthTable.in_place(identity, counts, path, self.file.trailer)
         return LengthTable.in_memory(identity, counts)

@@ -18,7 +18,7 @@ import mdsx
 from mdsx.base import warn
 from mdsx.datasets import excerpt_of
 from mdsx.format import LengthTrailer, filenames
-from mdsx.shards import Lengths, View, length_file, lengths_of
+from mdsx.shards import Lengths, View, length_file, length_table, lengths_of
 from mdsx.shards import shards as shards_module
 from mdsx.storage.cache import clear, contents_of
 from mdsx.testing import far_disk
@@ -374,6 +374,22 @@ def test_a_file_of_lengths_that_is_removed_is_no_loss(tmp_path: Path) -> None:
     assert lengths.of(shard, zero).tolist() == [EXPECTED["tokens"](int(view.counts[:2].sum()))]
     again = lengths_of(view, "tokens")
     assert again.of(shard, zero).tolist() == lengths.of(shard, zero).tolist()
+
+
+def test_a_file_of_lengths_on_a_network_file_system_is_not_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data", lengths=["tokens"])
+    beside, mapped = tmp_path / "beside", list[Path]()
+    beside.mkdir()
+    for name in ("index.json", "_lengths"):
+        shutil.move(tmp_path / "data" / name, beside)
+    monkeypatch.setattr(shards_module, "network_file_system", beside.__eq__)
+    monkeypatch.setattr(length_table, "map_whole", mapped.append)
+    data = mdsx.Dataset(tmp_path / "data", index=beside)
+    assert excerpt_of(data).shards.mapped_in_place
+    assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+    assert not mapped
 
 
 def read_all(folder: Path, seed: int) -> list[int]:
