@@ -7,13 +7,13 @@ the order of the parts' numbers. No shard is copied or changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
-from mdsx.shards import OURS, check_one_attempt, format_of, refuse_foreign
+from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, discard, exists, file_of, open_storage
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.resume import stored_shards
@@ -103,6 +103,20 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
         if number >= count:
             raise UsageError("too many parts", file=f"{url}/{filenames.part(number)}", expected=f"{count} parts")
     return [found[number][0] for number in range(count)]
+
+
+def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
+    """Raise UsageError if several attempts at a part left files: only the index says which one counts.
+
+    `folders`: the folders of each part, as returned by `filenames.folders_of_parts`."""
+    for attempts in folders.values():
+        if len(attempts) > 1:
+            raise UsageError(
+                "there are several attempts at this part, and no index says which one counts",
+                file=f"{url}/{attempts[0]}",
+                found=", ".join(attempts[:8]),
+                hint="run the job again; or move all but one of them away",
+            )
 
 
 def read_part(storage: Storage, name: str) -> Index:

@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import check_one_attempt, read_index, refuse_foreign, retried, snapshots
+from mdsx.shards import read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage, file_of
+from mdsx.writer import check_one_attempt
 
 _SHOWN = 20  # names in an error
 _MOST_GAPS = 1000
