@@ -94,6 +94,11 @@ class LengthTrailer:
             samples, total = samples + len(lengths), total + int(lengths.sum(dtype=np.int64))
         return cls(identity, samples, total, np.array(hashes, np.uint64))
 
+    @staticmethod
+    def most_bytes(shards: int) -> int:
+        """Return how many bytes to read for the trailer of a dataset with this many shards: more than it has."""
+        return 16 * shards + 2**16
+
     def text(self) -> bytes:
         """Return the bytes that follow the lengths in the file."""
         hashes = self.hashes.astype(">u8").tobytes().hex()

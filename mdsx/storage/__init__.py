@@ -24,6 +24,7 @@ from mdsx.storage.base import (
 )
 from mdsx.storage.local import LocalStorage, map_range, map_whole
 from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed, unsealed
+from mdsx.storage.presence import exists, get_or_none
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -40,8 +41,10 @@ __all__ = [
     "check_key",
     "describe",
     "discard",
+    "exists",
     "file_of",
     "find_entries",
+    "get_or_none",
     "is_visible",
     "map_range",
     "map_whole",

@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsx.checks.damage import damages_of
 from mdsx.datasets import Dataset, excerpt_of
-from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.errors import MdsxError, MissingError, TransportError, UsageError
 from mdsx.format import BASES, ReadsExtents, ReadsParts, ReadsSamples, StoredIndex, object_sizes
 from mdsx.shards import ColumnChoice, Decode, Shards, snapshots, stored_columns
 from mdsx.storage import StorageOptions, sealed
@@ -266,9 +266,12 @@ class ViewedDataset:
         shards = self._shards
         if not 0 <= shard < len(shards.index.counts):
             raise UsageError(f"there is no shard {shard:,}")
-        found = damages_of(shards.storage, shards.beside, shards.index, shard, first=int(self._firsts[shard]))
-        failed = any(isinstance(error, TransportError) and not isinstance(error, TruncatedError) for error in found)
-        state = "unread" if failed else "damaged" if found else "undamaged"
+        found: Sequence[MdsxError]
+        try:
+            found = damages_of(shards.storage, shards.beside, shards.index, shard, first=int(self._firsts[shard]))
+            state = "damaged" if found else "undamaged"
+        except TransportError as error:
+            found, state = [error], "unread"
         problems = [{"kind": type(error).__name__, "message": shortened(str(error), 1000)} for error in found]
         missing = any(isinstance(error, MissingError) for error in found)
         return {"state": state, "missing": missing, "count": len(problems), "problems": problems[:_PROBLEMS]}
