@@ -163,8 +163,8 @@ def export(
         else:
             replacing.withdraw()
         raise
-    if already := record.finished and not missing:
-        return reporter.result(record, already=already)
+    if record.finished and not missing:
+        return reporter.result(record, already=True)
     if replacing is None:
         finish(storage, record)
     else:
@@ -253,7 +253,8 @@ def _compression(text: object, known: Sequence[str]) -> tuple[str, int | None]:
     """Return the name and the level, or None, of a compression. Raise UsageError."""
     name, colon, level = str(text).partition(":")
     levels = _LEVELS.get(name)
-    right = not colon or (levels is not None and level.isdecimal() and levels[0] <= int(level[:4]) <= levels[1])
+    short = len(level) <= 2 and level.isdecimal()
+    right = not colon or (levels is not None and short and levels[0] <= int(level) <= levels[1])
     if name not in known or not right:
         raise UsageError("there is no such compression", found=shown(text), expected=", ".join(known))
     return name, int(level) if colon else None

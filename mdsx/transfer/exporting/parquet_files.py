@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsx.base.warn import warn
 from mdsx.datasets import excerpt_of
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, restated
 from mdsx.foreign.arrow import KEPT_SCHEMA, arrow_type, can_restore, json_texts, pa, parse_schema, restore, to_table
 from mdsx.foreign.parquet import ParquetFile, ParquetIndex
 from mdsx.format import ColumnType, Refused, Schema
@@ -78,7 +78,7 @@ class ExportedParquet:
                 ) from None  # fmt: skip
             except UsageError as error:
                 hint = f"--drop {shlex.quote(column.name)} leaves the column out"
-                raise UsageError(error.message, file=kind.url, place=place, found=error.found, hint=hint) from None
+                raise restated(error, file=kind.url, place=place, hint=hint) from None
         self._file.add(pa.Table.from_arrays(arrays, schema=kind.arrow_schema))
 
     def finish(self) -> memoryview:
