@@ -18,7 +18,7 @@ from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.sizes import parse_size
 from mdsx.base.warn import warn
-from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
+from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, restated, shown
 from mdsx.foreign.tars import printable
 from mdsx.format import Schema, filenames
 from mdsx.shards import read_index, refuse_foreign
@@ -216,7 +216,7 @@ def convert_source(
         Schema.from_columns(columns)
     except UsageError as error:
         hint = error.hint or "--rename gives it another name; --drop leaves it out"
-        raise UsageError(error.message, file=source.files[0].url, place=error.place, hint=hint) from None
+        raise restated(error, file=source.files[0].url, hint=hint) from None
     plan = ConversionPlan.of(
         source, storage.url, columns, shard_size=size, compression=compression, on_error=on_error, parts=parts
     )

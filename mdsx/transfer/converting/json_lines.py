@@ -58,19 +58,20 @@ class JsonLines(SampleSource):
 
         Columns are in the order in which their keys first occur.
         """
-        errors: list[MdsxError] = []
+        invalid = 0
+        first: MdsxError | None = None
         for number, file in enumerate(self.files):
             objects: list[dict[str, Any]] = []
             for item in self._first_objects(self._lines.whole(number)):
                 if isinstance(item, dict):
                     objects.append(item)
                 elif self._skip:
-                    errors.append(item)
+                    invalid, first = invalid + 1, first or item
                 else:
                     raise item
             if objects:
                 return self._judge(objects, file.url)
-        found = f"{len(errors):,} invalid ones, the first: {errors[0]}" if errors else None
+        found = f"{invalid:,} invalid ones, the first: {first}" if first else None
         raise UsageError("there is no sample in the files", file=self.files[0].url, found=found)
 
     def _first_objects(self, whole: Unit) -> Iterator[dict[str, Any] | MdsxError]:
@@ -144,8 +145,8 @@ class JsonLines(SampleSource):
 
     # --- errors
 
-    def place_of(self, place: Any) -> str:
-        return self._lines.place_of(place.place if isinstance(place, _Read) else place)
+    def place_of(self, place: _Read) -> str:
+        return self._lines.place_of(place.place)
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         """Return the writer's error for the values of a line, with the option that would accept them."""
