@@ -23,6 +23,7 @@ from mdsx.foreign.tars import printable
 from mdsx.format import Schema, filenames
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.pipeline import PartWork, is_finished, metadata_of
 from mdsx.transfer.converting.plan import ConversionPlan, encode_plan
 from mdsx.transfer.converting.progress import WatchReporter
@@ -139,8 +140,7 @@ def convert(
         SampleError: A sample does not fit its columns. The error names the file and the place.
         UsageError: An argument is invalid, or `url` holds something else.
     """
-    if on_error not in ("raise", "skip"):
-        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    check_choice("on_error", on_error, "raise", "skip")
     if columns:
         Schema.from_columns(columns)
     workers = Workers.of(num_workers, engine)

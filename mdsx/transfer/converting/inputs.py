@@ -25,6 +25,7 @@ from mdsx.base.warn import warn
 from mdsx.errors import MdsxError, SampleError, UsageError, restated, shown
 from mdsx.format import Schema, build_index
 from mdsx.storage import StorageOptions
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.conversion import Conversion, convert_source, open_output
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.source import Block, Row, SampleSource, Unit
@@ -108,8 +109,7 @@ def build(
         raise UsageError("mdsx.build is called while a worker process imports the script", hint=hint)
     if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
         raise UsageError("parts must be an integer of at least 1", found=shown(parts))
-    if on_error not in ("raise", "skip"):
-        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    check_choice("on_error", on_error, "raise", "skip")
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources must be a list of arguments for the function", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, restated, shown
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind
 from mdsx.transfer.converting.json_objects import ObjectReader, parse_object, strict_parser
 from mdsx.transfer.converting.json_types import inferred_type
@@ -26,8 +27,7 @@ _KIND = FileKind("JSONL file", "jsonl")
 
 def open_source(request: Request, *, nan: Literal["error", "null"] = "error") -> JsonLines:
     """Return the source of `mdsx convert jsonl`. `nan`: "error", or "null" to read NaN and Infinity as null."""
-    if nan not in ("error", "null"):
-        raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+    check_choice("nan", nan, "error", "null")
     return JsonLines(request, nan_null=nan == "null")
 
 

@@ -39,6 +39,7 @@ from mdsx.storage import (
     open_beside,
     remove,
 )
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files, refuse_dataset, refuse_others
 from mdsx.transfer.indexing.tokens.datatrove import DatatroveKind
 from mdsx.transfer.indexing.tokens.megatron import MegatronKind
@@ -123,8 +124,7 @@ def index_megatron(
         UsageError: An argument is invalid, the files have tokens of different types, or the folder has another index.
         TransportError: Storage failed.
     """
-    if per not in ("document", "sequence"):
-        raise UsageError("per is unknown", found=shown(per), expected="document or sequence")
+    check_choice("per", per, "document", "sequence")
     kind = MegatronKind(per, modes)
     sources = [_without_idx(url) for url in expand(sources)]
     return _index(kind, sources, hash, index, Workers.of(num_workers, engine), replace_index, storage_options, watch)
