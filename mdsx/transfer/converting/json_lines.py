@@ -19,7 +19,7 @@ from mdsx.transfer.converting.json_types import inferred_type
 from mdsx.transfer.converting.line_files import LineFiles, LinePlace, each_line, is_filled
 from mdsx.transfer.converting.lines import Lines
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 
 _SAMPLES, _BYTES = 512, 2**23  # of the first samples, from which columns are inferred
 _KIND = FileKind("JSONL file", "jsonl")
@@ -151,9 +151,8 @@ class JsonLines(SampleSource):
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         """Return the writer's error for the values of a line, with the option that would accept them."""
         refused = super().refused(unit, place, error)
-        column = (refused.place or "").rpartition("column ")[2]
         values = place.reader.values(place.line)
-        hint = next((place.reader.hint(name, value) for name, value in values.items() if repr(name) == column), None)
+        hint = next((place.reader.hint(name, value) for name, value in values.items() if is_about(refused, name)), None)
         return restated(refused, hint=hint or refused.hint)
 
 

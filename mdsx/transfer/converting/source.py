@@ -129,3 +129,8 @@ class SampleSource(ABC):
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return what the source adds to the metadata of a dataset with these columns."""
         return {}
+
+
+def is_about(error: SampleError, column: str) -> bool:
+    """Return whether the writer refused the value of this column."""
+    return (error.place or "").endswith(f"column {column!r}")

@@ -13,7 +13,7 @@ from mdsx.errors import CorruptError, MdsxError, SampleError, UnsupportedError, 
 from mdsx.format import Schema, parse_type
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 from mdsx.transfer.converting.tf_columns import Reader, Seen, describe, readers, unfit
 from mdsx.transfer.converting.tf_example import BadMessage, Feature, SequenceExample, message_class, parse_example
 from mdsx.transfer.converting.tf_framing import TFRecord, checksum, read_records, record_place
@@ -121,7 +121,7 @@ class TFRecords(SampleSource):
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         for name, column in self._naming.new.items():
-            if error.place == f"column {column!r}":
+            if is_about(error, column):
                 error = restated(error, place=f"feature {shown(name)}, {error.place}")
         return super().refused(unit, place, error)
 
