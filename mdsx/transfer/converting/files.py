@@ -100,7 +100,7 @@ def with_folders(names: Sequence[str], kind: FileKind, options: StorageOptions |
     return found
 
 
-def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None = None) -> list[bytes]:
+def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None) -> list[bytes]:
     """Return the bytes of some ranges of `file`, fetched at the same time. Raise ChangedError if it was replaced."""
     storage, key = _opened(file, options)
     return list(

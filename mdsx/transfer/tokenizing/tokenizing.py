@@ -162,9 +162,7 @@ def tokenize(
     )
     batch = _BATCH * min(threads, _MOST_BATCHES)
     warnings = [*texts.warnings, _JOINED] if rows is not None and not encoder.added else texts.warnings
-    source = TokenSource(
-        texts.source, texts.columns, warnings, encoder, text=texts.text, keep=keep, length=rows, batch=batch
-    )
+    source = TokenSource(texts, warnings, encoder, keep=keep, length=rows, batch=batch)
     storage, meter = open_output(url, storage_options), _Meter(watch)
     conversion = convert_source(
         source,
