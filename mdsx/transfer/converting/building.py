@@ -113,7 +113,7 @@ def build(
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources must be a list of arguments for the function", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)
-    source = Inputs(function, sources, columns, metadata, lengths, whole=on_error == "skip")
+    source = FunctionSource(function, sources, columns, metadata, lengths, whole=on_error == "skip")
     source.check(os.fspath(url))
     parts = min(parts or _PARTS, len(source.units))
     workers = Workers.of(num_workers, engine)
@@ -155,7 +155,7 @@ def _check_pickled(function: Function) -> None:
         ) from None
 
 
-class Inputs(SampleSource):
+class FunctionSource(SampleSource):
     """The samples that `function` returns for each input, with `columns`. A unit is a run of inputs.
 
     `whole`: if the function raises an exception for an input, leave out all of its samples.
@@ -168,10 +168,10 @@ class Inputs(SampleSource):
         function: Function,
         inputs: Sequence[Any],
         columns: Mapping[str, str],
-        metadata: dict[str, Any] | None = None,
-        lengths: Sequence[str] = (),
+        metadata: dict[str, Any] | None,
+        lengths: Sequence[str],
         *,
-        whole: bool = False,
+        whole: bool,
     ) -> None:
         count = len(inputs)
         if not count:
