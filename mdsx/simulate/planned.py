@@ -123,6 +123,7 @@ def _settings(simulation: Simulation, *, steps: int) -> dict[str, Any]:
         "shards": len(stored.counts),
         "bytes": int(stored.sent.sum()),
         "sample_bytes": stored.sample_bytes,
+        "shard_bytes": int(stored.sent.max(initial=0)),
         "nodes": cluster.nodes,
         "ranks_per_node": cluster.ranks_per_node,
         "num_workers": loading.num_workers,

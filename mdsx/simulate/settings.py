@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from mdsx.base.sizes import format_size
 from mdsx.errors import UsageError, shown
 
+MADE_UP = "made up"  # the name of data that is no dataset's
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

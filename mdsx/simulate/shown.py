@@ -9,6 +9,7 @@ from mdsx.base.sizes import format_count
 from mdsx.simulate import words
 from mdsx.simulate.arguments import command, python
 from mdsx.simulate.report import Report
+from mdsx.simulate.settings import MADE_UP
 from mdsx.simulate.verdict import findings, headline, kinds
 
 _NAMES = {
@@ -18,13 +19,14 @@ _NAMES = {
     "py1e": "py1e of MosaicML",
     "none": "no shuffle",
 }
-_SIZES = ("bytes", "sample_bytes", "cache")
+_SIZES = ("bytes", "sample_bytes", "shard_bytes", "cache")
 _MEANINGS = {
     "data": "The simulated data; made up if no dataset was given.",
     "samples": "Samples in an epoch.",
     "shards": "Files that the samples are stored in. A shard is downloaded and evicted as a whole.",
     "bytes": "Stored bytes of all shards.",
     "sample_bytes": "Mean size of a sample.",
+    "shard_bytes": "Stored bytes of the largest shard.",
     "nodes": "Machines.",
     "ranks_per_node": "Training processes on each machine.",
     "num_workers": "Worker processes of each rank's loader; 0: a thread.",
@@ -65,8 +67,8 @@ def shown(report: Report) -> dict[str, Any]:
 
 def _subject(report: Report) -> str:
     some = report.settings
-    link = f"a link of {words.size(some['link'])}/s" if some.get("link") else "a link without a limit"
-    data = "Made-up data" if some["data"] == "made up" else str(some["data"])
+    link = f"a link of {words.size(some['link'])}/s" if some["link"] else "a link without a limit"
+    data = "Made-up data" if some["data"] == MADE_UP else str(some["data"])
     stored = f"{words.size(some['bytes'])} in {words.count(some['shards'])} shards"
     readers = f"{format_count(some['nodes'], 'node')} with {format_count(some['ranks_per_node'], 'rank')} each"
     return (

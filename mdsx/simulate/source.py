@@ -14,7 +14,7 @@ from mdsx.errors import UsageError
 from mdsx.loader import course_of
 from mdsx.order import Course, DatasetCourse, Order, Shuffle
 from mdsx.simulate.quality import Labels
-from mdsx.simulate.settings import Cluster, Loading
+from mdsx.simulate.settings import MADE_UP, Cluster, Loading
 from mdsx.simulate.stored import Stored, made_up, stored_in
 from mdsx.storage import StorageOptions
 from mdsx.stream import SAMPLES, Batcher, Batching, Cut, Steps
@@ -104,4 +104,4 @@ def invented(
     order = Order(
         stored.counts, seed=seed, shuffle=bool(shuffle), lanes=chosen.lanes, shuffle_block=chosen.shuffle_block
     )
-    return SimulatedData("made up", stored, DatasetCourse(order), seed, bool(shuffle))
+    return SimulatedData(MADE_UP, stored, DatasetCourse(order), seed, bool(shuffle))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,14 @@ def test_it_writes_a_page(run: Run, tmp_path: Path) -> None:
 
 def test_it_gives_the_same_plan_each_time(run: Run) -> None:
     assert run(*MADE_UP, "--json").out == run(*MADE_UP, "--json").out
+
+
+def test_its_advised_command_makes_up_the_same_data(run: Run) -> None:
+    found = json.loads(run(*MADE_UP, "--json").out)
+    advised = shlex.split(found["advice"]["command"])[1:-2]  # without the name of the program, and --html
+    again = json.loads(run(*advised, "--json").out)
+    for name in ("samples", "shards", "bytes", "shard_bytes", "steps"):
+        assert again["settings"][name] == found["settings"][name]
 
 
 def test_a_link_of_0_has_no_limit(run: Run) -> None:
