@@ -103,7 +103,9 @@ def simulate(
     source: SimulatedData
     if url:
         options = storage_options(storage_option)
-        source = opened(url, weights=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options)
+        source = opened(
+            url, proportions=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options
+        )
     elif samples is None:
         raise UsageError("no dataset to simulate", hint="give a dataset's URL, or --samples N")
     elif batching is not None or class_column is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_a_stretch_of_some_nodes_agrees_with_the_whole(monkeypatch: pytest.Monke
 
 
 def test_a_mixture_and_groups_are_simulated(url: str) -> None:
-    mixture = opened([url, url], weights=[0.5, 0.5])
+    mixture = opened([url, url], proportions=[0.5, 0.5])
     assert simulate(mixture, CLUSTER, LOADING, PRICES).quality == {}
     for batching in (Pack(2048, length="tokens"), MaxTokens(8192, length="tokens")):
         report = simulate(opened([url], batching=batching), CLUSTER, replace(LOADING, batch_size=1), PRICES)
@@ -101,6 +102,17 @@ def test_the_labels_of_a_column_are_counted(url: str) -> None:
     assert {each["distinct_of"] for each in report.quality["methods"]} == {"label"}
     with pytest.raises(UsageError, match="one dataset"):
         labels_of(opened([url, url]), "label")
+
+
+def test_a_null_is_a_value_that_is_counted_and_arrays_are_refused(url: str, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"kind": "str?", "box": "float32[3]"}) as out:
+        for number in range(6):
+            out.write({"kind": None if number % 3 else "cat", "box": np.zeros(3, np.float32)})
+    source = opened([str(tmp_path / "data")])
+    assert labels_of(source, "kind").values.tolist() == [0, 1, 1, 0, 1, 1]
+    for data, column in ((source, "box"), (opened([url]), "tokens")):
+        with pytest.raises(UsageError, match=f"the values of column '{column}' cannot be counted"):
+            labels_of(data, column)
 
 
 def test_batches_of_one_shape_are_refused() -> None:
