@@ -124,7 +124,13 @@ def simulate(
     report = simulate(
         source,
         cluster,
-        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step, micro_batch),
+        Loading(
+            batch_size=1 if max_tokens is not None else batch_size,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            step=step,
+            micro_batch=micro_batch,
+        ),
         Prices(price_requests, price_gb, currency),
         epochs=epochs,
         resume=resume,

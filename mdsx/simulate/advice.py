@@ -7,7 +7,7 @@ shards is used: how many shards a batch has, and how many are in use, depends on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,9 +130,6 @@ class Advice:
     exact_distinct: float
     tried_shards: int
 
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 def advise(
     counts: NDArray[np.int64],
@@ -142,7 +139,6 @@ def advise(
     largest_shard: int | None = None,
     seed: int = 0,
     wanted: Wanted | None = None,
-    lanes: int | None = None,
 ) -> Advice:
     """Return the setting with the wanted quality and the smallest cache.
 
@@ -153,7 +149,6 @@ def advise(
         largest_shard: The size of the largest shard; the default is the mean.
         seed: The seed of the order.
         wanted: The quality; default `Wanted()`.
-        lanes: Try only this number of lanes.
     """
     wanted = wanted or Wanted()
     counts = counts[counts > 0]
@@ -162,7 +157,7 @@ def advise(
     batch = integer(job.batch_size, "batch_size", 1, 2**24)
     exact = exact_batches(counts, batch)
     curve, tried = list[Choice](), 0
-    for number in [lanes] if lanes is not None else lanes_to_try(job):
+    for number in lanes_to_try(job):
         for block in _blocks(counts, number, batch, exact[0]):
             part = _part(counts, number, block, batch, seed)
             order = Order(part, seed=seed, lanes=number, shuffle_block=block)

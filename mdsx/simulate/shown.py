@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mdsx.base.sizes import format_count
@@ -51,8 +52,8 @@ def shown(report: Report) -> dict[str, Any]:
     """Return what the page shows besides its charts."""
     return {
         "subject": _subject(report),
-        "headline": headline(report).as_json(),
-        "findings": [finding.as_json() for finding in findings(report)],
+        "headline": asdict(headline(report)),
+        "findings": [asdict(finding) for finding in findings(report)],
         "figures": _figures(report),
         "wanted": _wanted(report),
         "points": _points(report),
@@ -134,12 +135,11 @@ def _wanted(report: Report) -> str:
     """Return the quality that the recommendation must reach, in a sentence."""
     if not report.advice:
         return ""
-    wanted = report.advice["wanted"]
-    part = words.share(wanted["distinct"])
-    text = f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it"
-    if "repeated" in wanted:
-        text += ", enough of them new since the previous batch"
-    return f"{text}, and the reading order does not depend on the storage order (correlation near 0)."
+    part = words.share(report.advice["wanted"]["distinct"])
+    return (
+        f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it, enough of them new "
+        "since the previous batch, and the reading order does not depend on the storage order (correlation near 0)."
+    )
 
 
 def _points(report: Report) -> list[dict[str, str]]:
@@ -174,7 +174,7 @@ def _quality(report: Report) -> dict[str, Any] | None:
         ]
         for each in methods
     ]
-    return {"heads": heads, "rows": rows, "sampling": report.quality.get("sampling", ""), "kind": kind}
+    return {"heads": heads, "rows": rows, "sampling": report.quality["sampling"], "kind": kind}
 
 
 def _error(error: float) -> str:
@@ -183,7 +183,18 @@ def _error(error: float) -> str:
 
 def _epochs(report: Report) -> dict[str, Any]:
     least = "minimum" if report.whole.exact else "minimum in the whole epoch"
-    heads = ["node", "epoch", "steps", "downloaded", least, "requests", "first batch", "steps that waited", "waited"]
+    heads = [
+        "node",
+        "epoch",
+        "steps",
+        "downloaded",
+        least,
+        "requests",
+        "first batch",
+        "steps that waited",
+        "waited",
+        "most in cache",
+    ]
     rows = [
         [
             str(each.node),
@@ -195,13 +206,11 @@ def _epochs(report: Report) -> dict[str, Any]:
             words.seconds(each.first_batch),
             f"{each.waiting_steps:,}",
             words.seconds(each.waited),
+            words.size(each.peak_cache),
         ]
         for each in report.epochs
     ]
-    return {
-        "heads": [*heads, "most in cache"],
-        "rows": [[*row, words.size(each.peak_cache)] for row, each in zip(rows, report.epochs, strict=True)],
-    }
+    return {"heads": heads, "rows": rows}
 
 
 def _resume(report: Report) -> list[list[str]] | None:
@@ -221,8 +230,10 @@ def _resume(report: Report) -> list[list[str]] | None:
 def _setting(name: str, value: object) -> str:
     if value is None:
         return "no limit" if name == "link" else "none"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
     if name in _SIZES:
         return words.size(value)
     if name == "link":

@@ -17,7 +17,7 @@ from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened,
 from mdsx.stream import MaxTokens, Pack
 
 CLUSTER = Cluster(2, 2, 10**9, 50e6, 0.01)
-LOADING = Loading(16, 0, 2, False, 0.005)
+LOADING = Loading(16, 0, False, 0.005)
 PRICES = Prices(0.4, 0.09, "EUR")
 
 
@@ -64,7 +64,7 @@ def test_what_the_nodes_need_is_what_they_read(url: str) -> None:
 @pytest.mark.slow
 def test_a_stretch_of_some_nodes_agrees_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     source = invented(150_000, 1000, 2**17, shuffle=Shuffle(8, 20_000))
-    cluster, loading = Cluster(4, 2, 10**9, 30e6, 0.01), Loading(32, 0, 2, False, 0.02)
+    cluster, loading = Cluster(4, 2, 10**9, 30e6, 0.01), Loading(32, 0, False, 0.02)
     exact = simulate(source, cluster, loading, PRICES).whole
     monkeypatch.setattr(run, "_EXACT", 0.2)
     report = simulate(source, cluster, loading, PRICES)
@@ -133,8 +133,8 @@ def test_shards_beyond_the_format_are_noted(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (lambda: Cluster(0, 1, 1, None, 0), "nodes must be at least 1"),
         (lambda: Cluster(1, 1, 1, 0.0, 0), "above 0"),
-        (lambda: Loading(0, 0, 2, False, 0), "batch_size"),
-        (lambda: Loading(1, 0, 2, False, -1), "seconds"),
+        (lambda: Loading(0, 0, False, 0), "batch_size"),
+        (lambda: Loading(1, 0, False, -1), "seconds"),
         (lambda: invented(0, 1, 1), "at least 1"),
         (lambda: invented(10, 100, 99), "must hold a sample"),
     ],
