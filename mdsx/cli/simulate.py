@@ -90,7 +90,7 @@ def simulate(
     The loader's own code for order, prefetch and eviction runs on the dataset's index with a simulated clock and link.
     No sample is read. If a full simulation would take too long, a part is simulated, and the report says which.
     """
-    from mdsx.cli.plan_text import print_report
+    from mdsx.cli.simulation_text import print_report
     from mdsx.order import Shuffle
     from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 

@@ -13,7 +13,7 @@ import pytest
 import mdsx
 from mdsx.errors import UsageError
 from mdsx.order import Shuffle
-from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, planned, run, simulate
+from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, run, simulate
 from mdsx.stream import MaxTokens, Pack
 
 CLUSTER = Cluster(2, 2, 10**9, 50e6, 0.01)
@@ -122,7 +122,7 @@ def test_batches_of_one_shape_are_refused() -> None:
 
 
 def test_shards_beyond_the_format_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planned, "MAX_SHARDS", 100)
+    monkeypatch.setattr("mdsx.simulate.simulation.MAX_SHARDS", 100)
     report = simulate(invented(10_000, 1000, 10_000), CLUSTER, LOADING, PRICES)
     assert any("at most 100 shards, but this one would have 1,000" in note for note in report.notes)
     assert any("at least 100 kB" in note for note in report.notes)
