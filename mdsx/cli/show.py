@@ -38,14 +38,14 @@ def info(
     metadata, the snapshots from before parts were appended, and the selections that `mdsx select` stored. Long metadata
     is shortened, except with --json."""
     from mdsx.format import ReadsExtents, ReadsParts, object_sizes
-    from mdsx.shards import read_index, selection_heads, snapshots
+    from mdsx.shards import OURS, read_index, selection_heads, snapshots
     from mdsx.storage import open_beside, open_storage
 
     options = storage_options(storage_option)
     storage = open_storage(url, options)
     beside = storage if index is None else open_beside(url, index, options)
     found = read_index(beside, snapshot)
-    kept = snapshots(beside) if found.format == "mdsx" else []
+    kept = snapshots(beside) if found.format == OURS.name else []
     selections = selection_heads(beside, found.fingerprint)
     columns = {column.name: str(column.type) for column in found.schema.columns}
     size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # sizes in a damaged index exceed 64 bits
