@@ -74,6 +74,14 @@ def check_page(path: Path) -> None:
         raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
+def write_page(path: Path, text: str) -> None:
+    """Write the page of `--html`. Raise UsageError if that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the page cannot be written: {error.strerror}", file=str(path)) from error
+
+
 def storage_options(given: list[str] | None) -> dict[str, str] | None:
     """Return the values of `--storage-option`. Raise BadParameter for one without "=", without showing it."""
     options = {}

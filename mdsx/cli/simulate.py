@@ -11,7 +11,17 @@ import typer
 
 from mdsx.base.sizes import parse_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, check_page, nodes_of, say, storage_options
+from mdsx.cli.output import (
+    Json,
+    RanksPerNode,
+    StorageOption,
+    WorldSize,
+    check_page,
+    nodes_of,
+    say,
+    storage_options,
+    write_page,
+)
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,10 +149,7 @@ def simulate(
         watch=_watch,
     )
     if html is not None:
-        try:
-            html.write_text(page(report), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"the page cannot be written: {error.strerror}", file=str(html)) from error
+        write_page(html, page(report))
     if as_json:
         say(report.as_json())
         return
