@@ -78,13 +78,13 @@ def parquet(
             watch=call.watch,
         )
     if as_json:
-        print_json({**_facts(found), "warnings": call.warnings})
+        print_json({**_parquet_facts(found), "warnings": call.warnings})
         return
     files = format_count(found.files, "file")
     rows = f"{format_count(found.samples, 'row')} in {format_count(found.shards, 'row group')}"
     say(f"{rows} of {files}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
 
 
 @command("mdsx index tar 's3://bucket/pictures/{0000..0099}.tar' --num-workers 8", of=indexers)
@@ -157,7 +157,7 @@ def tar(
         say(f"{unchanged:,} of the tars were indexed before, and have not changed")
     if not found.checksums:
         say("the index has no checksums, because the tars were not read completely")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
 
 
 @command("mdsx index megatron s3://bucket/corpus", of=indexers)
@@ -166,7 +166,7 @@ def megatron(
         list[str],
         typer.Argument(metavar="SRC", help="PREFIX.bin files, each with its PREFIX.idx, and folders with them."),
     ],
-    per: Annotated[Per, typer.Option(help="What a sample is: a document, or each of its sequences.")] = (Per.DOCUMENT),
+    per: Annotated[Per, typer.Option(help="What a sample is: a document, or each of its sequences.")] = Per.DOCUMENT,
     no_modes: Annotated[bool, typer.Option("--no-modes", help="Leave out the modes of sequences.")] = False,
     with_hash: _Hash = False,
     index: _Index = None,
@@ -292,7 +292,11 @@ def _report_tokens(found: IndexedTokenFiles, index: str | None, as_json: bool, w
     print_table(found.columns.items(), indent="  ")
     if not found.hashed:
         say("the index has no hashes of the tokens (--hash): flipped bytes go unnoticed")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
+
+
+def _say_place(url: str, index: str | None) -> None:
+    say(f"the dataset is {url}" + (f", with index={index!r}" if index else ""))
 
 
 def _documents(progress: Progress) -> str:
@@ -333,7 +337,7 @@ def _token_facts(found: IndexedTokenFiles) -> dict[str, object]:
     }
 
 
-def _facts(found: Indexed) -> dict[str, object]:
+def _parquet_facts(found: Indexed) -> dict[str, object]:
     return {
         "url": found.url,
         "files": found.files,
