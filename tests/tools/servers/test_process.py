@@ -11,7 +11,8 @@ import pytest
 
 from tools.servers.process import Server
 
-_PROGRAM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('port 1', flush=True); time.sleep(60)"
+_IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+_PROGRAM = f"{_IGNORES}; print('port 1', flush=True); time.sleep(60)"
 
 
 class Stubborn(Server):
