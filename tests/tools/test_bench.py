@@ -24,8 +24,8 @@ from tools.bench.report import Report, section, update_tables
 from tools.bench.run import Runner, environments
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
-from tools.bench.subjects.cached import least_misses
 from tools.commands import parser
+from tools.misses import least_misses
 from tools.processes import Call, CallFailed, members, stream
 
 MODULE = "tests.tools.bench_contestants"
