@@ -10,7 +10,8 @@ import typer
 
 from mdsx.base.sizes import SECONDS, format_count, format_size, parse_age, parse_size
 from mdsx.cli.command import Commands, command, group
-from mdsx.cli.output import IndexOption, Json, LongCall, StorageOption, complain, print_json, say, storage_options
+from mdsx.cli.options import DryRun, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import LongCall, complain, print_json, say
 from mdsx.errors import MdsxError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ OneDataset = Annotated[
     str | None,
     typer.Argument(metavar="URL", help="Only this dataset: its URL, or 8 or more digits of its fingerprint."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")]
 
 
 @command("mdsx cache show s3://bucket/corpus", of=caches)

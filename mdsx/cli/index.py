@@ -11,17 +11,8 @@ from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.command import command, group
-from mdsx.cli.convert import KeyUntil, Per
-from mdsx.cli.output import (
-    EngineOption,
-    Json,
-    LongCall,
-    StorageOption,
-    print_json,
-    print_table,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import EngineOption, Json, KeyUntil, Per, StorageOption, storage_options
+from mdsx.cli.output import LongCall, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mdsx.transfer.indexing import Indexed, IndexedTars, IndexedTokenFiles

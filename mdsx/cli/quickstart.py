@@ -14,7 +14,8 @@ import typer
 
 from mdsx.base.sizes import format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, check_page, print_json, say, write_page
+from mdsx.cli.options import Json, check_page, write_page
+from mdsx.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from mdsx.quickstart import Account, Life, Step

@@ -9,16 +9,8 @@ import typer
 
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import (
-    IndexOption,
-    Json,
-    SnapshotOption,
-    StorageOption,
-    print_json,
-    print_table,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, SnapshotOption, StorageOption, storage_options
+from mdsx.cli.output import print_json, print_table, say
 from mdsx.errors import UsageError, shown
 
 _METADATA_WIDTH = 1000  # characters shown of a value of the metadata
@@ -28,7 +20,7 @@ _BATCH = 64  # samples read at once
 
 @command("mdsx info s3://bucket/corpus")
 def info(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     index: IndexOption = None,
     snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
@@ -126,7 +118,7 @@ def _shortened(text: str) -> str:
 
 @command("mdsx cat s3://bucket/corpus --start 1000 --count 3")
 def cat(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
     column: Annotated[

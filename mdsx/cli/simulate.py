@@ -11,17 +11,20 @@ import typer
 
 from mdsx.base.sizes import parse_size
 from mdsx.cli.command import command
-from mdsx.cli.output import (
+from mdsx.cli.options import (
     Json,
+    Lanes,
     RanksPerNode,
+    Seed,
+    ShuffleBlock,
     StorageOption,
     WorldSize,
     check_page,
     nodes_of,
-    say,
     storage_options,
     write_page,
 )
+from mdsx.cli.output import say
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,10 +50,10 @@ def simulate(
     ranks_per_node: RanksPerNode = None,
     num_workers: Annotated[int, typer.Option(min=0, help="num_workers of each rank's loader.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch; rows with --pack.")] = 32,
-    lanes: Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = None,
-    shuffle_block: Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")] = None,
+    lanes: Lanes = None,
+    shuffle_block: ShuffleBlock = None,
     no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="Read in the stored order.")] = False,
-    seed: Annotated[int, typer.Option(help="seed of the order.")] = 0,
+    seed: Seed = 0,
     drop_last: Annotated[
         bool, typer.Option("--drop-last/--no-drop-last", help="Leave out an epoch's short last batch, as loaders do.")
     ] = True,
