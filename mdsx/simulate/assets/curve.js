@@ -79,7 +79,7 @@ function curveSection({ advice, settings }, { points }) {
         say(text, at + (right ? -6 : 6) * scale, top + height - 8 * scale, right ? "right" : "left");
       }
     };
-    line(measure.wanted(choices[selected]), "y", "wanted", [6, 4]); // a part of the shards was tried: it may differ
+    line(measure.wanted(choices[selected]), "y", "wanted", [6, 4]); // the limit of a correlation depends on how many shards were tried
     const { min, max } = self.scales.x;
     if (settings.cache > min && settings.cache < max) line(settings.cache, "x", "simulated cache", [2, 3]);
     const last = [...choices.keys()].sort((a, b) => (a === chosen) - (b === chosen));
@@ -131,7 +131,7 @@ function curveSection({ advice, settings }, { points }) {
     figure = chart(`${measure.name}, against the cache of a node. All values are in the table below.`, 360, data, (axis) => ({
       scales: {
         x: { time: false, distr: 3, range: (self, low, high) => [low / 1.25, high * 1.25] },
-        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.2] },
+        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.2 || 1] }, // one shard alone has no new ones
       },
       axes: [
         {
