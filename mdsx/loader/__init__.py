@@ -1,6 +1,6 @@
 """Loaders without PyTorch: a rank's batches as NumPy arrays, and the base that `mdsx.torch` builds on."""
 
-from mdsx.loader.ahead import Ahead, Workforce, batches_ready
+from mdsx.loader.ahead import PREFETCH, Ahead, Workforce, batches_ready
 from mdsx.loader.assembly import (
     ArrayBackend,
     Collate,
@@ -25,6 +25,7 @@ from mdsx.loader.spec import RunSpec, checked_batching, course_of, first_batchin
 from mdsx.loader.stats import Stats
 
 __all__ = [
+    "PREFETCH",
     "Ahead",
     "ArrayBackend",
     "BatchLoader",

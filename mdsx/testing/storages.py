@@ -24,10 +24,10 @@ def downloaded(storage: Storage, key: str, size: int) -> bytes:
 class StorageContract:
     """The tests that a storage must pass. A subclass has a fixture that returns an empty place in it.
 
-    class TestDisk(mdsx.testing.StorageContract):
-        @pytest.fixture
-        def storage(self, tmp_path):
-            return DiskStorage(f"disk://{tmp_path}/data", {})
+        class TestDisk(mdsx.testing.StorageContract):
+            @pytest.fixture
+            def storage(self, tmp_path):
+                return DiskStorage(f"disk://{tmp_path}/data", {})
     """
 
     def test_a_put_object_is_read_completely(self, storage: Storage) -> None:
@@ -40,11 +40,8 @@ class StorageContract:
 
     def test_an_object_is_downloaded_into_the_room_of_the_caller(self, storage: Storage) -> None:
         """Each byte is read directly to its place, unless the storage passes copies."""
-        data, memory, asked = (
-            bytes(range(256)) * 2**13,
-            bytearray(2**22),
-            list[int](),
-        )  # several chunks, with room
+        # several chunks, with room
+        data, memory, asked = bytes(range(256)) * 2**13, bytearray(2**22), list[int]()
 
         def room(size: int) -> memoryview:
             asked.append(size)
