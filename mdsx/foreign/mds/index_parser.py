@@ -19,11 +19,11 @@ import xxhash
 
 from mdsx.base.decompress import MOST_UNPACKED, most_unpacked
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.foreign.checks import TRAILER
 from mdsx.foreign.mds import compressions, hashes
 from mdsx.foreign.mds.encodings import parse_encoding
 from mdsx.foreign.mds.index import MdsEntry, MdsIndex
 from mdsx.foreign.mds.layout import MdsLayout
-from mdsx.foreign.mds.shard import TRAILER
 from mdsx.format import MAX_SHARDS, Column, Schema, filenames
 
 _T = TypeVar("_T")

@@ -19,10 +19,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, SampleError, UsageError
+from mdsx.foreign.npy import NPY_MAGIC
 from mdsx.foreign.tars.blocks import printable
+from mdsx.foreign.tars.grouping import SKIP, TarSample, group_samples
 from mdsx.foreign.tars.members import TarMember, read_members
-from mdsx.foreign.tars.values import NPY_MAGIC, parse_npy, type_of_extension
-from mdsx.foreign.tars.webdataset import FIRST_DOT, KEY, SKIP, Names, TarSample, group_samples, is_hidden
+from mdsx.foreign.tars.names import FIRST_DOT, KEY, Names, is_hidden
+from mdsx.foreign.tars.values import parse_npy, type_of_extension
 from mdsx.format import BYTES, INT64, STR, ColumnType, Schema, parse_type
 
 _SAMPLES = 64  # first samples from which columns are inferred; fewer if they are large
@@ -30,7 +32,6 @@ _BYTES = 2**26
 _ERRORS = 1000  # in a tar with samples, after which no more samples are read
 _MANY = 50  # columns, after which a warning is given
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
-_PLAIN = Names()
 
 ColumnTypes = dict[str, str]
 
@@ -137,8 +138,8 @@ def infer_columns(
     declared: Mapping[str, str],
     *,
     file: str,
-    names: Names = _PLAIN,
-    warn: Callable[[str], object] = lambda warning: None,
+    names: Names,
+    warn: Callable[[str], object],
 ) -> ColumnTypes:
     """Return the columns of a dataset with these first samples, from the tar `file`: the key, then the extensions.
 

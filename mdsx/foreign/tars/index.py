@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, restated
+from mdsx.foreign.checks import MOST_PROBLEMS, TRAILER, check_trailer
 from mdsx.foreign.tars.decode import TarDecoder
 from mdsx.foreign.tars.layout import TarLayout
-from mdsx.foreign.tars.shard import CHANGED, TRAILER, Pointers, TarShard
+from mdsx.foreign.tars.shard import CHANGED, Pointers, TarShard
 from mdsx.foreign.tars.stored_bytes import TarRanges, TarReceiver
 from mdsx.foreign.tars.text import INDEX_KEY, Parsed, parse_text, recognizes
 from mdsx.format import (
@@ -39,7 +40,6 @@ from mdsx.format import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MOST_PROBLEMS = 1000  # listed for one tar
 _WITHOUT = "the headers of members, because the index was made without reading the tars"
 
 
@@ -172,7 +172,8 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
     def verify(self, shard: int, opened: TarShard, *, file: str) -> None:
         """Check a tar by its hash in the index. Without one, only the cache's own hash can be checked; headers are
         compared whenever a sample is read."""
-        opened.check_trailer(bytes(self.raw_hashes[shard]))
+        name, message = bytes(self.raw_hashes[shard]), "the tar was damaged in the cache"
+        check_trailer(opened.trailer, name, opened.buffer, message=message, file=file)
         expected = self._parsed.tars[shard].hash
         if expected is not None and xxhash.xxh3_128_hexdigest(opened.buffer) != expected:
             for problem in opened.problems():
@@ -181,7 +182,7 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
         opened = self.open(shard, raw, file=file)
-        return [*islice(opened.problems(), _MOST_PROBLEMS)] or [*islice(opened.wrong_values(), _MOST_PROBLEMS)]
+        return [*islice(opened.problems(), MOST_PROBLEMS)] or [*islice(opened.wrong_values(), MOST_PROBLEMS)]
 
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
@@ -189,10 +190,10 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         pointers = self._pointers_of(shard, file)
         pointers.check_size(size)
         opened, expected = TarShard.parse(stored, pointers), self._parsed.tars[shard].hash
-        problems = [*islice(opened.problems(), _MOST_PROBLEMS)]
+        problems = [*islice(opened.problems(), MOST_PROBLEMS)]
         if not problems and expected is not None and xxhash.xxh3_128_hexdigest(stored) != expected:
             return [self._outside(file)]
-        problems = problems or [*islice(opened.wrong_values(), _MOST_PROBLEMS)]
+        problems = problems or [*islice(opened.wrong_values(), MOST_PROBLEMS)]
         return [_numbered(problem, first) for problem in problems]
 
     def by_range(self, shard: int, *, file: str) -> TarRanges:
