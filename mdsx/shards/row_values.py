@@ -209,7 +209,7 @@ def _items(selection: Selection, number: int) -> tuple[NDArray[np.generic], NDAr
     count = len(selection.samples)
     if not count:
         return np.zeros(0, kind.item_dtype), None
-    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
+    rows = Rows.of(selection)
     found = selection.layout.locate(rows, (number,))[number]
     if not isinstance(found, Values):
         (items,) = read_records(found, kind.item_dtype, [count])

@@ -19,6 +19,7 @@ from mdsx.foreign.tars import parse_text
 from mdsx.storage import Entry, open_storage
 from mdsx.storage.local import LocalStorage
 from mdsx.transfer.indexing.other_indexes import FOLDER, OtherIndex
+from tests.foreign.tars.sparse_tars import header, old_gnu, padded
 from tests.foreign.tars.tars import JPEG, npy, write_tar
 
 INDEX = "_mdsx-tars.json"
@@ -180,6 +181,23 @@ def test_a_tar_that_grew_is_noticed_without_an_etag(folder: Path) -> None:
     read = OtherIndex("wids", {}).fetch(open_storage(folder), listed)
     with pytest.raises(mdsx.ChangedError, match=r"0\.tar: the file changed while it was indexed"):
         read(0, 512)
+
+
+SPARSE = old_gnu([(1024 * piece, 512) for piece in range(30)], 30 * 1024, bytes(30 * 512), "s.map")
+EMPTY = header("d/", 700, b"5") + header("l.map", 700, b"2")
+
+
+@pytest.mark.parametrize("between", [SPARSE, EMPTY], ids=["sparse", "empty"])
+def test_members_that_are_left_out_may_be_of_any_kind(between: bytes, folder: Path, tmp_path: Path) -> None:
+    """Maps of sparse members may follow their headers; links and directories have no bytes, whatever they claim."""
+    for tar in range(2):
+        data = b""
+        for number in range(10 * tar, 10 * tar + 10):
+            data += header(f"{number}.jpg", len(JPEG)) + padded(JPEG) + between
+            data += header(f"{number}.cls", len(str(number))) + padded(str(number).encode())
+        (folder / f"{tar}.tar").write_bytes(data + bytes(1024))
+    mdsx.index_tars(folder, from_index=wids(folder), drop="map")
+    assert [sample["cls"] for sample in mdsx.Dataset(folder, cache=tmp_path / "cache")] == [*range(20)]
 
 
 def test_another_index_of_other_tars_is_refused(folder: Path) -> None:
