@@ -226,9 +226,7 @@ def _measured(
     correlation, most_correlation = _correlation(order), wanted.most_correlation(len(order.counts))
     share = distinct / exact[0]
     enough = (
-        share >= wanted.distinct
-        and repeated <= wanted.most_repeated(exact[1])
-        and abs(correlation) <= most_correlation
+        share >= wanted.distinct and repeated <= wanted.most_repeated(exact[1]) and abs(correlation) <= most_correlation
     )
     return Choice(
         order.lanes,

@@ -24,10 +24,10 @@ def downloaded(storage: Storage, key: str, size: int) -> bytes:
 class StorageContract:
     """The tests that a storage must pass. A subclass has a fixture that returns an empty place in it.
 
-        class TestDisk(mdsx.testing.StorageContract):
-            @pytest.fixture
-            def storage(self, tmp_path):
-                return DiskStorage(f"disk://{tmp_path}/data", {})
+    class TestDisk(mdsx.testing.StorageContract):
+        @pytest.fixture
+        def storage(self, tmp_path):
+            return DiskStorage(f"disk://{tmp_path}/data", {})
     """
 
     def test_a_put_object_is_read_completely(self, storage: Storage) -> None:

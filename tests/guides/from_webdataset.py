@@ -31,7 +31,9 @@ def run_before(peer: Peer, directory: str) -> dict[str, Any]:
         "Methods": methods((webdataset.WebDataset, webdataset.WebLoader), (IterableDataset,)),
         "WebLoader": parameters(webdataset.WebLoader, DataLoader),
         "RandomMix and RoundRobin": parameters(webdataset.RandomMix, webdataset.RoundRobin),
-        "SimpleShardList, ResampledShards and MultiShardSample": parameters(webdataset.SimpleShardList, webdataset.ResampledShards, webdataset.MultiShardSample),
+        "SimpleShardList, ResampledShards and MultiShardSample": parameters(
+            webdataset.SimpleShardList, webdataset.ResampledShards, webdataset.MultiShardSample
+        ),
         "ShardWriter": parameters(webdataset.ShardWriter, webdataset.TarWriter),
         "Column types": sorted(default_handlers),
         "wids": parameters(wids.ShardListDataset),

@@ -188,7 +188,7 @@ def test_a_plan_does_not_forget_that_the_dataset_was_reweighted(urls: dict[str, 
     StreamingDataLoader(data, plan=plan)
     data = StreamingDataset(weighted(urls), seed=5)
     data.reweight([1, 1, 0])
-    with pytest.raises(mdsx.UsageError, match="the dataset was reweighted.*first phase"):
+    with pytest.raises(mdsx.UsageError, match=r"the dataset was reweighted.*first phase"):
         StreamingDataLoader(data, plan=plan)
 
 

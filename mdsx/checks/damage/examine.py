@@ -140,9 +140,7 @@ class Examined:
         return cls(name, report, entry, layout, rebuilt)
 
 
-def _find_damage(
-    storage: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes
-) -> Sequence[MdsxError]:
+def _find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int, raw: RawBytes) -> Sequence[MdsxError]:
     """Return what is wrong with a shard of any format. `first` is the dataset's number of its first sample."""
     name, file = index.name(shard), file_of(storage, index.name(shard))
     if _is_undamaged(storage, index, shard, name, raw):
