@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from playwright.sync_api import Browser, expect
 
 import mdsx
@@ -232,3 +235,25 @@ def test_the_focus_is_visible_and_reaches_each_control(chromium: Browser, addres
               .map((each) => each.outerHTML)"""
         )
         assert unnamed == []
+
+
+def tone(format: str) -> bytes:
+    """Two seconds of sound as a file of a format."""
+    file = io.BytesIO()
+    soundfile.write(file, np.sin(np.arange(32_000, dtype=np.float32) / 20), 16_000, format=format)
+    return file.getvalue()
+
+
+def test_sound_and_video_play(chromium: Browser, tmp_path: Path) -> None:
+    video = (Path(__file__).parent / "golden" / "two-seconds.mp4").read_bytes()  # VP9, 10 frames a second, by PyAV
+    values = {"speech": tone("WAV"), "song": tone("MP3"), "take": tone("FLAC"), "clip": video}
+    with mdsx.Writer(tmp_path / "data", {"speech": "wav", "song": "mp3", "take": "flac", "clip": "mp4"}) as out:
+        out.write(values)
+    with served(tmp_path / "data") as address, opened(chromium, f"{address}#/0/samples/0") as tab:
+        for column in values:
+            player = tab.page.get_by_label(f"{column} of sample 0")
+            player.evaluate("async player => { player.muted = true; await player.play(); }")
+            assert player.evaluate("player => player.duration") == pytest.approx(2, abs=0.15)
+            player.evaluate("player => { player.currentTime = 1.5; }")
+            tab.page.wait_for_function("player => player.ended", arg=player.element_handle())
+        assert tab.errors == []

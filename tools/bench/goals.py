@@ -36,7 +36,7 @@ _ROWS: list[tuple[str, str, str, str, str | tuple[str, ...], str | None]] = [
     ("loader-tokens-32", "tokens, batch 32, steady, by LitData's", _ONE, ">= 8", _LITDATA, None),
     ("loader-tokens-32", "tokens, batch 32, steady, by mosaicml-streaming's", _ONE, ">= 60", _MOSAICML, None),
     ("loader-text-32", "text, batch 32, columns, steady, by LitData's", _ONE, ">= 3", _LITDATA, None),
-    ("loader-text-32", "text, batch 32, a dict per sample, steady, by LitData's", "mdsx, dicts*", ">= 1.5", _LITDATA, None),
+    ("loader-text-32", "text, batch 32, a dict per sample, steady, by LitData's", "mdsx, dicts, 0 workers", ">= 1.5", _LITDATA, None),
     ("loader-images-32", "images as bytes, by gathering them with memcpy", _ONE, ">= 0.75", _MEMCPY, None),
     *((subject, f"JPEGs decoded{words}, by the decoder alone on all cores", "mdsx, threads", ">= 0.95", "decoder", None)
       for subject, words in (("decode-images", ""), ("decode-images-224", " to 224 x 224"))),

@@ -60,7 +60,8 @@ class Goal:
 
     def compared(self, contestants: Sequence[Contestant]) -> list[Contestant]:
         """Return those that it is relative to. Raise ValueError if it names one that does not exist."""
-        found = {one: [each for each in contestants if _is(each, one)] for one in (self.contestant, *self.against)}
+        found = {one: [each for each in contestants if _is(each, one)] for one in self.against}
+        found[self.contestant] = [each for each in contestants if each.name == self.contestant]
         if unknown := [one for one, its in found.items() if not its]:
             raise ValueError(f"{self.text}: it names {unknown[0]!r}, which is no contestant")
         return [each for one in self.against for each in found[one]]

@@ -65,7 +65,8 @@ def job_of(data: str, sizes: dict[str, int], job: str) -> Figures:
     scratch = tempfile.mkdtemp()
     os.chdir(scratch)  # Spark leaves files where it runs
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": scratch, "SPARK_LOCAL_IP": "127.0.0.1"}
-    session = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.memory", "6g").getOrCreate()  # it reads 4,096 images at a time
     figures: Figures = {}
     for kind, samples in sizes.items():
         frame = session.read.parquet(f"{data}/{kind}")
