@@ -6,6 +6,8 @@ shards is used: how many shards a batch has, and how many are in use, depends on
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -58,7 +60,7 @@ class Wanted:
     def most_correlation(self, shards: int) -> float:
         """Return the correlation that these many tried shards may have. Even shards in random order have some by
         chance, about 1 divided by the root of their number, which no setting changes."""
-        return max(self.correlation, _LUCK / shards**0.5)
+        return max(self.correlation, _LUCK / math.sqrt(shards))
 
 
 @dataclass(frozen=True, slots=True)
