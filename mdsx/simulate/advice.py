@@ -7,7 +7,6 @@ shards is used: how many shards a batch has, and how many are in use, depends on
 from __future__ import annotations
 
 import math
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -84,8 +84,9 @@ def _texts(source: SampleSource, text: str, kind: str) -> Texts:
     """Return the columns to read from a source. Raise UsageError if the column `text` has no texts."""
     columns, warnings = source.columns()
     found = parse_type(columns[text])
-    mixed = kind == "jsonl" and found.base == "json"
-    if found.shape is not None or (found.base not in ("str", "bytes") and not mixed):
+    base = found.base if found.shape is None else None
+    mixed = kind == "jsonl" and base == "json"
+    if base not in ("str", "bytes") and not mixed:
         place, hint = f"column {text!r}", "--text-column names another column"
         raise UsageError(
             "the column has no texts", file=source.files[0].url, place=place, found=columns[text], hint=hint
