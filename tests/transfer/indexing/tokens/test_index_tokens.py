@@ -14,9 +14,8 @@ import pytest
 import mdsx
 from mdsx.datasets import excerpt_of
 from mdsx.foreign.tokens import ENDS
-from mdsx.shards import Shards, View, lengths_of, warm
+from mdsx.shards import View, lengths_of
 from mdsx.storage import open_storage
-from mdsx.storage.cache import Cache
 from tests.foreign.tokens.writers import documents, write_datatrove, write_dolma, write_llm_c, write_megatron
 from tools.servers.http import HttpServer
 
@@ -380,19 +379,6 @@ def test_empty_files_and_documents_are_no_problem(tmp_path: Path) -> None:
         assert read(mdsx.Dataset(tmp_path)[:]) == [[]] * 5 + [[3]] + [[]] * 5
         assert read([mdsx.Dataset(tmp_path)[1]]) == [[]]
         assert mdsx.verify(tmp_path).ok
-
-
-@pytest.mark.parametrize("hash", [False, True])
-def test_a_shard_without_tokens_is_cached(hash: bool, tmp_path: Path, s3_url: str) -> None:
-    (tmp_path / "data").mkdir()
-    write_megatron(tmp_path / "data" / "a", [np.array([3], np.uint16)])
-    write_megatron(tmp_path / "data" / "b", [np.zeros(0, np.uint16)] * 5)
-    mdsx.index_megatron(tmp_path / "data", hash=hash)
-    copied(tmp_path / "data", s3_url)
-    warmed = warm(Shards(s3_url, cache=Cache(tmp_path / "cache")), watch=lambda progress: None)
-    assert (warmed.shards, warmed.cached) == (2, 2)
-    assert read(mdsx.Dataset(s3_url, cache=tmp_path / "cache")[:]) == [[3]] + [[]] * 5
-    assert mdsx.verify(s3_url).ok
 
 
 # --- mixtures
