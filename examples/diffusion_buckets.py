@@ -3,7 +3,7 @@
 A step of all ranks has images of one bucket, so every rank does equal work, and nothing is padded or cut to a square.
 The images are decoded and resized to the size of their bucket in the loader's threads.
 
-    python examples/diffusion_buckets.py DATA  # writes 1,003 JPEGs, and stores their sizes
+    python examples/diffusion_buckets.py write DATA  # writes 1,003 JPEGs, and stores their sizes
     torchrun --nproc-per-node 2 examples/diffusion_buckets.py DATA RUN  # kill it at any time
     torchrun --nproc-per-node 3 examples/diffusion_buckets.py DATA RUN  # the same steps on other ranks
     python examples/data.py count RUN
@@ -86,7 +86,7 @@ def main(data: str, run: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        write(sys.argv[1])
+    if sys.argv[1] == "write":
+        write(sys.argv[2])
     else:
         main(*sys.argv[1:])

@@ -10,7 +10,7 @@ import importlib
 import re
 from pathlib import Path
 
-__version__ = "1.0.0b1"
+__version__ = "1.0.0rc1"
 
 _LIST = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _LIST, re.MULTILINE)}

@@ -17,6 +17,8 @@ import pytest
 import mdsx
 from tools.servers.s3 import S3Server
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 

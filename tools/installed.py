@@ -90,6 +90,23 @@ def run_readme(page: Path) -> int:
     return count
 
 
+def run_examples(folder: Path) -> int:
+    """Run the programs that decode pictures and sound, each on two ranks. Return how many there are."""
+    names = ("photo_classifier", "speech_classifier", "diffusion_buckets")
+    for name in names:
+        program = str(folder / f"{name}.py")
+        for arguments in (
+            [program, "write", f"{name}-data"],
+            ["-m", "torch.distributed.run", "--nproc-per-node", "2", program, f"{name}-data", f"{name}-run"],
+        ):
+            subprocess.run([sys.executable, *arguments], check=True)
+        count = [sys.executable, str(folder / "data.py"), "count", f"{name}-run"]
+        counted = subprocess.run(count, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert counted, f"{name} trained on nothing"
+        assert all(", 0 more than once" in line for line in counted), counted
+    return len(names)
+
+
 def main(checkout: Path, installed: set[str], extras: list[str]) -> None:
     where = Path(mdsx.__file__)
     assert checkout not in where.parents, f"mdsx is that of the checkout: {where}"
@@ -110,6 +127,8 @@ def main(checkout: Path, installed: set[str], extras: list[str]) -> None:
         print(f"tried {len(lacking)} missing extras")
     if "torch" in installed:
         print(f"tried {run_readme(checkout / 'README.md')} examples of the README")
+    if {"torch", "images", "audio"} == installed:
+        print(f"tried {run_examples(checkout / 'examples')} programs of examples/")
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ def checks(work: Path, sdist: Path, wheel: Path, *, everything: bool) -> Iterato
     yield "With PyTorch: the README's examples, the quickstart", _installed(work, wheel, "torch", quickstart=True)
     if not everything:
         return
+    yield "With PyTorch, images and audio: the examples", _installed(work, wheel, "torch,images,audio", name="pictures")
     for extra in extras():
         if extra != "torch":
             yield f"With the extra {extra} alone", _installed(work, wheel, extra)

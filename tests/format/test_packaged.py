@@ -81,6 +81,7 @@ def test_values_are_those_of_the_package(tmp_path: Path) -> None:
     assert [batch.tolist() for batch in transformed] == [[0, 1, 2, 3, 4]]
 
 
+@pytest.mark.slow_if("context == 'forkserver'")
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_worker_processes_know_what_was_registered(tmp_path: Path, context: Any) -> None:
     url = write(tmp_path / "data", {"p": "geo.Point"}, [{"p": Point(n)} for n in range(8)])

@@ -24,6 +24,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
+@pytest.mark.slow_if("torch")
 @pytest.mark.parametrize("torch", [False, True])
 def test_a_killed_training_resumes_and_learns(
     documents: str, tmp_path: Path, torch: bool, monkeypatch: pytest.MonkeyPatch

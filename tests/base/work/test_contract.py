@@ -40,7 +40,7 @@ PATIENCE = 20.0
 Make = Callable[..., Executor]
 
 
-_COSTLY = ("relayed processes", "relayed persistent")  # as "processes" and "persistent", a second each
+_COSTLY = ("persistent", "relayed processes", "relayed persistent")  # as "processes", a second each
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in _COSTLY)) for name in EXECUTORS])

@@ -36,6 +36,12 @@ from tests.storage.cache.test_eviction import full as shards_only
 full = partial(shards_only, beside=200)  # room for announcements
 
 
+@pytest.fixture(autouse=True)
+def _every_try_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, a scan takes long, and then others come later."""
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 0.0)
+
+
 def announce(cache: CacheDirectory, epoch: float = 0.0, **seconds: float) -> Announcement:
     """Announce that shard "sk" is needed in seconds["sk"] seconds."""
     shards, heads = names_of(*seconds).by_head(np.ones(len(seconds), np.bool_))
@@ -59,8 +65,7 @@ def announced(cache: CacheDirectory) -> list[Announced]:
     return Announcements(cache.directory / filenames.NEEDS).scan().get(FINGERPRINT, [])
 
 
-def test_a_shard_that_another_process_announces_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 0.0)
+def test_a_shard_that_another_process_announces_stays(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
     made = announce(other(cache), s2=5.0, s1=50.0, s9=0.0)
     assert not isinstance(fetch(cache, 4, needed_in=15.0, needs=needs), Verdict)
