@@ -85,7 +85,10 @@ def test_it_shows_the_busiest_rank(run: Run, tmp_path: Path) -> None:
         (("--samples", "10", "--world-size", "6", "--ranks-per-node", "4"), "a multiple of --ranks-per-node"),
         (("--samples", "10", "--html", "."), "--html names a folder; give the name of a file"),
         (("--samples", "10", "--html", "/nowhere/plan.html"), "--html is in a folder that does not exist"),
-        (("--samples", "10", "--batch-size", "2", "--html", "/dev/full"), "the page cannot be written: No space left on device"),
+        (
+            ("--samples", "10", "--batch-size", "2", "--html", "/dev/full"),
+            "the page cannot be written: No space left on device",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
