@@ -47,6 +47,7 @@ def uses(checkout: Path) -> dict[str, Callable[[], object]]:
         "audio": mdsx.Audio,
         "ray": lambda: importlib.import_module("mdsx.engines.ray").read("small"),
         "spark": spark,
+        "polars": lambda: mdsx.Dataset("small").to_polars().collect(),
         "prometheus": lambda: importlib.import_module("mdsx.torch").PrometheusStats(),
         "simulate": lambda: command("simulate", "small", "--batch-size", "2"),
         "tokenize": tokenize,

@@ -412,6 +412,9 @@ class Dataset:
             UsageError: polars or pyarrow is not installed, or Arrow has no type for a column.
         """
 
+        def empty() -> Any:
+            return self._table(np.zeros(0, np.int64))
+
         def read(columns: list[str] | None, condition: str | None, rows: int | None) -> Iterator[Any]:
             found = self if rows is None else self.select(0, min(rows, len(self)))
             if condition is not None:
@@ -429,7 +432,7 @@ class Dataset:
                 return False
             return True
 
-        return lazy_frame(self._table(np.zeros(0, np.int64)), self.columns, known, read)
+        return lazy_frame(empty, self.columns, known, read)
 
     def _checked(self, places: object) -> NDArray[np.int64]:
         numbers = as_array(places)

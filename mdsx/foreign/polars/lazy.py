@@ -15,10 +15,10 @@ Read = Callable[[list[str] | None, str | None, int | None], Iterator[Any]]
 `rows` (None: all) for which a condition of `mdsx.Dataset.filter` is true (None: no condition)."""
 
 
-def lazy_frame(empty: Any, types: Mapping[str, str], known: Callable[[str], bool], read: Read) -> Any:
+def lazy_frame(empty: Callable[[], Any], types: Mapping[str, str], known: Callable[[str], bool], read: Read) -> Any:
     """Return a `polars.LazyFrame` that reads with `read`.
 
-    `empty`: an Arrow table without rows, with all columns. `types`: their types. `known`: whether a condition can be
+    `empty`: returns an Arrow table without rows, with all columns. `types`: their types. `known`: whether a condition can be
     evaluated. Polars filters the samples again, so a condition may select more samples than match.
 
     Raise UsageError if Polars is not installed, or too old.
@@ -35,7 +35,7 @@ def lazy_frame(empty: Any, types: Mapping[str, str], known: Callable[[str], bool
             frame: Any = pl.from_arrow(batch)
             yield frame if predicate is None else frame.filter(predicate)
 
-    found: Any = pl.from_arrow(empty)
+    found: Any = pl.from_arrow(empty())
     return register_io_source(frames, schema=found.schema, is_pure=True)
 
 
