@@ -18,8 +18,8 @@ Read = Callable[[list[str] | None, str | None, int | None], Iterator[Any]]
 def lazy_frame(empty: Callable[[], Any], types: Mapping[str, str], known: Callable[[str], bool], read: Read) -> Any:
     """Return a `polars.LazyFrame` that reads with `read`.
 
-    `empty`: returns an Arrow table without rows, with all columns. `types`: their types. `known`: whether a condition can be
-    evaluated. Polars filters the samples again, so a condition may select more samples than match.
+    `empty`: returns an Arrow table without rows, with all columns. `types`: their types. `known`: whether a condition
+    can be evaluated. Polars filters the samples again, so a condition may select more samples than match.
 
     Raise UsageError if Polars is not installed, or too old.
     """
