@@ -52,7 +52,6 @@ EXCEPTIONS = {
     "mdsx.checks.doctor.endpoint": "one of the doctor's checks alone, with any answer of a server",
     "mdsx.checks.doctor.machine": "a machine with less shared memory",
     "mdsx.cli.app": "runs commands in the test's process: a process for each takes half a second",
-    "mdsx.format.index_writer": "the fingerprint of shards that are not a dataset yet",
     "mdsx.format.protocol": "its source is the text of a page",
     "mdsx.format.stored_bytes": "readers of shards for columns that no dataset has",
     "mdsx.order.needs": "which objects a forked worker makes",

@@ -28,7 +28,7 @@ def layers() -> dict[str, int]:
 
 
 LAYER = layers()
-_PURE_HELPERS = ("braces", "cached", "chunks", "decompress", "pieces")
+_PURE_HELPERS = ("arrays", "braces", "cached", "chunks", "decompress", "pieces")
 PURE = ("format", "order", "foreign", *(f"base.{name}" for name in _PURE_HELPERS))
 """What does no I/O, and has no clock, randomness or processes."""
 

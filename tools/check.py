@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.console import Console
+from tools.processes import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with their arguments
 _WORKERS = min(len(os.sched_getaffinity(0)) * 3 // 2, 8)  # more than cores: tests wait for servers and processes
 _TESTS = ("pytest", "-n", str(_WORKERS), "--dist", "worksteal", "--durations=20")

@@ -100,7 +100,7 @@ def planning_table() -> str:
 def planning(groups: Groups) -> tuple[float, int]:
     """Return the processor seconds that planning the first window takes, and the most bytes."""
     groups[0]  # what the order keeps is made once
-    seconds = min(cpu_seconds(lambda: groups[0]) for _ in range(3))
+    seconds = min(thread_seconds(lambda: groups[0]) for _ in range(3))
     tracemalloc.start()
     try:
         groups[0]
@@ -109,7 +109,7 @@ def planning(groups: Groups) -> tuple[float, int]:
         tracemalloc.stop()
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
+def thread_seconds(work: Callable[[], object]) -> float:
     """Return the processor seconds of this thread."""
     begin = time.thread_time()
     work()
@@ -183,7 +183,7 @@ def cost_table() -> str:
     rows = []
     for kind, name in NAMES.items():
         groups = grouped(kind, BALANCED, BALANCED_LANES, 1)
-        seconds = min(cpu_seconds(partial(groups.__getitem__, 0)) for _ in range(5)) / len(groups[0])
+        seconds = min(thread_seconds(partial(groups.__getitem__, 0)) for _ in range(5)) / len(groups[0])
         for own in (4, 8):
             found = [dealing_seconds(groups[0], own * RANKS, node) for node in (NODE, RANKS)]
             cells = [f"{each * 1e6:.2f} ({each / seconds:+.1%})" for each in found]
@@ -197,7 +197,7 @@ def dealing_seconds(rows: GroupSequence, size: int, node: int) -> float:
     steps = len(rows) // size
     order = step_order(rows.lanes[: steps * size].reshape(steps, size), BALANCED_LANES)
     work = partial(Dealing(Balance(12 * 4096, 1), node).reorder, order, rows.sizes, rows.edges, 3, RANKS)
-    return min(cpu_seconds(work) for _ in range(9)) / (steps * size)
+    return min(thread_seconds(work) for _ in range(9)) / (steps * size)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -10,30 +10,37 @@ from typing import Self
 
 
 class Watch(threading.Thread, ABC):
-    """Calls `look` every `interval` seconds while the context lasts."""
+    """Calls `look` every `interval` seconds while the context lasts. If it raises, the context ends with its error,
+    since what was not seen cannot be vouched for."""
 
     interval: float
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._over = threading.Event()
+        self._failure: Exception | None = None
 
     @abstractmethod
     def look(self) -> None:
         """Look once."""
 
     def run(self) -> None:
-        self.look()
-        while not self._over.wait(self.interval):
+        try:
             self.look()
+            while not self._over.wait(self.interval):
+                self.look()
+        except Exception as error:
+            self._failure = error
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._over.set()
         self.join()
+        if self._failure is not None and kind is None:
+            raise self._failure
 
 
 class CacheWatch(Watch):

@@ -5,7 +5,7 @@
 - `images`: real JPEGs of about 100 kB, each with its number in a comment, so that no two are equal, and an int label;
 - `text`: about 200 bytes of ASCII, and an int.
 
-Also what several loaders do with samples: columns of a batch, decoded JPEGs.
+Also what several loaders do with samples: columns of a batch, Arrow arrays, decoded JPEGs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tools.peers import Lazy
 
-Image, torch = Lazy("PIL.Image"), Lazy("torch")
+Image, pyarrow, torch = Lazy("PIL.Image"), Lazy("pyarrow"), Lazy("torch")
 
 WIDTH = 2048
 LONGEST = 4096  # tokens of a text
@@ -88,6 +88,13 @@ def columns_of(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
     batch: dict[str, Any] = {name: [each[name] for each in samples] for name in samples[0]}
     arrays = {name for name, values in batch.items() if name == "tokens" or isinstance(values[0], int)}
     return {name: np.array(values) if name in arrays else values for name, values in batch.items()}
+
+
+def arrow_of(values: Any) -> Any:
+    """Return an Arrow array; one of lists of one length for an array [n, width]."""
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+    return pyarrow.array(values)
 
 
 def pixels(image: bytes, size: int | None = None) -> Any:

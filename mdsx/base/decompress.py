@@ -47,7 +47,7 @@ def refuse_compressed(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
     except UnsupportedError as error:
         raise UnsupportedError(error.message, file=file, hint=error.hint) from None
     if decoder is not _plain:
-        name = "gzip" if decoder is _gzip else "zstd"
+        name = "gzip" if decoder is gunzip else "zstd"
         hint = "convert it with `mdsx convert tar`, or decompress it"
         raise UnsupportedError(f"a {name} tar cannot be read in place", file=file, hint=hint)
     return _chain(head, chunks)
@@ -73,7 +73,7 @@ def is_compressed(head: bytes) -> bool:
 
 def _decoder(head: bytes) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
     if head.startswith(b"\x1f\x8b"):
-        return _gzip
+        return gunzip
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
         return _zstd
     for magic, name in _FOREIGN.items():
@@ -94,7 +94,8 @@ def _sliced(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
             yield chunk[start : start + size]
 
 
-def _gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of gzip `chunks`. Raise CorruptError."""
     return _inflated(chunks, "gzip", 31)
 
 

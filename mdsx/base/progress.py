@@ -70,7 +70,7 @@ class StatusLine:
         self._shown = 0  # characters
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        if self._notebook or self._stream.isatty():
+        if self._stream is not None and (self._notebook or self._stream.isatty()):
             self._thread = threading.Thread(target=self._run, name="mdsx-progress", daemon=True)
             self._thread.start()
 

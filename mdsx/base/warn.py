@@ -1,6 +1,7 @@
 """Warnings, issued once in a run, at the line of the user's code that caused them.
 
-A process issues each message once. If all ranks would issue the same message, only the first rank does.
+A process issues each message once, unless `seen_by` is "process". If all ranks would issue the same message, only the
+first rank does.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import DatasetUrl, Json, StorageOption, storage_options
+from mdsx.cli.output import print_json, say
 
 
 @command("mdsx append s3://bucket/corpus part-00007")
 def append(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     part: Annotated[
         str,
         typer.Argument(metavar="PART", help="The part's folder below URL, part-NNNNN: itself a finished dataset."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,8 @@ import typer
 
 from mdsx.base.sizes import SECONDS, format_count, format_size, parse_age, parse_size
 from mdsx.cli.command import Commands, command, group
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, say, storage_options
+from mdsx.cli.options import DryRun, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import LongCall, complain, print_json, say
 from mdsx.errors import MdsxError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ OneDataset = Annotated[
     str | None,
     typer.Argument(metavar="URL", help="Only this dataset: its URL, or 8 or more digits of its fingerprint."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")]
 
 
 @command("mdsx cache show s3://bucket/corpus", of=caches)
@@ -219,16 +218,10 @@ def warm(
     from mdsx.shards import Shards, warm
     from mdsx.storage.cache import Cache
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            kept, options = Cache(cache, limit=cache_limit), storage_options(storage_option)
-            opened = Shards(url, cache=kept, storage_options=options, index=index)
-            with Bar("fetching") as bar:
-                done = warm(opened, first=shards, watch=bar.reach_shards)
-        finally:
-            for warning in caught:
-                complain(warning.message, kind="warning: ")
+    with LongCall("fetching", lambda progress: f"{progress.shards:,} of {progress.of_shards:,} shards") as call:
+        kept, options = Cache(cache, limit=cache_limit), storage_options(storage_option)
+        opened = Shards(url, cache=kept, storage_options=options, index=index)
+        done = warm(opened, first=shards, watch=call.watch)
     assert opened.cache is not None
     if as_json:
         print_json(
@@ -241,6 +234,7 @@ def warm(
                 "fetched": done.fetched,
                 "fetched_size": done.fetched_size,
                 "busy": done.busy,
+                "warnings": call.warnings,
             }
         )
     else:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import Json, StorageOption, storage_options
+from mdsx.cli.output import print_json, say
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:

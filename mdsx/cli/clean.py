@@ -10,7 +10,8 @@ import typer
 
 from mdsx.base.sizes import format_size, parse_age
 from mdsx.cli.command import command
-from mdsx.cli.output import Bar, Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import DryRun, Json, StorageOption, storage_options
+from mdsx.cli.output import Bar, print_json, say
 
 if TYPE_CHECKING:
     from mdsx.base.progress import Progress
@@ -33,7 +34,7 @@ def clean(
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Remove only leftovers this old: 90m, 12h, 7d, 2w.")
     ] = "24h",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
+    dry_run: DryRun = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:

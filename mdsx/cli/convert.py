@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated, Any, cast
 
 import typer
@@ -12,7 +11,20 @@ import typer
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.command import command, group
 from mdsx.cli.conversions import ConversionPrinter, OnBadSample
-from mdsx.cli.output import EngineOption, Json, SourceOption, StorageOption, storage_options
+from mdsx.cli.options import (
+    Compression,
+    EngineOption,
+    Json,
+    KeyUntil,
+    Nan,
+    Out,
+    Per,
+    ShardSize,
+    SourceOption,
+    Sources,
+    StorageOption,
+    storage_options,
+)
 
 _ALL_KINDS = """\
 An invalid sample stops the conversion with an error that names the file, the place and the column, and no index is
@@ -31,29 +43,12 @@ converters = group(
 )
 
 
-class KeyUntil(StrEnum):
-    FIRST_DOT = "first-dot"
-    LAST_DOT = "last-dot"
-
-
-class Nan(StrEnum):
-    ERROR = "error"
-    NULL = "null"
-
-
-class Per(StrEnum):
-    DOCUMENT = "document"
-    SEQUENCE = "sequence"
-
-
 def _convert(
     kind: str,
     own: dict[str, Any],
     /,
-    sources: Annotated[
-        list[str], typer.Argument(metavar="SRC", help="Paths, globs, URLs such as s3://; braces {0000..0099}.")
-    ],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
+    sources: Sources,
+    out: Out,
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=TYPE", help="A column's type; others are inferred. With '?', it may be absent."),
@@ -68,8 +63,8 @@ def _convert(
     on_error: Annotated[
         OnBadSample, typer.Option(help="At an invalid sample or file: stop with an error, or skip and report it.")
     ] = OnBadSample.RAISE,
-    shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
-    compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
+    shard_size: ShardSize = "64MiB",
+    compression: Compression = None,
     num_workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes convert. Default: 1, or all CPUs of a cluster.")
     ] = None,

@@ -10,18 +10,8 @@ import typer
 
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import (
-    Bar,
-    IndexOption,
-    Json,
-    StorageOption,
-    complain,
-    error_fields,
-    one_line,
-    print_json,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import Bar, complain, error_fields, one_line, print_json, say
 
 if TYPE_CHECKING:
     from mdsx.base.progress import Progress
@@ -32,14 +22,13 @@ _LINES = 10  # that `verify` prints for a file; all are counted
 _PROBLEMS = 5  # that `repair` prints for a shard
 _RANGES = 100  # of lost samples
 _LISTED = 1000  # damages or shards in JSON; all are counted
+_NumThreads = Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")]
 
 
 @command("mdsx verify s3://bucket/corpus")
 def verify(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
-    num_threads: Annotated[
-        int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")
-    ] = 4,
+    url: DatasetUrl,
+    num_threads: _NumThreads = 4,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
@@ -114,9 +103,7 @@ def repair(
         bool, typer.Option("--drop-damaged", help="Drop damaged samples. Without it, nothing is dropped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
-    num_threads: Annotated[
-        int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")
-    ] = 4,
+    num_threads: _NumThreads = 4,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:

@@ -8,17 +8,8 @@ import typer
 
 from mdsx.cli.cache import CacheOption
 from mdsx.cli.command import command
-from mdsx.cli.output import (
-    Json,
-    RanksPerNode,
-    StorageOption,
-    WorldSize,
-    as_plain,
-    nodes_of,
-    print_json,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import Json, RanksPerNode, StorageOption, WorldSize, nodes_of, storage_options
+from mdsx.cli.output import as_plain, print_json, say
 
 if TYPE_CHECKING:
     from mdsx.checks.doctor import Finding

@@ -10,19 +10,17 @@ import typer
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.command import command, group
-from mdsx.cli.convert import KeyUntil, Nan
-from mdsx.cli.output import (
+from mdsx.cli.options import (
     EngineOption,
     IndexOption,
     Json,
-    LongCall,
+    KeyUntil,
+    Nan,
     SourceOption,
     StorageOption,
-    print_json,
-    print_table,
-    say,
     storage_options,
 )
+from mdsx.cli.output import LongCall, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mdsx.transfer.exporting import Export, ExportProgress

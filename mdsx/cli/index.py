@@ -11,17 +11,8 @@ from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.command import command, group
-from mdsx.cli.convert import KeyUntil, Per
-from mdsx.cli.output import (
-    EngineOption,
-    Json,
-    LongCall,
-    StorageOption,
-    print_json,
-    print_table,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import EngineOption, Json, KeyUntil, Per, StorageOption, storage_options
+from mdsx.cli.output import LongCall, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mdsx.transfer.indexing import Indexed, IndexedTars, IndexedTokenFiles
@@ -78,13 +69,13 @@ def parquet(
             watch=call.watch,
         )
     if as_json:
-        print_json({**_facts(found), "warnings": call.warnings})
+        print_json({**_parquet_facts(found), "warnings": call.warnings})
         return
     files = format_count(found.files, "file")
     rows = f"{format_count(found.samples, 'row')} in {format_count(found.shards, 'row group')}"
     say(f"{rows} of {files}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
 
 
 @command("mdsx index tar 's3://bucket/pictures/{0000..0099}.tar' --num-workers 8", of=indexers)
@@ -157,7 +148,7 @@ def tar(
         say(f"{unchanged:,} of the tars were indexed before, and have not changed")
     if not found.checksums:
         say("the index has no checksums, because the tars were not read completely")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
 
 
 @command("mdsx index megatron s3://bucket/corpus", of=indexers)
@@ -166,7 +157,7 @@ def megatron(
         list[str],
         typer.Argument(metavar="SRC", help="PREFIX.bin files, each with its PREFIX.idx, and folders with them."),
     ],
-    per: Annotated[Per, typer.Option(help="What a sample is: a document, or each of its sequences.")] = (Per.DOCUMENT),
+    per: Annotated[Per, typer.Option(help="What a sample is: a document, or each of its sequences.")] = Per.DOCUMENT,
     no_modes: Annotated[bool, typer.Option("--no-modes", help="Leave out the modes of sequences.")] = False,
     with_hash: _Hash = False,
     index: _Index = None,
@@ -292,7 +283,11 @@ def _report_tokens(found: IndexedTokenFiles, index: str | None, as_json: bool, w
     print_table(found.columns.items(), indent="  ")
     if not found.hashed:
         say("the index has no hashes of the tokens (--hash): flipped bytes go unnoticed")
-    say(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+    _say_place(found.url, index)
+
+
+def _say_place(url: str, index: str | None) -> None:
+    say(f"the dataset is {url}" + (f", with index={index!r}" if index else ""))
 
 
 def _documents(progress: Progress) -> str:
@@ -333,7 +328,7 @@ def _token_facts(found: IndexedTokenFiles) -> dict[str, object]:
     }
 
 
-def _facts(found: Indexed) -> dict[str, object]:
+def _parquet_facts(found: Indexed) -> dict[str, object]:
     return {
         "url": found.url,
         "files": found.files,

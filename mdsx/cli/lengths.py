@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import Bar, print_json, say
 
 
 @command("mdsx lengths s3://bucket/corpus --column tokens")
 def lengths(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     column: Annotated[
         str, typer.Option("--column", metavar="NAME", help="An array of one dimension, text, bytes, or an integer.")
     ],

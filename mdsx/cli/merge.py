@@ -9,7 +9,8 @@ import typer
 
 from mdsx.base.sizes import format_count
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import Json, StorageOption, storage_options
+from mdsx.cli.output import print_json, say
 from mdsx.errors import UsageError, shown
 
 

@@ -12,39 +12,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TextIO
+from typing import Any, Self, TextIO
 
 import typer
 
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import format_size
-from mdsx.errors import MdsxError, UnsupportedError, UsageError, visible
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="An option of the URL's storage (docs/clouds.md); can be repeated."),
-]
-IndexOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="The folder with the index, if it is not next to the files.")
-]
-SnapshotOption = Annotated[
-    str | None,
-    typer.Option(metavar="FINGERPRINT", help="Read a snapshot from before parts were appended; see `mdsx info`."),
-]
-EngineOption = Annotated[
-    Literal["ray"] | None,
-    typer.Option(help="Run on a Ray cluster (docs/engines.md): the one at RAY_ADDRESS, or this machine's."),
-]
-SourceOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
-]
-
-WorldSize = Annotated[int, typer.Option(min=1, metavar="N", help="Ranks (GPUs) of the whole run.")]
-RanksPerNode = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Ranks on each machine. Default: all ranks on one machine.")
-]
+from mdsx.errors import MdsxError, UnsupportedError, visible
 
 
 def say(text: str = "", *, to: TextIO | None = None) -> None:
@@ -55,34 +29,6 @@ def say(text: str = "", *, to: TextIO | None = None) -> None:
 def complain(problem: object, kind: str = "error: ") -> None:
     """Print one line on stderr."""
     say(f"mdsx: {kind}{one_line(problem)}", to=sys.stderr)
-
-
-def nodes_of(world_size: int, ranks_per_node: int | None, *, name: str = "--world-size") -> tuple[int, int]:
-    """Return the number of machines, and of ranks on each. Raise UsageError if the ranks do not divide evenly."""
-    ranks = ranks_per_node or world_size
-    if world_size % ranks:
-        hint = f"give {name} a multiple of --ranks-per-node"
-        raise UsageError("all machines must have equally many ranks", found=f"{world_size} and {ranks}", hint=hint)
-    return world_size // ranks, ranks
-
-
-def check_page(path: Path) -> None:
-    """Raise UsageError before long work if the page of `--html` cannot be written."""
-    if path.is_dir():
-        raise UsageError("--html names a folder", file=str(path), hint="give the name of a file, such as page.html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
-
-
-def storage_options(given: list[str] | None) -> dict[str, str] | None:
-    """Return the values of `--storage-option`. Raise BadParameter for one without "=", without showing it."""
-    options = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter("expected KEY=VALUE")
-        options[name] = value
-    return options or None
 
 
 def one_line(problem: object) -> str:

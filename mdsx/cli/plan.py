@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, StorageOption, WorldSize, print_json, say, storage_options
+from mdsx.cli.options import Json, Lanes, Seed, ShuffleBlock, StorageOption, WorldSize, storage_options
+from mdsx.cli.output import print_json, say
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON or TOML file,
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A dataset's URL, or a JSON file as mdsx.Mixture.from_json reads it.")
 ]
-Seed = Annotated[int, typer.Option(help="seed of the order.")]
-Lanes = Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")]
-Block = Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")]
 EpochSamples = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_samples of the run.")]
 EpochSteps = Annotated[int | None, typer.Option(min=1, metavar="N", help="epoch_steps of the loader.")]
 
@@ -73,7 +71,7 @@ def trace(
     world_size: WorldSize = 1,
     seed: Seed = 0,
     lanes: Lanes = None,
-    shuffle_block: Block = None,
+    shuffle_block: ShuffleBlock = None,
     epoch_samples: EpochSamples = None,
     epoch_steps: EpochSteps = None,
     storage_option: StorageOption = None,

@@ -14,7 +14,8 @@ import typer
 
 from mdsx.base.sizes import format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, check_page, print_json, say
+from mdsx.cli.options import Json, check_page, write_page
+from mdsx.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from mdsx.quickstart import Account, Life, Step
@@ -74,7 +75,7 @@ def quickstart(
         found = account_of(samples, killed, resumed)
     passed("all")
     if html is not None:
-        html.write_text(page(found, killed, resumed), encoding="utf-8")
+        write_page(html, page(found, killed, resumed))
     if as_json:
         losses = {"first_loss": killed[0].loss, "last_loss": resumed[-1].loss}
         counts = {"samples": samples, "lost": found.lost, "repeated": found.repeated, "exact": found.exact}

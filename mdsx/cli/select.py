@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import Bar, print_json, say
 
 
 @command("mdsx select s3://bucket/corpus --where 'label = 3 and length(tokens) > 64' --name hard")
 def select(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     where: Annotated[str, typer.Option(metavar="CONDITION", help="Compares numbers, bools and lengths of columns.")],
     name: Annotated[str, typer.Option(metavar="NAME", help="The selection's name: letters, digits, . _ and -")],
     index: IndexOption = None,

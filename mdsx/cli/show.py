@@ -9,16 +9,8 @@ import typer
 
 from mdsx.base.sizes import format_count, format_size
 from mdsx.cli.command import command
-from mdsx.cli.output import (
-    IndexOption,
-    Json,
-    SnapshotOption,
-    StorageOption,
-    print_json,
-    print_table,
-    say,
-    storage_options,
-)
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, SnapshotOption, StorageOption, storage_options
+from mdsx.cli.output import print_json, print_table, say
 from mdsx.errors import UsageError, shown
 
 _METADATA_WIDTH = 1000  # characters shown of a value of the metadata
@@ -28,7 +20,7 @@ _BATCH = 64  # samples read at once
 
 @command("mdsx info s3://bucket/corpus")
 def info(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     index: IndexOption = None,
     snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
@@ -38,14 +30,14 @@ def info(
     metadata, the snapshots from before parts were appended, and the selections that `mdsx select` stored. Long metadata
     is shortened, except with --json."""
     from mdsx.format import ReadsExtents, ReadsParts, object_sizes
-    from mdsx.shards import read_index, selection_heads, snapshots
+    from mdsx.shards import OURS, read_index, selection_heads, snapshots
     from mdsx.storage import open_beside, open_storage
 
     options = storage_options(storage_option)
     storage = open_storage(url, options)
     beside = storage if index is None else open_beside(url, index, options)
     found = read_index(beside, snapshot)
-    kept = snapshots(beside) if found.format == "mdsx" else []
+    kept = snapshots(beside) if found.format == OURS.name else []
     selections = selection_heads(beside, found.fingerprint)
     columns = {column.name: str(column.type) for column in found.schema.columns}
     size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # sizes in a damaged index exceed 64 bits
@@ -126,7 +118,7 @@ def _shortened(text: str) -> str:
 
 @command("mdsx cat s3://bucket/corpus --start 1000 --count 3")
 def cat(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
     column: Annotated[

@@ -11,7 +11,20 @@ import typer
 
 from mdsx.base.sizes import parse_size
 from mdsx.cli.command import command
-from mdsx.cli.output import Json, RanksPerNode, StorageOption, WorldSize, check_page, nodes_of, say, storage_options
+from mdsx.cli.options import (
+    Json,
+    Lanes,
+    RanksPerNode,
+    Seed,
+    ShuffleBlock,
+    StorageOption,
+    WorldSize,
+    check_page,
+    nodes_of,
+    storage_options,
+    write_page,
+)
+from mdsx.cli.output import say
 from mdsx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,10 +50,10 @@ def simulate(
     ranks_per_node: RanksPerNode = None,
     num_workers: Annotated[int, typer.Option(min=0, help="num_workers of each rank's loader.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch; rows with --pack.")] = 32,
-    lanes: Annotated[int | None, typer.Option(min=1, help="lanes of mdsx.Shuffle.")] = None,
-    shuffle_block: Annotated[int | None, typer.Option(min=1, help="shuffle_block of mdsx.Shuffle.")] = None,
+    lanes: Lanes = None,
+    shuffle_block: ShuffleBlock = None,
     no_shuffle: Annotated[bool, typer.Option("--no-shuffle", help="Read in the stored order.")] = False,
-    seed: Annotated[int, typer.Option(help="seed of the order.")] = 0,
+    seed: Seed = 0,
     drop_last: Annotated[
         bool, typer.Option("--drop-last/--no-drop-last", help="Leave out an epoch's short last batch, as loaders do.")
     ] = True,
@@ -90,7 +103,7 @@ def simulate(
     The loader's own code for order, prefetch and eviction runs on the dataset's index with a simulated clock and link.
     No sample is read. If a full simulation would take too long, a part is simulated, and the report says which.
     """
-    from mdsx.cli.plan_text import print_report
+    from mdsx.cli.simulation_text import print_report
     from mdsx.order import Shuffle
     from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 
@@ -103,7 +116,9 @@ def simulate(
     source: SimulatedData
     if url:
         options = storage_options(storage_option)
-        source = opened(url, weights=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options)
+        source = opened(
+            url, proportions=proportion, seed=seed, shuffle=shuffle, batching=batching, storage_options=options
+        )
     elif samples is None:
         raise UsageError("no dataset to simulate", hint="give a dataset's URL, or --samples N")
     elif batching is not None or class_column is not None:
@@ -122,7 +137,13 @@ def simulate(
     report = simulate(
         source,
         cluster,
-        Loading(1 if max_tokens is not None else batch_size, num_workers, 2, drop_last, step, micro_batch),
+        Loading(
+            batch_size=1 if max_tokens is not None else batch_size,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            step=step,
+            micro_batch=micro_batch,
+        ),
         Prices(price_requests, price_gb, currency),
         epochs=epochs,
         resume=resume,
@@ -131,10 +152,7 @@ def simulate(
         watch=_watch,
     )
     if html is not None:
-        try:
-            html.write_text(page(report), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"the page cannot be written: {error.strerror}", file=str(html)) from error
+        write_page(html, page(report))
     if as_json:
         say(report.as_json())
         return

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, say, storage_options
+from mdsx.cli.options import DatasetUrl, IndexOption, Json, StorageOption, storage_options
+from mdsx.cli.output import Bar, print_json, say
 
 
 @command("mdsx sizes s3://bucket/pictures --column image")
 def sizes(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
+    url: DatasetUrl,
     column: Annotated[
         str | None,
         typer.Option("--column", metavar="NAME", help="The image column. Default: the only one of jpeg, png or webp."),

@@ -11,8 +11,18 @@ from mdsx.base.sizes import format_count
 from mdsx.cli.columns import parse_declared
 from mdsx.cli.command import command
 from mdsx.cli.conversions import ConversionPrinter, OnBadSample
-from mdsx.cli.convert import Nan
-from mdsx.cli.output import EngineOption, Json, SourceOption, StorageOption, storage_options
+from mdsx.cli.options import (
+    Compression,
+    EngineOption,
+    Json,
+    Nan,
+    Out,
+    ShardSize,
+    SourceOption,
+    Sources,
+    StorageOption,
+    storage_options,
+)
 
 if TYPE_CHECKING:
     from mdsx.transfer.tokenizing import TokenizationProgress
@@ -23,10 +33,8 @@ if TYPE_CHECKING:
     "--end-of-text '<|endoftext|>' --keep id --on-error skip"
 )
 def tokenize(
-    sources: Annotated[
-        list[str], typer.Argument(metavar="SRC", help="Paths, globs, URLs such as s3://; braces {0000..0099}.")
-    ],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
+    sources: Sources,
+    out: Out,
     tokenizer: Annotated[
         str, typer.Option(metavar="FILE", help="A tokenizer.json; or bytes: the tokens are the bytes of UTF-8.")
     ],
@@ -62,8 +70,8 @@ def tokenize(
     on_error: Annotated[
         OnBadSample, typer.Option(help="At a bad document or file: stop with an error, or skip and report it.")
     ] = OnBadSample.RAISE,
-    shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
-    compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
+    shard_size: ShardSize = "64MiB",
+    compression: Compression = None,
     num_workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes. Default: one for each CPU.")
     ] = None,

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from mdsx.cli.command import command
-from mdsx.cli.output import IndexOption, SnapshotOption, StorageOption, complain, say, storage_options
+from mdsx.cli.options import IndexOption, SnapshotOption, StorageOption, storage_options
+from mdsx.cli.output import complain, say
 
 
 @command("mdsx view s3://bucket/corpus")

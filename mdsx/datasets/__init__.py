@@ -1,5 +1,6 @@
 """Datasets to read: one dataset, a mixture of several, or several joined column by column."""
 
+from mdsx.datasets.arrow_types import arrow_type_of
 from mdsx.datasets.dataset import Dataset, Sample, dataset_of, decoded, excerpt_of, with_excerpt
 from mdsx.datasets.exclusions import Excludes, Held, checked_numbers, extended, held_of
 from mdsx.datasets.length_sums import sum_of_lengths
@@ -28,6 +29,7 @@ __all__ = [
     "Listed",
     "Mixture",
     "Sample",
+    "arrow_type_of",
     "as_in",
     "checked_numbers",
     "dataset_of",

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mdsx.base.arrays import as_array
 from mdsx.base.mosaicml import DATASET, explain
 from mdsx.decoding import check_on_cpu
 from mdsx.errors import CorruptError, UsageError, shown
@@ -434,10 +435,7 @@ class Dataset:
         return lazy_frame(empty, self.columns, known, read)
 
     def _checked(self, places: object) -> NDArray[np.int64]:
-        try:
-            numbers = np.asarray(places)
-        except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
-            numbers = np.asarray("")
+        numbers = as_array(places)
         if numbers.size == 0 and numbers.ndim == 1:
             return np.zeros(0, np.int64)
         masked = isinstance(places, np.ndarray) and np.ma.is_masked(places)  # a list does not import numpy.ma
@@ -558,7 +556,8 @@ def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, 
             yield decode(run.columns, done)
             done += len(run.samples)
     except CorruptError:
-        for number in range(done, stop):
+        edge = int(dataset._first[np.searchsorted(dataset._first, done, side="right")])  # of the shard that was read
+        for number in range(done, min(stop, edge)):
             dataset[number]  # reading one by one finds and names the damaged sample
         raise
 

@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from mdsx.base.arrays import as_array
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import MAX_SAMPLES, LeftOut
 
@@ -33,17 +34,16 @@ class Held(NamedTuple):
 def checked_numbers(given: ArrayLike, name: str, samples: int | None) -> NDArray[np.int64]:
     """Return the excluded numbers of component `name`, which has `samples` (None: unknown). Raise UsageError."""
     place = f"exclude[{name!r}]"
-    try:
-        numbers = np.asarray(given)
-    except (TypeError, ValueError):
-        numbers = np.asarray("")
+    numbers = as_array(given)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
         hint = "give a list or an array; new numbers at its end"
         raise UsageError("exclude has the numbers of samples", place=place, found=shown(given), hint=hint)
     least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     if numbers.size and (least < 0 or most >= (MAX_SAMPLES if samples is None else samples)):
         wrong = least if least < 0 else most
-        expected = f"0 to {samples - 1}" if samples else "a number of at least 0"
+        expected = "a number of at least 0" if samples is None else f"0 to {samples - 1}"
+        if samples == 0:
+            expected = "no number: the component has no samples"
         raise UsageError("an excluded sample does not exist", place=place, found=wrong, expected=expected)
     numbers = numbers.astype(np.int64)
     unique, counts = np.unique(numbers, return_counts=True)

@@ -150,7 +150,7 @@ class Mixture:
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
         self._members = _agreed([replace(member, excerpt=member.excerpt.change(dtypes, fill)) for member in members])
         self.weighted = schedule is not None or not all(_once(component) for _, component in given)
-        self._gone: Mapping[int, Listed] = {}
+        self._removed: Mapping[int, Listed] = {}
         self._given: Mixture | None = None  # as the user gave it
         self.places: tuple[int | None, ...] = tuple(range(len(members)))
         """For each component, its number in the mixture that the user gave; None if it was removed."""
@@ -229,7 +229,7 @@ class Mixture:
     def names(self) -> tuple[str, ...]:
         """Return the components' names, in order: "0", "1", ... for a list; `outer/inner` for nested mixtures."""
         numbers = range(len(self._sizes))
-        return unique_names(self.components, [number in self._gone for number in numbers])
+        return unique_names(self.components, [number in self._removed for number in numbers])
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -240,7 +240,7 @@ class Mixture:
     def components(self) -> tuple[Listed, ...]:
         """Return the components by number. In a run whose components were changed, this includes removed ones."""
         members = iter(self._members)
-        return tuple(self._gone.get(number) or next(members).listed for number in range(len(self._sizes)))
+        return tuple(self._removed.get(number) or next(members).listed for number in range(len(self._sizes)))
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -299,7 +299,7 @@ class Mixture:
     @property
     def _by_name(self) -> list[tuple[str, bool]]:
         """The name of each component, and whether it was removed."""
-        return [(name, number in self._gone) for number, name in enumerate(self.names)]
+        return [(name, number in self._removed) for number, name in enumerate(self.names)]
 
     def _by_samples(self, weights: Sequence[Weight], column: str | None = None) -> tuple[Weight, ...]:
         """Return shares of the values of a column as shares of samples, exactly."""
@@ -332,7 +332,7 @@ class Mixture:
         """Return the sum of the lengths of a component by a column."""
         member = self._at(number)
         if member is None:
-            listed = self._gone[number]
+            listed = self._removed[number]
             raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is unknown")
         place = member.excerpt.fingerprint, column
         if place not in self._sums:
@@ -341,14 +341,9 @@ class Mixture:
 
     def _at(self, number: int) -> _Member | None:
         """Return a component; None if it was removed."""
-        if number in self._gone:
+        if number in self._removed:
             return None
-        return self._members[number - sum(removed < number for removed in self._gone)]
-
-    def _with_cache(self, cache: Cache) -> Mixture:
-        other = copy(self)
-        other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in self._members)
-        return other
+        return self._members[number - sum(removed < number for removed in self._removed)]
 
     def _view(
         self, columns: ColumnChoice | None, dtypes: DTypes | None, fill: Fill | None, decode: Decode | None
@@ -363,37 +358,6 @@ class Mixture:
             excerpt = member.excerpt if columns is None else member.excerpt.choose(columns)
             excerpts.append(excerpt.change(dtypes, fill, decode))
         return View(excerpts, self.component_column)
-
-    def _left_out(self) -> dict[int, LeftOut]:
-        found = {}
-        for number in {each.component for each in self.held} - set(self._gone):
-            member = self._at(number)
-            if member is not None:
-                found[number] = left_out(self.held, number, member.numbers)
-        return found
-
-    def _in_run(self, listed: Sequence[Listed], places: Sequence[int | None], changed: int, epoch: int) -> Mixture:
-        other = copy(self)
-        there = [(number, place) for number, place in enumerate(places) if place is not None]
-        other._members = tuple(self._members[place] for _, place in there)
-        other._gone = {
-            number: each for number, (each, place) in enumerate(zip(listed, places, strict=True)) if place is None
-        }
-        other._sizes = [
-            (each.samples or 0) if place is None else self._sizes[place]
-            for each, place in zip(listed, places, strict=True)
-        ]
-        other.phases = tuple((start, spread(weights, places)) for start, weights in self.phases)
-        other._given, other.places = self, tuple(places)
-        other.changed = changed
-        if not self.epoch_samples_given:
-            other.epoch_samples = epoch
-        return other
-
-    def _holding(self, held: tuple[Held, ...]) -> Mixture:
-        other = copy(self)
-        other.held, other._given = held, self._given or self
-        return other
 
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
         if not isinstance(schedule, Mapping):
@@ -658,12 +622,29 @@ def in_run(
 ) -> Mixture:
     """Return the mixture with a run's components, by their numbers there. Each place is a component's number in the
     mixture, or None if it was removed."""
-    return mixture._in_run(listed, places, changed, epoch_samples)
+    other = copy(mixture)
+    there = [place for place in places if place is not None]
+    other._members = tuple(mixture._members[place] for place in there)
+    other._removed = {
+        number: each for number, (each, place) in enumerate(zip(listed, places, strict=True)) if place is None
+    }
+    other._sizes = [
+        (each.samples or 0) if place is None else mixture._sizes[place]
+        for each, place in zip(listed, places, strict=True)
+    ]
+    other.phases = tuple((start, spread(weights, places)) for start, weights in mixture.phases)
+    other._given, other.places = mixture, tuple(places)
+    other.changed = changed
+    if not mixture.epoch_samples_given:
+        other.epoch_samples = epoch_samples
+    return other
 
 
 def holding(mixture: Mixture, held: tuple[Held, ...]) -> Mixture:
     """Return the mixture with the exclusions `held`, from their ticks on."""
-    return mixture._holding(held)
+    other = copy(mixture)
+    other.held, other._given = held, as_given(mixture)
+    return other
 
 
 def numbers_left_out(mixture: Mixture, number: int) -> NDArray[np.int64] | None:
@@ -674,13 +655,19 @@ def numbers_left_out(mixture: Mixture, number: int) -> NDArray[np.int64] | None:
 
 def left_out_of(mixture: Mixture) -> dict[int, LeftOut]:
     """Return the excluded samples of each component, and from which tick on."""
-    return mixture._left_out()
+    found = {}
+    for number in {each.component for each in mixture.held}:
+        if (member := mixture._at(number)) is not None:
+            found[number] = left_out(mixture.held, number, member.numbers)
+    return found
 
 
 def with_cache(dataset: Dataset | Mixture, cache: Cache) -> Dataset | Mixture:
     """Return the same data, read through `cache`. Raise UsageError if a part of it was opened with another cache."""
     if isinstance(dataset, Mixture):
-        return dataset._with_cache(cache)
+        other = copy(dataset)
+        other._members = tuple(replace(member, excerpt=member.excerpt.with_cache(cache)) for member in dataset._members)
+        return other
     before = excerpt_of(dataset)
     excerpt = before.with_cache(cache)
     excerpt.check_caches()

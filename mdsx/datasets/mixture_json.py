@@ -78,6 +78,9 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
     given = _fields(found, _COMPONENT, place)
     if not isinstance(given.get("url"), str):
         raise UsageError("the component lacks a URL", file=place, found=shown(found), expected='{"url": ...}')
+    for name in ("start", "stop"):
+        if given.get(name) is not None and type(given[name]) is not int:
+            raise UsageError(f"{name} must be an integer", file=place, found=shown(given[name]))
     dataset: str | Dataset = given["url"]
     if any(name in given for name in ("snapshot", "selection", "start", "stop")):
         opened = Dataset(
@@ -106,8 +109,8 @@ def _fields(found: Any, names: tuple[str, ...], place: str) -> Mapping[str, Any]
     return found
 
 
-def _position(text: str, place: str) -> int:
-    if not text.isdecimal() or len(text) > 19:
+def _position(text: object, place: str) -> int:
+    if not isinstance(text, str) or not text.isdecimal() or len(text) > 19:
         raise UsageError("a position of the schedule is a number", file=place, found=shown(text), expected='"1000000"')
     return int(text)
 

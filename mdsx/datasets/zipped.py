@@ -17,8 +17,8 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
 
     Each dataset is stored, cached and updated on its own, in any format that mdsx reads. `select`, `filter`, `split`
     and `select_columns` read only the datasets that have the columns in question. The result can be used wherever an
-    `mdsx.Dataset` can. It has the order of the first dataset, so put the one with the largest samples first. Its `url`,
-    `shards` and `metadata` also come from the first. The fingerprint depends on all datasets.
+    `mdsx.Dataset` can. It has the order of the first dataset, so put the one with the largest samples first. Its `url`
+    and `metadata` also come from the first. The fingerprint depends on all datasets.
 
     Args:
         datasets: `mdsx.Dataset`s, or their URLs. They may be selections of the same sample numbers.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from mdsx.decoding.image import Image
-from mdsx.decoding.jpeg_header import ON_ITS_SIDE, JpegHeader, read_header
+from mdsx.decoding.jpeg_header import JPEG, ON_ITS_SIDE, JpegHeader, read_header
 from mdsx.errors import CorruptError, UsageError
 
-_JPEG, _END = b"\xff\xd8\xff", b"\xff\xd9"
+_END = b"\xff\xd9"
 
 
 Part = tuple[int, int, int, int]
@@ -56,7 +56,7 @@ class Deferred:
 def deferred(image: Image, data: bytes | memoryview, seed: int, place: str) -> Deferred | None:
     """Return the picture for a GPU to decode, or None if the CPU must: it is not a JPEG, has colours other than YCbCr
     and grey, has more than 8 bits, or is truncated or damaged."""
-    if bytes(data[:3]) != _JPEG or bytes(data[-2:]) != _END:
+    if bytes(data[:3]) != JPEG or bytes(data[-2:]) != _END:
         return None
     try:
         found = Deferred(image, bytes(data), read_header(memoryview(data)), seed, place)

@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 
 from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
-from mdsx.decoding.jpeg_header import LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
+from mdsx.decoding.jpeg_header import JPEG, LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
+from mdsx.decoding.pictures import Pixels
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import IMAGES
 
-Pixels = NDArray[np.uint8]
-
 _CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
-_JPEG = b"\xff\xd8\xff"
 _LARGEST = 2**15  # pixels of a side
 
 
@@ -126,7 +124,7 @@ class Image:
         return pixels.transpose(2, 0, 1) if self.layout == "CHW" and pixels is not out else pixels
 
     def _pixels(self, data: memoryview, seed: int, out: Pixels | None) -> Pixels:
-        header = read_header(data) if bytes(data[:3]) == _JPEG else None
+        header = read_header(data) if bytes(data[:3]) == JPEG else None
         if header is None:
             picture = pictures.opened(data)
             (width, height), orientation = picture.size, pictures.orientation_of(picture)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from mdsx.errors import CorruptError
 
+JPEG = b"\xff\xd8\xff"
+"""The first bytes of a JPEG."""
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """Markers of a frame's header: SOF0 to SOF15, without DHT, JPG and DAC."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment: TEM, RST0 to RST7, SOI

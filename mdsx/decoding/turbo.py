@@ -9,13 +9,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsx.decoding.boxes import Box
 from mdsx.decoding.jpeg_header import JpegHeader
+from mdsx.decoding.pictures import Pixels
 from mdsx.errors import UsageError
-
-Pixels = NDArray[np.uint8]
 
 _COLOURS = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGBA"}
 

@@ -2,7 +2,7 @@
 
 Rules:
 - The driver begins the run when the first block is ready, before any task writes, and commits when Ray has the results
-  of all tasks. Only the job is sent to the tasks.
+  of all tasks. The `Driver` is not sent to the tasks.
 - A task writes one part. The part's number is Ray's number of the task, which is the same in all its attempts. However
   often Ray runs a task, it keeps one result, and only these attempts are committed.
 - Settings of Ray under which samples could be lost are refused.

@@ -26,7 +26,7 @@ from mdsx.writer.runs import Done, Driver, WriteJob, Written, aborting
 
 __all__ = ["columns_of", "register", "write"]
 
-_LACKING = re.compile(r"No module named '[\w.]+'")
+_LACKING = re.compile(r"No module named '([\w.]+)'")
 _REFUSED = re.compile(r"^mdsx\.errors\.SampleError: (.+)$", re.MULTILINE)
 _MANY, _TIMES = 16, 4  # warn from this many shards on, if they are this many times as many as needed
 _RESULT = "part int, folder string, samples long, hash string"
@@ -126,7 +126,7 @@ def _collect(results: Any) -> list[Any]:
     except Exception as error:
         if lacking := _LACKING.search(str(error)):
             message = "the Python of Spark's tasks lacks a module"
-            hint = "install mdsx in the Python that spark.pyspark.python names"
+            hint = f"install {lacking[1].partition('.')[0]} in the Python that spark.pyspark.python names"
             raise UsageError(message, found=lacking[0], hint=hint) from error
         if refused := _REFUSED.search(str(error)):  # without the surrounding lines of Java
             raise SampleError(refused[1]) from None

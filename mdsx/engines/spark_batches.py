@@ -15,17 +15,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from mdsx.engines.spark_source import has_spark_4
+
 SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 MOST = 2**22
 """Bytes: few enough for a processor's caches, and enough that the number of batches does not matter."""
-_FIRST = 4  # the first version of Spark with the setting
 
 
 @contextmanager
 def small_batches(spark: Any) -> Iterator[None]:
     """Make a Spark session send about `MOST` bytes at once, or one larger row, unless it has such a limit already."""
     ours = False
-    if int(spark.version.partition(".")[0]) >= _FIRST:
+    if has_spark_4(spark):  # earlier versions lack the setting
         with suppress(Exception):  # a platform may forbid the setting; the job is then slower
             if ours := spark.conf.get(SETTING, None) is None:
                 spark.conf.set(SETTING, str(MOST))

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.datasets import Dataset, decoded, excerpt_of
+from mdsx.datasets import Dataset, arrow_type_of, decoded, excerpt_of
 from mdsx.engines.spark_options import ReadOptions
 from mdsx.errors import UsageError
-from mdsx.foreign.arrow import arrow_type, json_texts, pa, to_table
-from mdsx.format import ColumnType, JoinedValues, Refused, Schema
+from mdsx.foreign.arrow import json_texts, pa, to_table
+from mdsx.format import JoinedValues, Refused, Schema
 from mdsx.shards import Columns
 
 _BATCH = 10_000  # samples at most, as in Spark's own batches
-_SHOWN = 64  # samples that show the Arrow types of another format's values
 _WIDER = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "halffloat": "float32"}
 
 
@@ -49,7 +48,7 @@ class Scan:
         dataset = self.dataset
         columns = excerpt_of(dataset).schema.columns
         fields = [
-            pa.field(column.name, spark_type(_arrow_type(dataset, column.name, column.type)), column.type.nullable)
+            pa.field(column.name, spark_type(arrow_type_of(dataset, column)), column.type.nullable)
             for column in columns
         ]
         return pa.schema(fields)
@@ -101,13 +100,6 @@ def spark_type(type: Any) -> Any:
     if pa.types.is_uint64(type):
         return pa.decimal128(20, 0)
     return pa.type_for_alias(_WIDER[str(type)]) if str(type) in _WIDER else type
-
-
-def _arrow_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
-    if kind.foreign is None or kind.kind == "document":
-        return arrow_type(replace(kind, foreign=None))
-    some = range(min(_SHOWN, len(dataset)))
-    return dataset.select_columns([name]).take(some, as_arrow=True).schema.field(0).type
 
 
 def _array(url: str, column: Any, values: Any, type: Any, first: int) -> Any:

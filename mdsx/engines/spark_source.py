@@ -12,7 +12,6 @@ from typing import Any
 
 from mdsx.errors import UsageError
 
-_LEAST = 4
 _PACKAGES = ("pyspark", "pyarrow")
 
 
@@ -21,6 +20,11 @@ def require_spark() -> None:
     for name in _PACKAGES:
         if find_spec(name) is None:
             raise UsageError(f"this needs the package {name}", hint="pip install 'mdsx[spark]'")
+
+
+def has_spark_4(spark: Any) -> bool:
+    """Return whether a session is of Spark 4 or later."""
+    return int(spark.version.partition(".")[0]) >= 4
 
 
 def register(spark: Any) -> None:
@@ -43,7 +47,7 @@ def register(spark: Any) -> None:
         UsageError: The session is of an earlier version, or PySpark or pyarrow is not installed.
     """
     require_spark()
-    if int(spark.version.partition(".")[0]) < _LEAST:
+    if not has_spark_4(spark):
         hint = "write with mdsx.engines.spark.write, or use Spark 4"
         message = 'format("mdsx") needs Spark 4 or later'
         raise UsageError(message, found=f"Spark {spark.version}", expected="Spark 4.0 or later", hint=hint)

@@ -16,7 +16,7 @@ from mdsx.format.conditions import (
     parse_condition,
     references,
 )
-from mdsx.format.decode import SampleDecoder
+from mdsx.format.decode import RowDecoder, SampleDecoder
 from mdsx.format.encode import Encoder, ShardBuilder, batch_error, check_length
 from mdsx.format.encoded import Encoded, JoinedHeap
 from mdsx.format.families.binary import BYTES, JPEG, PNG
@@ -76,7 +76,6 @@ from mdsx.format.protocol import (
     ReadsSamples,
     ReadsWhole,
     Receiver,
-    RowDecoder,
     SideObject,
     StoredFormat,
     StoredIndex,
@@ -92,7 +91,7 @@ from mdsx.format.selection_file import MAX_SELECTION_HEAD, SelectionHead, Stored
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
-from mdsx.format.truth import Truth, Vector, evaluate
+from mdsx.format.truth import Vector, evaluate
 from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
 from mdsx.format.values import NULL as ENCODED_NULL
 from mdsx.format.values import (
@@ -205,7 +204,6 @@ __all__ = [
     "StoredFormat",
     "StoredIndex",
     "StoredSelection",
-    "Truth",
     "ValueDecoder",
     "Values",
     "ValuesDecoder",

@@ -52,19 +52,17 @@ def check_shard(
     schema: Schema | None = None,
     row_key: int | None = None,
     values: bool = True,
-    first: int | None = None,
 ) -> list[CorruptError]:
     """Return all damage to the uncompressed shard in `buffer`, by sample and column; none if it is undamaged.
 
     If `schema` and `row_key` are given, the shard's must equal them. `values=False` skips decoding the values, which is
-    slow. `first`: the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for a
-    shard of a later version.
+    slow. Raise UnsupportedError for a shard of a later version.
     """
     try:
         view = ShardView.parse(buffer, file=file, schema=schema, row_key=row_key)
     except CorruptError as error:
         return [error]
-    return bounded((problem.error for problem in find_problems(view, first=first, values=values)), file)
+    return bounded((problem.error for problem in find_problems(view, values=values)), file)
 
 
 def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
@@ -87,7 +85,8 @@ def find_problems(
     """Yield the problems of a shard's samples, in order, and then those of the shard as a whole.
 
     `known`: the samples whose bytes are all available; others are skipped. `samples` and `heap_size`: of the whole
-    shard, if only its beginning is available. `first` and `values`: see `check_shard`.
+    shard, if only its beginning is available. `first`: the number in the dataset of the shard's first sample, for
+    messages. `values`: see `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
     samples = view.samples if samples is None else samples
@@ -113,6 +112,7 @@ class _Check:
         self, view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int, first: int | None
     ) -> None:
         self._view, self._known, self._heap_size, self._first = view, known, heap_size, first
+        self._complete = view.samples == samples  # otherwise, the last rows are not available
         schema = view.schema
         nothing = np.zeros(view.samples, np.bool_)
         self._extents = None
@@ -131,7 +131,7 @@ class _Check:
         }
         self._checksums = self._compute()
         self._mismatch = (self._checksums ^ np.uint64(view.row_key) != view.rows["checksum"]) & known & ~self._wrong
-        whole = view.samples == samples and bool(known.all()) and not self._wrong.any()
+        whole = self._complete and bool(known.all()) and not self._wrong.any()
         self._key = row_key_of(schema, self._checksums) if whole else None
         if self._key == view.row_key:  # all bytes are right: only stored checksums can be damaged
             self._proven, self._mismatch = self._mismatch, nothing
@@ -164,7 +164,7 @@ class _Check:
         else:
             for sample in np.flatnonzero(flagged).tolist():
                 yield self._problem(sample)
-        if self._extents is not None and self._trusted[-1] and self._stops[-1] != self._heap_size:
+        if self._complete and self._extents is not None and self._trusted[-1] and self._stops[-1] != self._heap_size:
             message, found = "the samples do not fill it", int(self._stops[-1])
             file, expected = self._view.file, self._heap_size
             yield Problem(None, CorruptError(message, file=file, place="heap", found=found, expected=expected))
@@ -223,7 +223,7 @@ class _Check:
             return None
         last = sample + 1 == self._view.samples
         before = self._trusted[sample - 1] if sample else True
-        after = True if last else self._trusted[sample + 1]
+        after = self._complete if last else self._trusted[sample + 1]
         start, stop = self._stops[sample - 1] if sample else 0, self._heap_size
         stop = stop if last else self._extents.starts[sample + 1]
         if (before and self._extents.starts[sample] != start) or (after and self._stops[sample] != stop):

@@ -55,9 +55,9 @@ class ColumnNull:
     name: str
 
 
-Number = bool | int | float
+Constant = bool | int | float
 Reference = ColumnValue | ColumnLength | ColumnNull
-Operand = ColumnValue | ColumnLength | Number
+Operand = ColumnValue | ColumnLength | Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Among:
     """Whether an operand is one of several numbers."""
 
     operand: ColumnValue | ColumnLength
-    numbers: tuple[Number, ...]
+    numbers: tuple[Constant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +262,11 @@ class _Parser:
             self._refuse("a comparison")
         return Negation(found) if negated else found
 
-    def _literals(self) -> tuple[Number, ...]:
+    def _literals(self) -> tuple[Constant, ...]:
         self._expect("(")
-        found = [self._literal()]
+        found = [self._literal("a number")]
         while self._take(","):
-            found.append(self._literal())
+            found.append(self._literal("a number"))
         self._expect(")")
         return tuple(found)
 
@@ -281,12 +281,12 @@ class _Parser:
             return ColumnLength(_name(column))
         if (token := self._take("quoted")) is not None:
             return ColumnValue(_name(token))
-        return self._literal()
+        return self._literal("a column or a number")
 
-    def _literal(self) -> Number:
+    def _literal(self, expected: str) -> Constant:
         token = self._take("number", "true", "false")
         if token is None:
-            self._refuse("a column or a number" if self._next.kind != "quoted" else "a number")
+            self._refuse(expected)
         if token.kind != "number":
             return token.kind == "true"
         if len(token.text) > _MAX_DIGITS:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mdsx.errors import CorruptError
+from mdsx.format.protocol import OpenedShard
 from mdsx.format.rows import NULL, check_row, heap_extents, row_checksum
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
@@ -27,6 +28,7 @@ class SampleDecoder:
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._schema, self._columns = schema, dict(columns)
+        self._key = f"{self._columns} of {schema.json.decode()}"  # the same for equal decoders
         self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
@@ -39,7 +41,7 @@ class SampleDecoder:
 
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
         """Return the values of sample number `sample`. With `verify`, check it first. Raise CorruptError."""
-        read: Read = view.readers.get(self) or view.readers.setdefault(self, self._reader(view))
+        read: Read = view.readers.get(self._key) or view.readers.setdefault(self._key, self._reader(view))
         return read(sample, verify)
 
     def _reader(self, view: ShardView) -> Read:
@@ -94,3 +96,17 @@ class SampleDecoder:
                 return (_NOWHERE,)
             lengths = tuple(0 if length == NULL else length for length in lengths)
         return list(accumulate(lengths, initial=start))
+
+
+class RowDecoder:
+    """A decoder for formats whose selections have our rows (`RowLayout`). It selects each sample and decodes its
+    row."""
+
+    def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
+        self._rows = SampleDecoder(schema, columns)
+
+    def decode(self, shard: OpenedShard, sample: int, *, verify: bool) -> dict[str, Any]:
+        found = shard.select(np.array([sample]), verify=verify)
+        rows = found.rows[found.take]
+        buffer = rows.view(np.uint8).data.toreadonly()
+        return self._rows.decode(ShardView(buffer, found.file, found.schema, 0, 0, rows, found.heap), 0, verify=False)

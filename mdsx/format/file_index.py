@@ -1,4 +1,5 @@
-"""The common parts of indexes of Parquet files and of tars: their first and last bytes, and the names of files.
+"""The common parts of indexes of Parquet files, tars and token files: their first and last bytes, and the names of
+files.
 
 Such an index is one line of JSON. It begins with `{"format":"mdsx-...","version":1,` and ends with a checksum
 (`seal.py`), which is checked before anything is parsed.
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.seal import checksums, seal, shown_version
@@ -75,6 +78,16 @@ class FileIndexParser:
 
     def _is_key(self, name: str) -> bool:
         return is_file_key(name)
+
+    def _hashes(self, text: str, count: int, place: str) -> NDArray[np.uint8]:
+        """Return so many hashes of 32 hexadecimal digits as uint8 [count, 16]."""
+        try:
+            found = np.frombuffer(bytes.fromhex(text), np.uint8) if text.isalnum() or not text else None
+        except ValueError:
+            found = None
+        if found is None or len(found) != 16 * count:
+            raise self._error("expected 32 hexadecimal digits for each", place)
+        return found.reshape(-1, 16).copy()
 
     def _expect(self, condition: bool, place: str, found: object, expected: object) -> None:
         if not condition:

@@ -9,18 +9,21 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `part-00000/` | the dataset of one of several writers |
 | `run-0123456789abcdef/` | all files of a distributed write, or of a writer that overwrites: the next two lines |
 | `run-<run>/part-00000-0123456789abcdef/`, `part-00000/` | one attempt at a task; a part of a writer that overwrites |
-| `run-<run>/_run/alive`, `overwrites`, `dead`, `replaced` | the record of a run: see `RunSign` |
+| `run-<run>/_run/alive`, `overwrites`, `dead`, `replaced`, `clock` | the record of a run: see `RunSign` |
 | `part-00000-0123456789abcdef/` | an attempt at a task, as earlier versions wrote it |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the undamaged samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
+| `_mdsx/alive` | the sign of life of an attempt at a task |
 | `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, progress, and skipped samples |
 | `_lengths/<column>.u32` | the lengths of all samples by one column |
 | `_lengths/<column>=height.u32`, `=width.u32` | the heights or widths of all images of one column |
 | `_selections/<name>-<fingerprint>.json` | a named selection of samples of the dataset with this fingerprint |
+| `_mdsx-tars.json`, `_mdsx-parquet.json`, `_mdsx-tokens.json` | an index of files of another format |
 | `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: the locations of one tar's samples |
 | `_mdsx-tars/<hash>.json`, `passes.json` | the record of an indexed tar, until the index exists; then of all tars |
+| `_mdsx-tokens/<hash>-00000-<hash>.table` | beside an index of token files: where documents begin |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
 
 The index lists the shards' names as runs: `["shard.", ".mdsx", 0, 3]` are three names. No name leads outside the
@@ -84,7 +87,7 @@ _RUN = re.compile(r"run-([0-9a-f]{16})/.*", re.DOTALL)
 _PART = re.compile(r"((?:run-[0-9a-f]{16}/)?part-([0-9]{5,})(?:-[0-9a-f]{16})?)/(.*)", re.DOTALL)
 _SHARD = re.compile(r"(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?")
 _RUN_SIGN = re.compile(rf"run-([0-9a-f]{{16}})/_run/({'|'.join(get_args(RunSign))})")
-_KEPT_INDEX = re.compile(r"index-[0-9a-f]{32}\.json|index\.before-repair-[0-9a-f]+\.json")
+_REPLACED_INDEX = re.compile(r"index\.before-repair-[0-9a-f]+\.json")
 _OF_DATASET = re.compile(
     r"index\.json|_mdsx/(writer\.json|journal\.[0-9]{5,}\.json|alive)"
     r"|_lengths/[A-Za-z0-9_=-][A-Za-z0-9._=-]*\.u32|_convert/part\.[0-9]{5,}\.json"
@@ -92,7 +95,6 @@ _OF_DATASET = re.compile(
 _OF_WHOLE = re.compile(
     r"_convert/(plan|skipped)\.json|_mdsx-(tars|parquet|tokens)\.json"
     r"|_mdsx-tars/(passes\.json|[0-9a-f]{16}\.json|[0-9a-f]{16}-[0-9a-f]{16}\.mdsx)"
-    r"|_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table"
 )
 _TABLE = re.compile(r"_mdsx-tokens/[0-9a-f]{16}-[0-9]{5,}-[0-9a-f]{16}\.table")
 _SELECTION = re.compile(r"_selections/([A-Za-z0-9][A-Za-z0-9._-]{0,99})-([0-9a-f]{32})\.json")
@@ -249,7 +251,7 @@ def within(folder: str, key: str) -> str:
 
 
 def is_of_dataset(key: str) -> bool:
-    """Return whether mdsx makes this key, in a dataset's folder, or beside an index of tars or of Parquet files.
+    """Return whether mdsx makes this key, in a dataset's folder, or beside an index of tars, Parquet or token files.
     Nothing else is ever removed from such a folder."""
     inner, shard = split_part(key)[1], parse_shard(key)
     return (
@@ -258,6 +260,7 @@ def is_of_dataset(key: str) -> bool:
         or _OF_DATASET.fullmatch(inner) is not None
         or selection_of(inner) is not None
         or _OF_WHOLE.fullmatch(key) is not None
+        or is_token_table(key)
         or parse_run_sign(key) is not None
     )
 
@@ -287,7 +290,7 @@ def replaced_index(hash: str) -> str:
 
 def is_kept_index(key: str) -> bool:
     """Return whether a key is that of a snapshot, or of an index that a repair replaced."""
-    return _KEPT_INDEX.fullmatch(key) is not None
+    return snapshot_fingerprint(key) is not None or _REPLACED_INDEX.fullmatch(key) is not None
 
 
 def snapshot(fingerprint: str) -> str:

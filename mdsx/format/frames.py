@@ -46,6 +46,7 @@ TABLE_END = _TABLE_END.size
 
 HEAD_SIZE = 2**17 + 64
 """Bytes at the start of a stored object that `first_bytes` needs: a zstd block, and headers."""
+_FIRST_BYTES = 64  # a shard's header
 
 
 _Size = TypeVar("_Size", int, NDArray[np.int64])
@@ -80,9 +81,10 @@ def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = No
 
 
 def first_bytes(head: Buffer) -> bytes:
-    """Decompress the first bytes of a compressed shard, unverified. Raise CorruptError."""
+    """Return the first 64 raw bytes of a compressed shard, unverified. Raise CorruptError."""
     try:
-        return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj().decompress(memoryview(head))
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        return decompressor.stream_reader(memoryview(head)).read(_FIRST_BYTES)
     except zstandard.ZstdError as error:
         raise CorruptError(f"the frame is damaged: {error}", place="frame 0") from None
 

@@ -27,13 +27,13 @@ from mdsx.format.strict_json import parse_json, plain_hexadecimal, plain_integer
 
 _T = TypeVar("_T")
 
-MAX_SAMPLES = 2**62 - 1
+_MOST_SAMPLES = 2**62 - 1
 
 _START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
 _CHUNK = 2**16  # shards to check at once
 _SHORT = 2**12  # shorter texts of numbers are parsed faster one by one than as an array
 
-_FileSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
 
 class _ColumnText(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,14 +53,14 @@ class _ShardArrays(msgspec.Struct):
 
 class _Root(msgspec.Struct):
     columns: list[_ColumnText]
-    rows_offset: _FileSize
-    row_size: _FileSize
-    samples: _FileSize
+    rows_offset: _Number
+    row_size: _Number
+    samples: _Number
     shards: _ShardArrays
     fingerprint: str
     metadata: msgspec.Raw
     compression: str | None = None
-    lengths: dict[str, _FileSize] = {}
+    lengths: dict[str, _Number] = {}
     requires: list[str] = msgspec.field(default_factory=list)
 
 
@@ -257,7 +257,7 @@ class _Parser:
 
     def _sum(self, counts: NDArray[np.int64], stored: int) -> int:
         total = exact_sum(counts)
-        if total > MAX_SAMPLES:
+        if total > _MOST_SAMPLES:
             message = "more samples than an order can have"
             raise self._error(message, "samples", found=total, expected="below 2^62")
         if stored != total:

@@ -16,18 +16,12 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format.families.json_text import check_keys
 from mdsx.format.filenames import NameRun, join_runs, runs_of
-from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, ShardEntry, fingerprint_of
+from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, ShardEntry, exact_sum, fingerprint_of
 from mdsx.format.inputs import Refused
 from mdsx.format.schema import Schema
 from mdsx.format.seal import seal
 from mdsx.format.shard import MAX_SIZE
 from mdsx.format.strict_json import parse_json
-
-
-def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
-    """Return the hash of a dataset's content. It is the same wherever the shards are stored, compressed or not."""
-    shards = _Shards.of(entries)
-    return fingerprint_of(schema, shards.counts, shards.raw_sizes, shards.raw_hashes)
 
 
 def build_index(
@@ -120,7 +114,7 @@ def _written(
     metadata: dict[str, Any] | None,
     lengths: Mapping[str, int],
 ) -> bytes:
-    check_shard_count(len(shards.counts), sum(shards.raw_sizes.tolist()))
+    check_shard_count(len(shards.counts), exact_sum(shards.raw_sizes))
     texts = {
         "files": _text(files),
         "samples": _text(shards.counts.tolist()),
@@ -138,7 +132,7 @@ def _written(
         "compression": _text(compression),
         "rows_offset": _text(schema.rows_offset),
         "row_size": _text(schema.row_size),
-        "samples": _text(sum(shards.counts.tolist())),
+        "samples": _text(exact_sum(shards.counts)),
         "shards": _object(texts),
         "fingerprint": _text(fingerprint_of(schema, shards.counts, shards.raw_sizes, shards.raw_hashes)),
         **({"lengths": _text(sums)} if (sums := _ordered(lengths, schema)) else {}),

@@ -20,16 +20,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
-from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.errors import CorruptError
 from mdsx.format import filenames
 from mdsx.format.lengths import SIDES, LengthRule
-from mdsx.format.seal import shown_version
+from mdsx.format.seal import check_version, checksums, seal
 
 STORED_LENGTH = np.dtype("<u4")
 
 _START = re.compile(rb'\{"format":"mdsx-lengths","version":(0|[1-9][0-9]*),')
-_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
-_END_SIZE = 32
 _VERSION = 1
 
 
@@ -96,25 +94,24 @@ class LengthTrailer:
             samples, total = samples + len(lengths), total + int(lengths.sum(dtype=np.int64))
         return cls(identity, samples, total, np.array(hashes, np.uint64))
 
+    @staticmethod
+    def most_bytes(shards: int) -> int:
+        """Return how many bytes to read for the trailer of a dataset with this many shards: more than it has."""
+        return 16 * shards + 2**16
+
     def text(self) -> bytes:
         """Return the bytes that follow the lengths in the file."""
         hashes = self.hashes.astype(">u8").tobytes().hex()
         numbers = {"samples": self.samples, "sum": self.sum, "xxh3_64": hashes}
         fields = {"format": "mdsx-lengths", "version": _VERSION, **self.identity.fields, **numbers}
-        data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}")
-        return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+        return seal(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}"))
 
     @classmethod
     def parse(cls, data: bytes, *, file: str) -> LengthTrailer:
         """Parse the bytes that follow the lengths. Raise CorruptError or UnsupportedError."""
-        start, end = _START.match(data), _END.fullmatch(data, max(0, len(data) - _END_SIZE))
-        if start is None or start[1] == b"0":
-            raise CorruptError("not a trailer of lengths", file=file, found=repr(data[:40]))
-        if start[1] != b"%d" % _VERSION:
-            version, hint = shown_version(start[1]), "upgrade mdsx"
-            message = "the lengths have a later version"
-            raise UnsupportedError(message, file=file, found=version, expected=_VERSION, hint=hint)
-        if end is None or xxhash.xxh3_64_hexdigest(data[:-_END_SIZE]).encode() != end[1]:
+        check_version(_START.match(data), data, _VERSION, what="a trailer of lengths", file=file)
+        computed, stored = checksums(data)
+        if computed != stored:
             raise CorruptError("the trailer is damaged", file=file, place="checksum")
         try:
             found = _DECODER.decode(data)

@@ -117,7 +117,7 @@ def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]
     if constant is not None:
         return np.full(len(selection.samples), constant, dtype=np.int64)
     count = len(selection.samples)
-    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
+    rows = Rows.of(selection)
     found = selection.layout.locate(rows, (column,))[column]
     if not isinstance(found, Values):
         (values,) = read_records(found, kind.field_dtype, [count])
@@ -132,8 +132,7 @@ def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]
 def values_of_selection(selection: Selection, column: int) -> Iterator[memoryview | None]:
     """Yield the stored bytes of a variable-size column for the selected samples; None for null. Raise CorruptError."""
     count = len(selection.samples)
-    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
-    found = selection.layout.locate(rows, (column,))[column]
+    found = selection.layout.locate(Rows.of(selection), (column,))[column]
     assert isinstance(found, Values), "a column of variable size"
     nulls = [False] * count if found.nulls is None else found.nulls.tolist()
     for start, stop, null in zip(found.starts.tolist(), found.stops.tolist(), nulls, strict=True):

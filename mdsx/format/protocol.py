@@ -36,10 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format.decode import SampleDecoder
 from mdsx.format.schema import Schema
 from mdsx.format.selection import Selection
-from mdsx.format.shard import ShardView
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -381,17 +379,3 @@ def object_sizes(index: StoredIndex, shards: Iterable[int]) -> dict[str, int]:
     if isinstance(index, ReadsParts):
         return {index.name(shard): index.object_size(shard) for shard in shards}
     return {index.name(shard): int(index.sizes[shard]) for shard in shards}
-
-
-class RowDecoder:
-    """A decoder for formats whose selections have our rows (`RowLayout`). It selects each sample and decodes its
-    row."""
-
-    def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
-        self._rows = SampleDecoder(schema, columns)
-
-    def decode(self, shard: OpenedShard, sample: int, *, verify: bool) -> dict[str, Any]:
-        found = shard.select(np.array([sample]), verify=verify)
-        rows = found.rows[found.take]
-        buffer = rows.view(np.uint8).data.toreadonly()
-        return self._rows.decode(ShardView(buffer, found.file, found.schema, 0, 0, rows, found.heap), 0, verify=False)

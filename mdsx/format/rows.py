@@ -32,6 +32,8 @@ _LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is c
 NULL = 0xFFFFFFFF
 """The length of a null; so a value has at most 2^32 - 2 bytes."""
 
+DAMAGED_HINT = "the shard is damaged: run `mdsx verify` to find out where, then see `mdsx repair`"
+
 
 def row_checksum(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> int:
     """Return the checksum of sample number `sample`, without the row key.
@@ -60,7 +62,7 @@ def check_row(row: bytes | memoryview, heap: bytes | memoryview, sample: int, ro
             place=f"sample {sample}",
             found=f"{computed:016x}",
             expected=f"{stored:016x}",
-            hint="the shard is damaged: run `mdsx verify` to find out where, then see `mdsx repair`",
+            hint=DAMAGED_HINT,
         )
 
 

@@ -152,7 +152,7 @@ def salvage(
         view = replace(view, row_key=layout.row_key or 0)
         if layout.row_key is None:
             header, _ = _check_header(raw, layout, file)
-            return Salvage(layout, view, np.zeros(view.samples, np.bool_), header)
+            return Salvage(layout, view, np.zeros(view.samples, np.bool_), header + problems)
     if not any(gap.start < layout.rows_offset for gap in gaps):
         header, other = _check_header(raw, layout, file)
         problems += header

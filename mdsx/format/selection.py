@@ -85,6 +85,11 @@ class Rows:
     samples: NDArray[np.int64]
     addresses: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, selection: Selection) -> Rows:
+        """Return the rows of one selection."""
+        return cls([selection], np.zeros(len(selection.take), np.int64), selection.samples, selection.addresses)
+
     @cached_property
     def heap_sizes(self) -> NDArray[np.uint64]:
         """uint64 [n]: the size of each row's heap."""

@@ -16,9 +16,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.errors import CorruptError
 from mdsx.format.conditions import MAX_CONDITION
-from mdsx.format.seal import checksums, seal, shown_version
+from mdsx.format.seal import check_version, checksums, seal
 
 MAX_SELECTION_HEAD = 8 * MAX_CONDITION
 """The file has at most this many bytes before its bitmap."""
@@ -96,8 +96,10 @@ class StoredSelection:
         """Parse and check the bytes of a file. Raise CorruptError or UnsupportedError."""
         _check_start(data, file)
         computed, stored = checksums(data)
+        if stored is None:
+            raise CorruptError("the file ends before its checksum", file=file, place="end")
         if computed != stored:
-            raise CorruptError("the selection is damaged", file=file, place="checksum", found=stored, expected=computed)
+            raise CorruptError("the selection is damaged", file=file, place="checksum", found=computed, expected=stored)
         found = _decoded(_WHOLE, data, file)
         head, size = _head(found, file), -(-found.samples // 8)
         if len(found.bitmap) != 4 * -(-size // 3) or _DIGITS.fullmatch(found.bitmap) is None:
@@ -123,13 +125,7 @@ class StoredSelection:
 
 
 def _check_start(data: bytes, file: str) -> None:
-    start = _START.match(data)
-    if start is None or start[1] == b"0":
-        raise CorruptError("not a selection", file=file, found=repr(data[:40]))
-    if start[1] != b"%d" % _VERSION:
-        version, hint = shown_version(start[1]), "upgrade mdsx"
-        message = "the selection has a later version"
-        raise UnsupportedError(message, file=file, found=version, expected=_VERSION, hint=hint)
+    check_version(_START.match(data), data, _VERSION, what="a selection", file=file)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Found], data: bytes, file: str) -> _Found:

@@ -40,8 +40,6 @@ _CHECKED = 56  # offset of the checksum, which covers all bytes before it, and t
 class Header:
     """A parsed header. Offsets are from the start of the file, sizes in bytes."""
 
-    minor: int
-    size: int
     samples: int
     row_key: int
     rows_offset: int
@@ -170,7 +168,7 @@ def parse_header(
     expect(needs_heap or file_size == heap_offset, "heap", "bytes that belong to no sample", file_size, heap_offset)
     expect(length >= rows_offset, "padding", "the file ends before its rows begin", length, rows_offset)
     expect(not any(view[end:rows_offset]), "padding between schema and rows", "it is not zero")
-    return Header(minor, header_size, samples, own_key, rows_offset, row_size, heap_offset, file_size, schema)
+    return Header(samples, own_key, rows_offset, row_size, heap_offset, file_size, schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,8 +182,8 @@ class ShardView:
     rows_offset: int
     rows: NDArray[np.void]
     heap: memoryview
-    readers: dict[Any, Any] = field(default_factory=dict)
-    """The state that decoders of single samples prepare for this shard."""
+    readers: dict[str, Any] = field(default_factory=dict)
+    """The state that decoders of single samples prepare for this shard, by their columns."""
     checks_samples: ClassVar[bool] = True
 
     @property

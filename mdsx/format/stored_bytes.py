@@ -18,7 +18,7 @@ from mdsx.errors import CorruptError
 from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
 from mdsx.format.lengths import lengths_of_rows
 from mdsx.format.protocol import Range, Reading
-from mdsx.format.rows import check_row, check_row_key, heap_extents
+from mdsx.format.rows import DAMAGED_HINT, check_row, check_row_key, heap_extents
 from mdsx.format.selection import RowLayout, Selection
 from mdsx.format.shard import Layout, parse_header
 
@@ -80,7 +80,7 @@ def hash_mismatch(file: str, found: str, expected: str) -> CorruptError:
         place="XXH3-128",
         found=found,
         expected=expected,
-        hint="the shard is damaged: run `mdsx verify` to find out where, then see `mdsx repair`",
+        hint=DAMAGED_HINT,
     )
 
 

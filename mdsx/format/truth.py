@@ -28,14 +28,13 @@ from mdsx.format.conditions import (
     Compare,
     Comparison,
     Condition,
+    Constant,
     Joined,
     Negation,
     Operand,
     Reference,
 )
-from mdsx.format.conditions import Number as Literal
-from mdsx.format.families.record import Float
-from mdsx.format.families.record import Number as NumberType
+from mdsx.format.families.record import Float, Number
 
 Bools = NDArray[np.bool_]
 
@@ -48,7 +47,7 @@ class Vector(NamedTuple):
 
     values: NDArray[Any]
     nulls: Bools | None = None
-    type: NumberType | None = None
+    type: Number | None = None
 
 
 class Truth(NamedTuple):
@@ -131,7 +130,7 @@ def _compared(condition: Comparison, vectors: Mapping[Reference, Vector]) -> Tru
     return _known(_with_vector(one, compare, other, condition), nulls)
 
 
-def _with_number(vector: Vector, compare: Compare, number: Literal, operand: Operand) -> Bools:
+def _with_number(vector: Vector, compare: Compare, number: Constant, operand: Operand) -> Bools:
     values = vector.values
     if values.dtype == np.bool_ or isinstance(number, bool):
         if values.dtype != np.bool_ or not isinstance(number, bool):
@@ -167,7 +166,7 @@ def _bounded(values: NDArray[Any], compare: Compare, bound: Any) -> Bools:
     return found
 
 
-def _floats_around(vector: Vector, number: Literal) -> tuple[Any, Any]:
+def _floats_around(vector: Vector, number: Constant) -> tuple[Any, Any]:
     """Return the largest float of a column's type that is at most `number`, and the smallest that is at least it."""
     kind = vector.values.dtype.type
     if isinstance(number, float) and (rounded := _rounded(vector, number)) is not None:

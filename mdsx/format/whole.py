@@ -1,6 +1,7 @@
 """The index of a simple stored format: its shards are objects that are read whole, its samples are Python values.
 
-Such a format needs only a subclass with `samples_of`. It is as fast as decoding its values in Python.
+Such a format needs only a subclass with `samples_of`. It is as fast as decoding its values in Python. Reading a single
+sample decodes its whole shard.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.decode import RowDecoder
 from mdsx.format.encode import Encoder
 from mdsx.format.filenames import is_name
 from mdsx.format.lengths import lengths_of_selection
-from mdsx.format.protocol import ReadsWhole, RowDecoder
+from mdsx.format.protocol import ReadsWhole
 from mdsx.format.schema import Schema
 from mdsx.format.selection import Selection
 

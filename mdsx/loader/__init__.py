@@ -1,18 +1,7 @@
 """Loaders without PyTorch: a rank's batches as NumPy arrays, and the base that `mdsx.torch` builds on."""
 
-from mdsx.loader.ahead import Ahead, Workforce, batches_ready
-from mdsx.loader.assembly import (
-    ArrayBackend,
-    Collate,
-    OnError,
-    PackedBatch,
-    PartialBatch,
-    Transform,
-    presented,
-    presented_info,
-    skipped_lines,
-    transformed,
-)
+from mdsx.loader.ahead import PREFETCH, Ahead, Workforce, batches_ready
+from mdsx.loader.assembly import ArrayBackend, Collate, OnError, Transform, transformed
 from mdsx.loader.batches import BatchLoader
 from mdsx.loader.change import Changed, change, changed
 from mdsx.loader.collation import Uneven, join_samples
@@ -25,6 +14,7 @@ from mdsx.loader.spec import RunSpec, checked_batching, course_of, first_batchin
 from mdsx.loader.stats import Stats
 
 __all__ = [
+    "PREFETCH",
     "Ahead",
     "ArrayBackend",
     "BatchLoader",
@@ -34,8 +24,6 @@ __all__ = [
     "Loader",
     "Mesh",
     "OnError",
-    "PackedBatch",
-    "PartialBatch",
     "PlannedRun",
     "Ranks",
     "Reading",
@@ -53,8 +41,5 @@ __all__ = [
     "first_batching",
     "join_samples",
     "opened",
-    "presented",
-    "presented_info",
-    "skipped_lines",
     "transformed",
 ]

@@ -138,7 +138,7 @@ def compare_versions(store: Store) -> None:
 
 
 def compare_change(store: Store, asked: object) -> None:
-    """Raise UsageError if another rank's nth change of its run differs from this one."""
+    """Raise UsageError if another process's nth change of a run differs from this one."""
     text = _text({"asked": asked})
     _begun["change"] += 1
     try:

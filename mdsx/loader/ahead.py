@@ -19,7 +19,7 @@ from mdsx.stream import Cursor, Meter, Pace, RankReader, Steps, Task
 
 _READY_BYTES = 2**23  # batches that a thread keeps ready, at about this many bytes
 _READY_BATCHES = 64
-_PREFETCH = 2  # chunks that each worker prepares ahead
+PREFETCH = 2  # chunks that each worker prepares ahead
 _ZEROS = (0,) * len(Counter)
 
 _HINT = (
@@ -151,7 +151,7 @@ class Ahead:
         return Processes(
             _InProcess(maker, reader),
             force.num_workers,
-            ahead=force.num_workers * (force.prefetch_factor or _PREFETCH) * together,
+            ahead=force.num_workers * (force.prefetch_factor or PREFETCH) * together,
             longest=together,
             seed=lambda: force.seed(cursor.epoch),
             persistent=force.persistent_workers,

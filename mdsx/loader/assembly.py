@@ -20,8 +20,10 @@ from mdsx.format import BOOL, INT64, ColumnType, Schema
 from mdsx.loader.collation import Listed, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
 from mdsx.stream import (
+    INFO_FIELDS,
     Batch,
     Failure,
+    Info,
     Packing,
     RankGroups,
     generator,
@@ -38,7 +40,6 @@ BUCKET = "bucket"
 """In batches of one shape, the key of samples and batches for their bucket."""
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
-
 
 _PLAIN = ColumnType(INT64.name)  # type of keys that packing adds: their arrays stay as they are
 _BOOL = ColumnType(BOOL.name)
@@ -109,7 +110,7 @@ class PackedBatch(NamedTuple):
     columns: Columns  # in storage form
     types: dict[str, ColumnType]  # of the packed ones
     skipped: tuple[str, ...] = ()
-    like: Mapping[str, Any] | None = None  # a transformed sample, if the batch has none
+    like: Mapping[str, Any] | None = None  # a sample's values of keys without a type, in case the batch has none
 
 
 def pack_run(batch: Batch, packing: Packing, counts: Sequence[int]) -> Iterator[PackedBatch]:
@@ -117,8 +118,9 @@ def pack_run(batch: Batch, packing: Packing, counts: Sequence[int]) -> Iterator[
     samples each step has."""
     skipped = skipped_lines(batch.damaged)
     groups = batch.groups or list(map(RankGroups.alone, counts))
+    like = None if batch.info is None else {batch.info: Info.fromkeys(INFO_FIELDS, 0)}
     for columns in packing.batches(batch.columns, groups, partial(_named, batch)):
-        yield PackedBatch(columns, packing.types, skipped)
+        yield PackedBatch(columns, packing.types, skipped, like)
 
 
 def pack_transformed(

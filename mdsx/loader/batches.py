@@ -51,7 +51,7 @@ class BatchLoader:
             where = f"epoch {run.cursor.epoch}, position {run.cursor.position}"
             hint = "make the loader first, and load the state into it"
             raise UsageError("a run with a plan must begin at its start", found=where, hint=hint)
-        run.ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens, complete=not begun)
+        run.ledger = Ledger.of(len(reading.names), counts_tokens=reading.batcher.counts_tokens, complete=not begun)
         self._ahead, self._progress = ahead, progress
         self._meter = Meter()
         self._components = _components_of(reading)
@@ -127,12 +127,14 @@ class BatchLoader:
         are read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, after one epoch's samples.
 
         Raises:
-            UsageError: The loader has neither `batching` nor `plan`.
+            UsageError: The loader has neither `batching` nor `plan`; or `until` is not for a whole run with a plan.
         """
         reading = self._reading
         if reading.plan.given and epoch is None:
             ranks = reading.spec.ranks.part[1]
-            return planned_run(reading, world_size=ranks, until=until, max_epochs=reading.plan.max_epochs)
+            return planned_run(reading, world_size=ranks, until=until)
+        if until is not None:
+            raise UsageError("until= is for a whole run with plan=", hint="remove until=, or epoch=")
         return self._steps.plan(self._run.coming.epoch if epoch is None else epoch)
 
     def trace(self, step: int, stop: int | None = None, *, world_size: int | None = None) -> Iterator[TracedItem]:
@@ -204,7 +206,7 @@ class BatchLoader:
             else state
         )
         reading, cursor = self._reading.resumed(own)
-        ledger = Ledger.of(len(reading.names), grouped=reading.batcher.counts_tokens).loaded(state)
+        ledger = Ledger.of(len(reading.names), counts_tokens=reading.batcher.counts_tokens).loaded(state)
         if reading.spec.epoch_steps is None:
             cursor = cursor._replace(step=ledger.steps)
             if reading.plan.skip and "consumed" not in state and not ledger.complete:

@@ -24,7 +24,8 @@ from mdsx.datasets import (
 )
 from mdsx.errors import MdsxError, StateError, UsageError, shown
 from mdsx.loader.groups_left import groups_left
-from mdsx.order import MAX_PHASES, MixtureOrder, Phases, Tick, Weight, add_phase, windows
+from mdsx.loader.run_plan import check_number_of_phases
+from mdsx.order import MixtureOrder, Phases, Tick, Weight, Windows, add_phase
 from mdsx.stream import in_json, number_of, phases_of, same_shares
 
 
@@ -131,7 +132,7 @@ class _Before:
         start = reached = Tick(epoch * samples + number_of(state, "position"))
         if "taken" in groups and number_of(groups, "taken", "groups."):
             size = number_of(groups, "positions", "groups.") * number_of(state, "lanes")
-            reached = Tick(windows(start, (epoch + 1) * samples, None, max(size, 1))[0][1])
+            reached = Tick(Windows(start, (epoch + 1) * samples, None, max(size, 1))[0][1])
         return cls(listed, phases_of(state, len(listed), reached), start, reached)
 
 
@@ -196,8 +197,7 @@ def _with_components(
                 "plan, or loader.change(), gives them one",
             )
         phases = add_phase(phases, before.reached, weights)
-    if len(phases) > MAX_PHASES:
-        raise UsageError("too many phases", found=len(phases), expected=f"at most {MAX_PHASES} in a run")
+    check_number_of_phases(len(phases))
     after = {name: value for name, value in state.items() if name != "proportions"}
     after |= {
         "fingerprint": fingerprint_of(component.fingerprint for component in listed),
@@ -266,12 +266,7 @@ def _needed(after: Mapping[str, Any], before: _Before, mixture: Mixture, names: 
     if not removed:
         return []
     places = matched(listed, mixture.components)
-    left = f"{order.last_change - before.start} more ticks"
-    if "groups" in after and not (lacking := [number for number in removed if places[number] is None]):
-        found = _groups_left(after, mixture)
-        left = f"{found} more groups over all ranks, until the window ends" if found is not None else "this window"
-    lacking = [number for number in removed if places[number] is None]
-    if lacking:
+    if lacking := [number for number in removed if places[number] is None]:
         name = names[lacking[0]]
         raise UsageError(
             f"component {shown(name)} is still needed: the change applies from tick {order.last_change} on",
@@ -280,6 +275,10 @@ def _needed(after: Mapping[str, Any], before: _Before, mixture: Mixture, names: 
             hint="keep it in the mixture until then, with the proportion 0 (mdsx.change then says for how many "
             "groups); or change a state that is at the end of a window",
         )
+    left = f"{order.last_change - before.start} more ticks"
+    if "groups" in after:
+        found = _groups_left(after, mixture)
+        left = f"{found} more groups over all ranks, until the window ends" if found is not None else "this window"
     return [
         f"the removed component {shown(names[number])} is still read for {left}: keep it in the mixture until then, "
         "with the proportion 0"

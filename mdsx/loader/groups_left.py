@@ -9,8 +9,8 @@ from mdsx.datasets import Mixture, view_of
 from mdsx.errors import StateError, shown
 from mdsx.loader.spec import course_of
 from mdsx.order import Grouping, MixtureCourse, Position, Shuffle
-from mdsx.shards import View, lengths_of, name_of_stored
-from mdsx.stream import Origin, Planner, number_of, origin_of, phases_of
+from mdsx.shards import Lengths, View, lengths_of, name_of_stored
+from mdsx.stream import AddedLengths, Origin, Planner, number_of, origin_of, phases_of
 
 
 def groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
@@ -30,21 +30,23 @@ def groups_left(state: Mapping[str, Any], mixture: Mixture) -> int | None:
     fields = {name: groups.get(name) for name in ("kind", "capacity", "positions", "oversize", "max_samples")}
     if fields["kind"] not in ("pack", "max_tokens", "concat"):
         raise StateError("the state has groups of another kind", place="groups.kind", found=shown(fields["kind"]))
-    rule = Grouping(
-        fields["kind"], fields["capacity"], fields["positions"], fields["oversize"] or "error", fields["max_samples"]
-    )
+    rule = Grouping(fields["kind"], fields["capacity"], fields["positions"], fields["oversize"], fields["max_samples"])
+    lengths: Lengths = lengths_of(view, columns)
+    if "added" in groups["lengths"]:
+        lengths = AddedLengths(lengths, number_of(groups["lengths"], "added", "groups.lengths."))
     position, number = origin_of(groups)
     planner = Planner(
         view,
         course,
-        lengths_of(view, columns),
+        lengths,
         rule,
         seed=seed,
         shuffle=True,
         origin=Origin(epoch, Position(position), number),
     )
     window, taken = number_of(groups, "window", "groups."), number_of(groups, "taken", "groups.")
-    if planner.windows(epoch)[window][0] != start:
+    windows = planner.windows(epoch)
+    if not windows.first <= window < windows.end or windows[window][0] != start:
         return None
     left, _ = planner.block(epoch, window, taken)
     return len(left)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from mdsx.errors import CorruptError
@@ -79,7 +81,15 @@ class BatchMaker:
         return batch._replace(bucket=self.buckets[task.groups.bucket])
 
     def assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
-        """Yield for each task of a chunk a batch, or a PartialBatch."""
+        """Yield for each task of a chunk a batch, or a PartialBatch; None for a step that is skipped."""
+        for skip, group in groupby(chunk, key=attrgetter("skip")):
+            tasks = list(group)
+            if skip:
+                yield from [None] * len(tasks)
+            else:
+                yield from self._assembled(reader, tasks)
+
+    def _assembled(self, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
         if self.packing is not None:
             yield from map(self.presented_groups, self.packed(reader, chunk))
             return

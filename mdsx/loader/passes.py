@@ -152,7 +152,7 @@ class Pass:
             self.close()
 
 
-def progress(steps: Steps, epoch: int, loader: Host) -> str:
+def _progress(steps: Steps, epoch: int, loader: Host) -> str:
     """Return how many of an epoch's batches were returned, if the total is known."""
     run = loader._run
     try:
@@ -172,7 +172,7 @@ def _status(loader: Host, steps: Steps, epoch: int) -> StatusLine:
         if here is None:
             return ""
         recent.append(here.stats())
-        return f"epoch {epoch}: {progress(steps, epoch, here)}{recent[-1] - recent[0]}"
+        return f"epoch {epoch}: {_progress(steps, epoch, here)}{recent[-1] - recent[0]}"
 
     return StatusLine(text)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mdsx.base.sizes import format_count
 from mdsx.datasets import sum_of_lengths
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError
 from mdsx.loader.reading import Reading
 from mdsx.loader.run_plan import RunPhase, RunPlan
 from mdsx.order import Busiest, MixtureCourse
@@ -123,9 +123,7 @@ class PlannedRun(NamedTuple):
         return "\n".join([*lines, f"{format_count(self.steps, 'step')} in all", *self.exceeded])
 
 
-def planned_run(
-    reading: Reading, *, world_size: int, until: int | None = None, max_epochs: Mapping[str, float] | None = None
-) -> PlannedRun:
+def planned_run(reading: Reading, *, world_size: int, until: int | None = None) -> PlannedRun:
     """Return what a run with the plan of `reading` reads. `until`: where the run ends, in the unit of its thresholds;
     by default after one epoch's samples, or with its last phase. Raise UsageError."""
     plan, found = reading.plan, list[PlannedPhase]()
@@ -151,22 +149,23 @@ def planned_run(
                 read[component] += drawn / source.sizes[component]
             if share or not number:
                 mean = source.means[component]
-                tokens = drawn * mean if source.grouped else None
-                part = drawn * mean / amount if source.grouped else share
+                tokens = drawn * mean if source.counts_tokens else None
+                part = drawn * mean / amount if source.counts_tokens else share
                 sources[name] = PlannedSource(drawn, tokens, part, float(read[component]))
         rows = math.ceil(amount / source.values_of_row)
         size = source.step_rows or phase.spec(reading.spec).cut(0, world_size).size
         steps = math.ceil(rows / size)
         ratios = source.busiest(world_size)
         found.append(PlannedPhase(phase.at, following, steps, rows, size, fill, sources, *ratios))
-    return PlannedRun(tuple(found), tuple(_exceeded(found, max_epochs or {}, reading.names)))
+    return PlannedRun(tuple(found), tuple(_exceeded(found, plan.max_epochs)))
 
 
 class _Source:
     """What a phase draws from: the components' shares of samples, sizes and mean lengths."""
 
     def __init__(self, reading: Reading, phase: RunPhase) -> None:
-        self._reading, self._groups, self.grouped = reading, phase.batching.groups, phase.batching.counts_tokens
+        self._reading, self._groups = reading, phase.batching.groups
+        self.counts_tokens = phase.batching.counts_tokens
         view = reading.view
         self.sizes: list[int] = np.diff(np.append(0, np.cumsum(view.counts))[view.firsts]).tolist()
         weights = phase.weights or self.sizes
@@ -182,13 +181,13 @@ class _Source:
     def values_of_row(self) -> float:
         """Return the values of a row."""
         found = self.outlook
-        return found.values / max(found.groups, 1) if found is not None and self.grouped else 1.0
+        return found.values / max(found.groups, 1) if found is not None and self.counts_tokens else 1.0
 
     @property
     def step_rows(self) -> int | None:
         """Return the average samples of a step with buckets; else None."""
         found = self.outlook
-        return None if found is None or self.grouped else max(round(found.values / max(found.groups, 1)), 1)
+        return None if found is None or self.counts_tokens else max(round(found.values / max(found.groups, 1)), 1)
 
     def busiest(self, world_size: int) -> tuple[Busiest | None, Busiest | None]:
         """Return the cost of the busiest rank over the mean, with and without balance, in some steps of an epoch in
@@ -208,7 +207,7 @@ class _Source:
 
     def _mean(self, component: int) -> float:
         """Return the mean length of a component's samples, including added tokens."""
-        if self._groups is None or self.outlook is None or not self.grouped:
+        if self._groups is None or self.outlook is None or not self.counts_tokens:
             return 1.0
         length, excerpt = self._groups["length"], self._reading.view.components[component]
         if isinstance(length, Mapping):  # the user gave the lengths of all components
@@ -224,10 +223,8 @@ def _ratio(found: Busiest) -> str:
     return f"{found.step:.3f}" + ("" if found.micro_batch is None else f" ({found.micro_batch:.3f} a micro-batch)")
 
 
-def _exceeded(phases: list[PlannedPhase], most: Mapping[str, float], names: tuple[str, ...]) -> list[str]:
+def _exceeded(phases: list[PlannedPhase], most: Mapping[str, float]) -> list[str]:
     """Return a line for each component that is read more often than `max_epochs` allows."""
-    if unknown := [name for name in most if name not in names]:
-        raise UsageError("max_epochs names no component", found=shown(unknown[0]), expected=", ".join(names))
     lines = []
     for name, limit in most.items():
         for number, phase in enumerate(phases):

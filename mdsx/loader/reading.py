@@ -77,8 +77,6 @@ class Reading:
     def of(cls, spec: RunSpec) -> Reading:
         """Open what `spec` reads. Raise UsageError for arguments that do not fit the dataset."""
         view = view_of(spec.dataset, spec.columns, spec.dtypes, spec.fill, spec.decode)
-        if isinstance(spec.seed, bool):
-            raise UsageError("seed must be an integer", found=shown(spec.seed))
         plan = RunPlan.of(spec)
         first = plan.phases[0]
         check_not_cut(first.batching, spec.dataset)
@@ -154,6 +152,9 @@ class Reading:
     def respecified(self, spec: RunSpec) -> Reading:
         """Return the same samples in the same order, read as `spec` says."""
         if spec.plan is not None:
+            if isinstance(spec.dataset, Mixture) and self.mixture_phases != spec.dataset.phases:
+                hint = "give the plan's first phase these proportions, and do not call reweight() of the dataset"
+                raise UsageError("a plan has the proportions, but the dataset was reweighted", hint=hint)
             return Reading.of(spec)
         plan = RunPlan.of(spec)
         check_not_cut(plan.phases[0].batching, spec.dataset)
@@ -220,7 +221,7 @@ class Reading:
         stage = self.plan.stages.at(at)
         if self.plan.phases[stage] is not self.phase:
             return self.plan.phases[stage].weights
-        return self.phases[-1][1] if self.phases else None
+        return self.mixture_phases[-1][1] if self.mixture_phases else None
 
     def keeps(self, cursor: Cursor, task: Task) -> bool:
         """Return whether a task of the step at a cursor, cut without regard to later phases, is the same with them."""
@@ -251,7 +252,7 @@ class Reading:
             fingerprint=dataset.fingerprint,
             epoch_samples=course.epoch_samples,
             samples=course.samples,
-            phases=self.phases,
+            phases=self.mixture_phases,
             schedule=self._schedule,
             run=mixture.run if mixture is not None else None,
             components=mixture.components if mixture is not None else (),
@@ -260,7 +261,7 @@ class Reading:
         )
 
     @property
-    def phases(self) -> Phases:
+    def mixture_phases(self) -> Phases:
         """Return a mixture's weights, each with its first tick; else nothing."""
         return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
@@ -285,7 +286,7 @@ class Reading:
         """Return what a run that continues with a state reads, and where. Raise StateError, which names the field."""
         reading = self.as_declared().at_snapshot(state).in_mixture_of(state).in_order_of(state).in_phase_of(state)
         cursor, phases, batcher = reading.batcher.resumed(reading.identity, reading.course, state)
-        reading = replace(reading.with_phases(phases), batcher=batcher)
+        reading = replace(reading.with_mixture_phases(phases), batcher=batcher)
         reading.check_removed(cursor)
         return reading, cursor
 
@@ -359,16 +360,17 @@ class Reading:
         if not isinstance(self.course, MixtureCourse):
             raise UsageError(NO_PROPORTIONS, hint=GIVE_PROPORTIONS)
         reached = self.reached(cursor)
-        now = next((weights for start, weights in reversed(self.phases) if start <= reached), None)
-        return self.with_phases(add_phase(self.phases, reached, weights_of(mixture, proportions, now)))
+        phases = self.mixture_phases
+        now = next((weights for start, weights in reversed(phases) if start <= reached), None)
+        return self.with_mixture_phases(add_phase(phases, reached, weights_of(mixture, proportions, now)))
 
     def reached(self, cursor: Cursor) -> Tick:
         """Return the first tick whose order may still change in a run at `cursor`."""
         return self.batcher.reached(self.course, cursor)
 
-    def with_phases(self, phases: Phases) -> Reading:
+    def with_mixture_phases(self, phases: Phases) -> Reading:
         """Return the same with these phases of the order."""
-        if not isinstance(self.course, MixtureCourse) or phases == self.phases:
+        if not isinstance(self.course, MixtureCourse) or phases == self.mixture_phases:
             return self
         return replace(self, course=self.course.with_phases(phases))
 

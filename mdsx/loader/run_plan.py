@@ -107,6 +107,7 @@ class RunPlan:
         before = RunPhase(0, weights, spec.batching, *sizes)
         if plan is None:
             return cls((before,), given=False)
+        check_number_of_phases(len(plan.phases))
         batching = None if spec.batching is SAMPLES else spec.batching
         base = Phase(batching=batching, global_batch_size=spec.global_batch_size, micro_batch=spec.micro_batch)
         for name in ("batching", "global_batch_size", "micro_batch"):
@@ -170,8 +171,7 @@ class RunPlan:
             for each in self.phases
             if each.at == phase.at and not each.asked and each.at not in known
         ]
-        if len(phases) >= MAX_PHASES:
-            raise UsageError("too many phases", found=len(phases) + 1, expected=f"at most {MAX_PHASES} in a run")
+        check_number_of_phases(len(phases) + 1)
         return replace(
             self,
             phases=tuple(sorted([*phases, phase], key=lambda each: each.at)),
@@ -292,6 +292,12 @@ class RunPlan:
         if type(at) is not int or not 0 <= at < MAX_SAMPLES:
             raise ValueError("a threshold")
         return self.phases[self.stages.at(at)]
+
+
+def check_number_of_phases(phases: int) -> None:
+    """Raise UsageError if states cannot record so many phases."""
+    if phases > MAX_PHASES:
+        raise UsageError("too many phases", found=phases, expected=f"at most {MAX_PHASES} in a run")
 
 
 def followed(

@@ -29,7 +29,7 @@ from mdsx.order import (
 from mdsx.shards import ColumnChoice, Decode, DTypes, Fill, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import SAMPLES, Batching, Cut, Plan, checked_share
+from mdsx.stream import SAMPLES, Batching, Cut, Plan, checked_share, given_batching
 
 _CONNECTIONS = 32  # about the number of samples in a first batch
 
@@ -112,9 +112,8 @@ class RunSpec:
         integer(self.global_batch_size, "global_batch_size", 1, MAX_BATCH)
         if self.micro_batch is not None:
             integer(self.micro_batch, "micro_batch", 1, MAX_BATCH)
-        if not self.batching.one_group:
-            self._rows_of(self.global_batch_size)
-        elif self.micro_batch != 1:
+        self._rows_of(None if self.batching.one_group else self.global_batch_size)
+        if self.batching.one_group and self.micro_batch != 1:
             raise UsageError(
                 f"a batch of mdsx.{type(self.batching).__name__} is one group of samples",
                 found=f"micro_batch={shown(self.micro_batch)}",
@@ -197,12 +196,7 @@ def first_batching(spec: RunSpec) -> Batching:
 
 def checked_batching(batching: object) -> Batching:
     """Return `batching`, or batches of samples for None. Raise UsageError for anything else."""
-    if batching is None:
-        return SAMPLES
-    if isinstance(batching, type) or not isinstance(batching, Batching):
-        message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
-        raise UsageError(message, found=shown(batching))
-    return batching
+    return SAMPLES if batching is None else given_batching(batching)
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

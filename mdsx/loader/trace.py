@@ -78,9 +78,8 @@ def _items(reading: Reading, steps: Steps, task: Task, step: int, rank: int) -> 
     shards, samples = located if located is not None else reading.course.locate(ticks)
     if located is None:
         samples = reading.view.stored(shards, samples)
-    info = SampleInfo(reading.view, reading.course.epoch_samples, reading.spec.seed, column="", seeds=False)
-    fields, groups = info.of(ticks, shards, samples).fields, task.groups
-    assert fields is not None, "they were requested"
+    info = SampleInfo(reading.view, reading.course.epoch_samples, reading.spec.seed, column=None, seeds=False)
+    fields, groups = info.fields(ticks, shards, samples), task.groups
     rows = [] if groups is None else np.repeat(np.arange(len(groups.edges) - 1), np.diff(groups.edges)).tolist()
     for number, (shard, (_, _, component, sample, _)) in enumerate(zip(shards.tolist(), fields.tolist(), strict=True)):
         name, file = reading.names[component], reading.view.file(shard)

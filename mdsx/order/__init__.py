@@ -4,10 +4,12 @@ format-spec.md specifies it; tests/vectors/order-v1.json has test vectors.
 
 - `order`: the sample at each position of an epoch; `needs`: when each shard is needed.
 - `mixture`: weighted datasets read together; `course`: the samples of all epochs of a run, and each rank's positions.
-- `subset`: chosen samples.
+- `subset`: a part of a dataset's samples; `chosen`: samples chosen by number; `strata`: parts of every stratum;
+  `excluded`: samples that a run leaves out.
 - `grouping`: the samples of a window that form a group, and each rank's groups of a step; `dealing`: dividing a node's
-  rows by cost; `bucketing`: batches of one shape; `groups`: a whole epoch of any of these (vectors: groups-v1.json,
-  groups-concat-v1.json, buckets-v1.json).
+  rows by cost; `busiest`: how unequal ranks' costs are; `bucketing`: batches of one shape; `groups`: a whole epoch of
+  any of these (vectors: groups-v1.json, groups-concat-v1.json, buckets-v1.json).
+- `advice`: lanes and caches that suit a run.
 """
 
 from __future__ import annotations
@@ -31,9 +33,8 @@ from mdsx.order.bucketing import (
     checked_sizes,
     rank_edges,
 )
-from mdsx.order.busiest import Busiest, BusiestRank, busiest, dealt_costs
+from mdsx.order.busiest import Busiest, BusiestRank, busiest
 from mdsx.order.chosen import (
-    Chosen,
     Marks,
     bits_of,
     chosen_by_bits,
@@ -53,7 +54,7 @@ from mdsx.order.course import (
     lane_spread,
     lanes_read,
 )
-from mdsx.order.dealing import Balance, Dealing, Over, checked_node
+from mdsx.order.dealing import Balance, Dealing
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.excluded import Excluded, LeftOut
 from mdsx.order.grouping import (
@@ -62,23 +63,23 @@ from mdsx.order.grouping import (
     Grouping,
     Kind,
     Oversize,
-    WindowGroups,
     Windows,
     default_window,
     group_window,
     items_of,
     step_order,
-    windows,
 )
 from mdsx.order.groups import Groups, GroupSequence, group_positions
 from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle, by_value
+from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle
 from mdsx.order.run_draws import check_whole_runs
+from mdsx.order.sorting import by_value
 from mdsx.order.strata import stratified_shares
 from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, shares_of
+from mdsx.order.window_groups import WindowGroups
 
 __all__ = [
     "DEFAULT_LANES",
@@ -97,7 +98,6 @@ __all__ = [
     "Bucketing",
     "Busiest",
     "BusiestRank",
-    "Chosen",
     "Course",
     "DatasetCourse",
     "Dealing",
@@ -112,7 +112,6 @@ __all__ = [
     "MixtureCourse",
     "MixtureOrder",
     "Order",
-    "Over",
     "Oversize",
     "Phases",
     "Position",
@@ -135,11 +134,9 @@ __all__ = [
     "by_value",
     "check_whole_runs",
     "checked_batch_sizes",
-    "checked_node",
     "checked_sizes",
     "chosen_by_bits",
     "chosen_of",
-    "dealt_costs",
     "default_window",
     "exact_weight",
     "fitting_lanes",
@@ -169,5 +166,4 @@ __all__ = [
     "small_cache",
     "step_order",
     "stratified_shares",
-    "windows",
 ]

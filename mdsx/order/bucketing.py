@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.order.course import MAX_BATCH
-from mdsx.order.grouping import MAX_WINDOW, WindowGroups, items_of
+from mdsx.order.grouping import MAX_WINDOW, items_of
 from mdsx.order.limits import integer
 from mdsx.order.sorting import stable_order
+from mdsx.order.window_groups import WindowGroups
 
 MAX_BUCKETS = 2**16
 MAX_SIDE = 2**32 - 1

@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.base.arrays import as_array
 from mdsx.errors import UsageError, shown
 from mdsx.order.subset import AllSamples, Subset, select_run
 
@@ -35,10 +36,7 @@ def chosen_of(samples: object, size: int) -> Chosen:
         samples = range(*samples.indices(size))
     if isinstance(samples, range):
         return _in_range(samples, size)
-    try:
-        array = np.asarray(samples)
-    except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
-        array = np.asarray("")
+    array = as_array(samples)
     if array.ndim == 1 and (array.dtype.kind in "iu" or not array.size) and not np.ma.is_masked(samples):
         return _in_list(array, size)
     if array.ndim != 1 or array.dtype.kind != "b" or np.ma.is_masked(samples):

@@ -7,34 +7,23 @@ of a sample in either section of the line. Cut at each multiple of L, it becomes
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order.sorting import stable_order
+from mdsx.order.window_groups import WindowGroups
 
 MAX_ROWS = 2**31
 """Rows of a lane in a window."""
 _MAX_VALUES = 2**62  # of a window
 
 
-class Rows(NamedTuple):
-    """The rows of a window. The rows of a lane are ordered by number. Row g has items `edges[g]` up to `edges[g +
-    1]`."""
-
-    lanes: NDArray[np.int64]  # [G]
-    edges: NDArray[np.int64]  # [G + 1]
-    items: NDArray[np.int64]  # [m]: which of the window's samples
-    firsts: NDArray[np.int64]  # [m]: the item's first value in its sample
-    sizes: NDArray[np.int64]  # [m]: how many values of the sample the row has
-
-
 def concatenate(
     lengths: NDArray[np.int64], lanes: NDArray[np.int64], capacity: int, lane_count: int, *, place: str = "a window"
-) -> Rows:
-    """Return the rows of `capacity` values of a window, from the length and the lane of each of its samples.
+) -> WindowGroups:
+    """Return the rows of `capacity` values of a window, from the length and the lane of each of its samples. The rows
+    of a lane are ordered by number.
 
     Raises:
         UsageError: A lane has more than 2^31 rows; `place` is named.
@@ -77,7 +66,7 @@ def concatenate(
     first = np.where(number > 0, firsts[stretch] + begin - starts[stretch], firsts[stretch])
     row_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row))])
     row_lanes = np.concatenate([np.repeat(np.arange(lane_count), own), lanes[samples[stretch[row_edges[rows:-1]]]]])
-    return Rows(row_lanes, row_edges, order[samples[stretch]], first, size)
+    return WindowGroups(row_lanes, row_edges, order[samples[stretch]], first, size)
 
 
 def _too_large(place: str, rows: int) -> UsageError:

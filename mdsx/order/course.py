@@ -22,8 +22,9 @@ from mdsx.order.excluded import Excluded
 from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import Order, by_value
+from mdsx.order.order import Order
 from mdsx.order.run_draws import check_whole_runs
+from mdsx.order.sorting import by_value
 
 MAX_WORLD_SIZE = 2**24
 MAX_BATCH = 2**36  # its product with the world size fits into int64

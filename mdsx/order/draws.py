@@ -106,17 +106,19 @@ class StartCounts:
 
     def of(self, phase: int) -> NDArray[np.int64]:
         """Return the draws before the start of a phase. The array must not be changed."""
-        starts, known = self._phases.starts, self._known
+        starts, known = self._phases.starts, self._known  # other threads may replace the dict, but never change it
         last = max(each for each in known if each <= phase)
         counts = known[last]
+        if last == phase:
+            return counts
+        kept = [each for each in known if each % _PHASES_APART][-1:]
+        found = {each: known[each] for each in known if not each % _PHASES_APART or each in kept}
         for each in range(last, phase):
             counts = counts + self._between(each, starts[each], starts[each + 1])
             if (each + 1) % _PHASES_APART == 0:
-                known[each + 1] = counts
-        if phase not in known:
-            kept = [each for each in known if each % _PHASES_APART][-1:]
-            self._known = {each: known[each] for each in known if not each % _PHASES_APART or each in kept}
-            self._known[phase] = counts
+                found[each + 1] = counts
+        found[phase] = counts
+        self._known = found
         return counts
 
 
@@ -172,11 +174,12 @@ class Draws:
         """Return the position, from `position` on, at which a component is expected to be drawn after `away` more draws
         of it.
 
-        For `away` 0, this is `position`, or the start of the next phase that draws it. It is NEVER if no phase does.
+        For `away` 0, this is `position`, or the start of the next phase that draws it. It is NEVER if no phase from
+        `position` on does.
         """
         found = self._phases.next_share(component, position)
         if found is None:
-            return np.where(away > 0, NEVER, position)
+            return np.full(len(away), NEVER)
         begin, share, _ = found
         ahead = np.minimum(np.ceil(np.maximum(away, 1) / share), float(NEVER)).astype(np.int64)
         return np.where(away > 0, np.minimum(begin + ahead, NEVER), begin)
@@ -256,9 +259,9 @@ def successive(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def equal_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each of `values` how many equal ones precede it. The values are integers of at least 0."""
-    by_value, sizes = np.argsort(values, kind="stable"), np.bincount(values)
+    places, sizes = np.argsort(values, kind="stable"), np.bincount(values)
     before = np.empty_like(values)
-    before[by_value] = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before[places] = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return before
 
 

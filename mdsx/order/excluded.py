@@ -36,9 +36,9 @@ class Excluded:
         self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Return which of the samples at these ticks are read."""
-        numbers = self._edges[shards] + samples
-        at = np.minimum(np.searchsorted(self._numbers, numbers), max(len(self._numbers) - 1, 0))
         if not len(self._numbers):
             return np.ones(len(ticks), np.bool_)
+        numbers = self._edges[shards] + samples
+        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
         kept: NDArray[np.bool_] = (self._numbers[at] != numbers) | (ticks < self._since[at])
         return kept

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order.best_fit import pack
-from mdsx.order.concat import Rows, concatenate
-from mdsx.order.hashing import key, keys, ranks
+from mdsx.order.concat import concatenate
+from mdsx.order.hashing import key, keys, sort_keys
 from mdsx.order.limits import integer
 from mdsx.order.sorting import stable_order
+from mdsx.order.window_groups import WindowGroups
 
 GROUPS_VERSION = 1
 MAX_CAPACITY = 2**32 - 1
@@ -107,21 +108,11 @@ class Grouping:
         return int(np.argmax(lengths > self.capacity))
 
 
-class WindowGroups(NamedTuple):
-    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order. With
-    kind "concat", a row may have items of several lanes, in ascending order of lanes."""
-
-    lanes: NDArray[np.int64]  # [G]
-    edges: NDArray[np.int64]  # [G + 1]
-    items: NDArray[np.int64]  # [m]: the index of the sample among the window's samples, by position
-    firsts: NDArray[np.int64]  # [m]: the item's first value in its sample: 0 unless the sample is split
-    sizes: NDArray[np.int64]  # [m]: the number of the sample's values in the group
-
-
 @dataclass(frozen=True, slots=True)
 class Windows(Sequence[tuple[int, int]]):
-    """The windows of positions `start` to `stop`: `windows[k]` is the first and last position (exclusive) of window k.
-    A window has `size` positions; it may have fewer before a multiple of `samples` (unless None), and at the end."""
+    """The windows of positions `start` to `stop`, counted over all epochs: `windows[k]` is the first and last position
+    (exclusive) of window k. A window has `size` positions; it may have fewer before a multiple of `samples` (None in
+    mixtures), and at the end."""
 
     start: int
     stop: int
@@ -176,14 +167,6 @@ def default_window(
     return min(1 << (max(least, rows * groups) - 1).bit_length(), MAX_WINDOW)
 
 
-def windows(start: int, stop: int, samples: int | None, size: int) -> Windows:
-    """Return the windows of positions `start` to `stop`, counted over all epochs, of `size` positions each.
-
-    They are cut at multiples of `samples`; not if it is None, as in mixtures.
-    """
-    return Windows(start, stop, samples, size)
-
-
 def group_window(
     rule: Grouping,
     lengths: NDArray[np.int64],
@@ -195,20 +178,9 @@ def group_window(
     shuffle: bool,
     lane_count: int,
 ) -> WindowGroups:
-    """Return the groups of a window from the length and the lane of each of its samples, in ascending order of
-    position. A length of 0 counts as 1, but the item has no values.
-
-    Raises:
-        UsageError: A sample is too long and `rule.oversize` is "error". Check before, to name it better.
-    """
-    bad = rule.first_oversize(lengths)
-    if bad is not None:
-        raise UsageError(
-            "a sample does not fit a group",
-            place=f"sample {bad} of window {window} of epoch {epoch}",
-            found=int(lengths[bad]),
-            expected=f"at most {rule.capacity}",
-        )
+    """Return the groups of a window in sequence order, from the length and the lane of each of its samples, in
+    ascending order of position. A length of 0 counts as 1, but the item has no values."""
+    assert rule.first_oversize(lengths) is None, "the caller refuses a sample that is too long, and names it"
     if rule.kind == "concat":
         place = f"window {window} of epoch {epoch}"
         rows = concatenate(lengths, lanes, rule.capacity, lane_count, place=place)
@@ -219,7 +191,7 @@ def group_window(
     group_lanes, begins = np.repeat(np.arange(lane_count), counts), np.cumsum(counts) - counts
     if shuffle:
         parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
-        placed = np.argsort(ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
+        placed = np.argsort(sort_keys(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
     elif rule.kind == "concat":
         placed = np.arange(len(numbered))
     else:
@@ -239,7 +211,7 @@ def items_of(edges: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArr
     return found, np.arange(found[-1]) + np.repeat(edges[groups] - found[:-1], counts)
 
 
-def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int) -> Rows:
+def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64], lane_count: int) -> WindowGroups:
     """Return the groups of kind "pack" or "max_tokens", lane by lane, by number."""
     items, firsts, sizes = _items(rule, lengths)
     item_lanes = lanes[items]
@@ -251,7 +223,7 @@ def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64]
     by_group = stable_order(groups, max(int(counts.sum()), 1))
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(groups, minlength=int(counts.sum())))])
     group_lanes = np.repeat(np.arange(lane_count), counts)
-    return Rows(group_lanes, edges, items[by_group], firsts[by_group], sizes[by_group])
+    return WindowGroups(group_lanes, edges, items[by_group], firsts[by_group], sizes[by_group])
 
 
 def _items(

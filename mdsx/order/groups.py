@@ -24,7 +24,6 @@ from mdsx.order.grouping import (
     group_window,
     items_of,
     step_order,
-    windows,
 )
 from mdsx.order.limits import MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
@@ -172,7 +171,6 @@ class Groups(Sequence[GroupSequence]):
         self._firsts = np.cumsum(counts) - counts
         self.grouping: Grouping | Bucketing
         self._lengths: NDArray[np.integer[Any]]
-        self.balance: Balance | None = None
         of_lengths = {"capacity": capacity, "oversize": oversize, "max_samples": max_samples, "balance": balance}
         of_buckets = {"sizes": sizes, "global_batch_size": global_batch_size}
         for name, value in (of_lengths if kind == "buckets" else of_buckets).items():
@@ -188,7 +186,7 @@ class Groups(Sequence[GroupSequence]):
                 mean = Fraction(int(self._lengths.sum(dtype=np.uint64)), max(len(self._lengths), 1))
                 window = default_window(capacity, mean, kind=kind, lanes=order.lanes)
             self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
-            self.balance = Balance.of(balance, balance_over, capacity)
+        self.balance = Balance.of(balance, balance_over, capacity or 0)
         if self.balance is not None and kind == "max_tokens":
             raise UsageError("balance is only for kind 'pack' or 'concat'", found="kind 'max_tokens'")
         if self.balance is not None and balance_over == "node" and ranks_per_node is None:
@@ -210,7 +208,7 @@ class Groups(Sequence[GroupSequence]):
         self.epoch = integer(own if epoch is None else epoch, "epoch", 0, MAX_SAMPLES // max(size, 1) - 1)
         self.seed, self.lanes = order.seed, order.lanes
         start = self.epoch * size
-        self.windows: Windows = windows(start, start + size, self._course.cut, self.grouping.window * self.lanes)
+        self.windows: Windows = Windows(start, start + size, self._course.cut, self.grouping.window * self.lanes)
         """The first and last position (exclusive) of each window, counted over all epochs."""
 
     def __len__(self) -> int:

@@ -53,14 +53,14 @@ def sample_seeds(seed: int, epochs: NDArray[np.int64], positions: NDArray[np.int
     return seeds
 
 
-def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
+def sort_keys(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the sort keys of permutations with `keys` at `places`, which broadcast. Distinct for distinct places."""
     return mixed((places.astype(np.uint64) + np.uint64(1)) * np.uint64(G) + keys)
 
 
 def permutations(keys: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
     """Return [len(keys), n]: the permutation of 0..n-1 by each key."""
-    order: NDArray[np.int64] = np.argsort(ranks(keys[:, None], np.arange(n)), axis=1)  # no ties: any sort will do
+    order: NDArray[np.int64] = np.argsort(sort_keys(keys[:, None], np.arange(n)), axis=1)  # no ties: any sort will do
     return order
 
 

@@ -1,6 +1,7 @@
 """The order of a mixture of weighted datasets: the component and the sample at each position.
 
 `draws` determines the component that a position draws. Each component is read in its own order, epoch after epoch.
+Positions count over all epochs: format-spec.md calls them ticks, weights proportions, and runs stretches.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, Order, by_value, default_shuffle_block
+from mdsx.order.order import DEFAULT_LANES, Order, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
+from mdsx.order.sorting import by_value
 
 _LANE_WISE = 1024  # components with more samples per lane are read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
@@ -91,7 +93,6 @@ class MixtureOrder:
     def _use(self, phases: Iterable[tuple[int, Iterable[Weight]]]) -> None:
         self.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
         bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
-        self.bounds = bounds[0][1]
         seed, lanes, known = self.seed, self.lanes, getattr(self, "_draws", None)
         self._draws: Draws | RunDraws
         if self.run is None:
@@ -120,7 +121,7 @@ class MixtureOrder:
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position, from `position` on, that draws on each of these shards of a component: `position`
-        itself, or an expected value by the weights and phases; NEVER if no later phase draws the component."""
+        itself, or an expected value by the weights and phases; NEVER if no phase from then on draws the component."""
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
         return self._draws.expected(component, position, away)
 

@@ -6,9 +6,7 @@ position can be computed by itself, with memory for the shards and for two block
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
@@ -18,6 +16,7 @@ from mdsx.errors import UsageError
 from mdsx.order.hashing import key, keys, permutation, permutations
 from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
+from mdsx.order.sorting import by_value
 
 ORDER_VERSION = 1
 DEFAULT_LANES = 8
@@ -290,20 +289,6 @@ class Order:
             (last_key,) = keys(parent, np.array([number + whole])).tolist()
             places[size - rest :] = size - rest + permutation(last_key, rest)
         return places
-
-
-def by_value(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each distinct value, ascending, with its indices, in any order."""
-    if not len(values):
-        return
-    if (values == values[0]).all():
-        yield int(values[0]), np.arange(len(values))
-        return
-    order = np.argsort(values)
-    ordered = values[order]
-    edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(values)]
-    for first, last in pairwise(edges):
-        yield int(ordered[first]), order[first:last]
 
 
 def _rebuild(counts: NDArray[np.int64], seed: int, epoch: int, shuffle: bool, lanes: int, shuffle_block: int) -> Order:

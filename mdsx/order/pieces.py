@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.hashing import key, keys, permutation, ranks
+from mdsx.order.hashing import key, keys, permutation, sort_keys
 
 _CHUNKS = 16  # a lane with a single piece is cut into about this many pieces
 
@@ -86,7 +86,7 @@ def line_up(pieces: Pieces, *, seed: int, epoch: int, shuffle: bool) -> Line:
         lanes = len(pieces.lanes) - 1
         many = np.diff(pieces.lanes)
         lane_keys = keys(key(seed, 1, epoch), np.arange(lanes))
-        by = ranks(np.repeat(lane_keys, many), order - np.repeat(pieces.lanes[:-1], many))
+        by = sort_keys(np.repeat(lane_keys, many), order - np.repeat(pieces.lanes[:-1], many))
         edges = pieces.lanes.tolist()
         for first, last in pairwise(edges):
             order[first:last] = first + np.argsort(by[first:last])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order.draws import Weight, exact_weight
-from mdsx.order.hashing import key, ranks
+from mdsx.order.hashing import key, sort_keys
 from mdsx.order.limits import MAX_SAMPLES, MAX_UINT64, integer, integers
 
 _MODULUS = 2**64
@@ -159,7 +159,7 @@ def shares_of(hashes: NDArray[np.uint64], edges: Sequence[Fraction], seed: int) 
 
 def hashed(places: NDArray[Any], seed: int) -> NDArray[np.uint64]:
     """Return the hashes that choose samples, from their numbers or from hashes of their values."""
-    return ranks(np.array([key(seed, 6)], np.uint64), places)
+    return sort_keys(np.array([key(seed, 6)], np.uint64), places)
 
 
 def _point(fraction: Fraction) -> int:

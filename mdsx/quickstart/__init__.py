@@ -6,7 +6,7 @@ it read, and draw a picture of that.
 
 from mdsx.quickstart.account import Account, account_of
 from mdsx.quickstart.documents import write_documents
-from mdsx.quickstart.lives import SHUFFLE, Life, Step
+from mdsx.quickstart.lives import Life, Step
 from mdsx.quickstart.picture import page
 
-__all__ = ["SHUFFLE", "Account", "Life", "Step", "account_of", "page", "write_documents"]
+__all__ = ["Account", "Life", "Step", "account_of", "page", "write_documents"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mdsx.errors import MdsxError
 
-SHUFFLE = 7  # the seed
+_SEED = 7
 _OUTPUT = 4000  # characters of it in an error
 
 
@@ -43,7 +43,7 @@ class Life:
     def steps(self) -> Generator[Step, None, None]:
         """Run the training and yield each step. Closing the generator kills the process. Raise MdsxError if it
         fails."""
-        given = {**vars(self), "folder": str(self.folder), "seed": SHUFFLE, "torch": self.torch}
+        given = {**vars(self), "folder": str(self.folder), "seed": _SEED, "torch": self.torch}
         command = [sys.executable, "-m", "mdsx.quickstart.program", json.dumps(given)]
         alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # set if this runs inside a job
         environment = {name: value for name, value in os.environ.items() if name not in alone}

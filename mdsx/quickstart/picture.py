@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from mdsx.base import pages
 from mdsx.quickstart.account import Account, last_checkpoint
@@ -21,7 +20,7 @@ _TICKS = 6  # at most, of an axis
 
 def page(found: Account, killed: Sequence[Step], resumed: Sequence[Step]) -> str:
     """Return the page of a training's two lives, as HTML. The same training gives the same page."""
-    styles = [pages.asset("theme.css"), _own("page.css")]
+    styles = [pages.asset("theme.css"), pages.own("mdsx.quickstart", "page.css")]
     figures = {
         "samples": f"{len(found.lives):,}",
         "lost": f"{found.lost:,}",
@@ -31,20 +30,16 @@ def page(found: Account, killed: Sequence[Step], resumed: Sequence[Step]) -> str
         "batch size": f"{len(killed[0].samples)}, then {len(resumed[0].samples)}",
     }
     return pages.filled(
-        _own("page.html"),
+        pages.own("mdsx.quickstart", "page.html"),
         {
             "POLICY": pages.policy(styles=styles),
-            "STYLES": "\n".join(f"<style>{text}</style>" for text in styles),
+            "STYLES": pages.inline("style", styles),
             "VERDICT": "Every sample was read exactly once" if found.exact else "A promise was broken",
             "FIGURES": "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in figures.items()),
             "LOSS": _loss(killed, resumed),
             "ORDER": _order(found, killed, resumed),
         },
     )
-
-
-def _own(name: str) -> str:
-    return files("mdsx.quickstart").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from mdsx.shards.changes import Cast, Decode, DTypes, Fill, stored_columns
 from mdsx.shards.choices import choose_by, split, status
 from mdsx.shards.excerpt import ColumnChoice, DatasetSlice
 from mdsx.shards.extents import download_shard
-from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
+from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.image_sides import Sides, image_column, stored_sides
 from mdsx.shards.length_file import LengthFile, put_length_file, writing_command
@@ -49,7 +49,6 @@ __all__ = [
     "Warmed",
     "as_samples",
     "check_condition",
-    "check_one_attempt",
     "choose_by",
     "choose_where",
     "coalesce",

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from mdsx.base.process import REQUESTS, Share
 from mdsx.format import Extent, Range, Reading, ReadsExtents, Receiver, StoredIndex
-from mdsx.shards.objects import StoredObject, download_object
+from mdsx.shards.objects import StoredObject, download_object, run
 from mdsx.storage import Room, Storage, file_of
 
 _AT_ONCE = 2**23  # bytes of a shard to copy at once
@@ -80,12 +80,7 @@ class StoredExtents:
 
     def run(self, reading: Reading[T]) -> T:
         """Read the ranges that `reading` yields, and return its result."""
-        try:
-            wanted = next(reading)
-            while True:
-                wanted = reading.send(self.read(wanted))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run(self.read, reading)
 
     def pass_on(self, receiver: Receiver, write: Callable[[bytes], object]) -> None:
         """Write the raw bytes of the shard with `write`, through its checks. Raise CorruptError or ChangedError."""
@@ -105,6 +100,7 @@ class StoredExtents:
                 yield from thing.read([(start, min(start + _AT_ONCE, extent.stop))])
             if extent.start == extent.stop:
                 thing.read([])
+                yield memoryview(b"")  # a receiver may add bytes to a shard without any
 
 
 def indexed_object(

@@ -1,62 +1,19 @@
-"""The supported formats. Find a dataset's index, fetch it, and detect its format.
-
-Many processes open an index at once, so a large one is downloaded once per node, into the cache.
-
-Rules:
-- A small index is read with one request, and never cached.
-- A large index is a file of the cache like a shard: counted, leased while it is read, and evicted. Its name is made
-  from the URL, the ETag and the size, so a replaced index is another file.
-- Each process gets the first piece from storage. So it knows the ETag, and may use the file in the cache. It compares
-  the piece with the file, and verifies the checksum of the whole index, even if it made the file itself. A wrong file
-  is dropped.
-- Each process downloads an index itself if sharing is not safe: without an ETag or a checksum in the index, if the
-  index takes much of the cache's limit, or if another process does not finish it in time.
-"""
+"""The supported formats. Find a dataset's index, fetch it, and detect its format."""
 
 from __future__ import annotations
 
-import mmap
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import Final
-
-import xxhash
 
 from mdsx.base.plugins import Plugin, find_all
 from mdsx.base.process import REQUESTS, Share
-from mdsx.errors import (
-    ChangedError,
-    CorruptError,
-    ForbiddenError,
-    FormatError,
-    MissingError,
-    TruncatedError,
-    UnsupportedError,
-    UsageError,
-    shown,
-)
-from mdsx.format import (
-    Index,
-    MdsxFormat,
-    StoredFormat,
-    StoredIndex,
-    begins_sealed,
-    filenames,
-    is_name,
-    is_sealed,
-    parse_index,
-)
+from mdsx.errors import CorruptError, ForbiddenError, FormatError, MissingError, UnsupportedError, UsageError, shown
+from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, filenames, is_name, parse_index
 from mdsx.shards.objects import retried
-from mdsx.shards.opened import make_room
+from mdsx.shards.shared_files import get_shared
 from mdsx.shards.without_index import advice
-from mdsx.storage import MissingBucketError, Piece, Storage, file_of
-from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, Write
-
-_FIRST = 2**20  # bytes of the first request: a larger index is shared
-_SHARE = 8  # the index may take at most an eighth of the cache's limit
-_PATIENCE = 60.0  # seconds to wait for a process that downloads the index
-_PAUSE = 0.02
+from mdsx.storage import MissingBucketError, Storage, file_of, get_or_none
+from mdsx.storage.cache import CacheDirectory
 
 OURS: Final = MdsxFormat()
 
@@ -194,7 +151,7 @@ def _first_index(storage: Storage, keys: Sequence[str], cache: CacheDirectory | 
 
 def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:
     try:
-        return get_index(storage, key, cache)
+        return get_shared(storage, key, cache)
     except MissingBucketError:
         raise
     except MissingError:  # do not keep it: its frames would keep the caller's leases
@@ -205,90 +162,7 @@ def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
     """Raise UsageError if `storage` has a dataset of another format than our own."""
     for form in all_formats():
         if form is not OURS:
-            try:
-                data = storage.get(form.index_key).data
-            except MissingError:
-                continue
-            if form.recognizes(data):
+            found = get_or_none(storage, form.index_key)
+            if found is not None and form.recognizes(found.data):
                 file = file_of(storage, form.index_key)
                 raise UsageError(message, file=file, found=form.name, expected=OURS.name, hint=hint)
-
-
-def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
-    """Raise UsageError if several attempts at a part left files: only the index says which one counts.
-
-    `folders`: the folders of each part, as returned by `filenames.folders_of_parts`."""
-    for attempts in folders.values():
-        if len(attempts) > 1:
-            raise UsageError(
-                "there are several attempts at this part, and no index says which one counts",
-                file=f"{url}/{attempts[0]}",
-                found=", ".join(attempts[:8]),
-                hint="run the job again; or move all but one of them away",
-            )
-
-
-# --- the bytes of an index
-
-
-def get_index(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes:
-    """Return the bytes of an index, the object `key`. A large one in remote storage goes through `cache` if it has
-    room.
-
-    Raise MissingError if it does not exist. The bytes are not verified.
-    """
-    if cache is not None and storage.path(key) is None:
-        # An empty object has no first piece. An index that was replaced meanwhile, or is damaged, is read directly.
-        with suppress(TruncatedError, ChangedError, CorruptError):
-            first = storage.get(key, stop=_FIRST)
-            if len(first.data) == first.total:
-                return first.data
-            if _can_be_shared(first, cache) and (found := _shared(storage, key, cache, first)) is not None:
-                return found
-    return storage.get(key).data
-
-
-def _can_be_shared(first: Piece, cache: CacheDirectory) -> bool:
-    named = first.etag.strip('"') != ""  # some servers give all objects the same, empty one
-    return named and begins_sealed(first.data) and _SHARE * first.total <= cache.recent_limit
-
-
-def _shared(storage: Storage, key: str, cache: CacheDirectory, first: Piece) -> bytes | None:
-    """Return the verified bytes from the cache; None if it has no room, or another process takes too long."""
-
-    def fill(write: Write) -> None:
-        data = storage.get(key, etag=first.etag).data
-        if not _is_right(data, first):
-            raise CorruptError("the index is damaged", file=file_of(storage, key))
-        write(data)
-
-    place, version = f"{storage.url}\n{key}", f"{first.etag}\n{first.total}"
-    name = CacheKey(_hash(place), _hash(version), first.total, kind="index")
-    for _ in range(2):
-        found = _fetched(cache, name, fill, storage.url)
-        if isinstance(found, Verdict):
-            return None
-        data = bytes(found)
-        if _is_right(data, first):
-            return data
-        cache.discard(name)
-    return None
-
-
-def _fetched(cache: CacheDirectory, name: CacheKey, fill: Callable[[Write], None], url: str) -> mmap.mmap | Verdict:
-    """Return the file, which this process makes unless another one does; or the reason why it is not in the cache."""
-    make_room(leased=True)
-    deadline = time.monotonic() + _PATIENCE
-    while (found := cache.fetch(name, fill, source=url)) is Verdict.BUSY and time.monotonic() < deadline:
-        time.sleep(_PAUSE)
-        while cache.is_being_made(name) and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
-    return found
-
-
-def _is_right(data: bytes, first: Piece) -> bool:
-    return len(data) == first.total and data.startswith(first.data) and is_sealed(data)
-
-
-def _hash(text: str) -> str:
-    return xxhash.xxh3_128_hexdigest(text.encode(errors="surrogateescape"))

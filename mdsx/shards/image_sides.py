@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -64,11 +65,14 @@ def stored_sides(
     most = max(int(projected.raw_sizes.max(initial=0)), 1)
     width = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // most))
     found, samples = list[Sides](), 0
-    for start in range(0, len(numbers), width):
-        for each in pool.map(partial(_of_shard, shards, place, index.counts, size_of), numbers[start : start + width]):
-            found.append(each)
-            samples += len(each[0])
-        watch(len(found), samples)
+    of_shard = partial(_of_shard, shards, place, index.counts, size_of)
+    with warnings.catch_warnings():  # not in the pool's threads: all threads have the same filters
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # about large sizes and damage: nothing is decoded
+        for start in range(0, len(numbers), width):
+            for each in pool.map(of_shard, numbers[start : start + width]):
+                found.append(each)
+                samples += len(each[0])
+            watch(len(found), samples)
     return found
 
 

@@ -59,10 +59,11 @@ class LengthFile:
         fit the dataset; the latter with a warning if `warns`."""
         key = filenames.within(folder, identity.key)
         file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
+        stop = start + LengthTrailer.most_bytes(len(counts))  # the file of a later state has more lengths here
 
         def read() -> tuple[LengthTrailer, str]:
             with in_flight():
-                piece = storage.get(key, start=start)
+                piece = storage.get(key, start=start, stop=stop)
             count(Counter.DOWNLOADED, len(piece.data))
             trailer = LengthTrailer.parse(piece.data, file=file)
             trailer.check(identity, counts, file=file)

@@ -5,9 +5,8 @@ Rules:
   Otherwise, or if the cache has no room, the table is in this process's memory.
 - After a shard's lengths, their hash is written as the shard's mark, which is 0 while they are missing. A process
   checks the mark before it uses a shard's lengths. So several processes may write the same shard's lengths, and may die
-  at any
-  time: all write the same.
-- If a dataset is mapped in place, the table is its file of lengths, whose trailer has the marks.
+  at any time: all write the same.
+- If a dataset and its index are mapped in place, the table is its file of lengths, whose trailer has the marks.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.base.arrays import as_array
 from mdsx.base.cached import cached_property
 from mdsx.base.process import Owner, find_local_ranks
 from mdsx.errors import MissingError, UsageError, shown
@@ -130,10 +131,7 @@ class _GivenLengths:
 
 
 def _checked(given: object, samples: int) -> NDArray[np.uint32]:
-    try:
-        lengths = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
-        lengths = np.asarray("")
+    lengths = as_array(given)
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
         message = "lengths must be the name of a column, or an array with an integer for each sample"
         raise UsageError(message, found=shown(given))
@@ -404,6 +402,6 @@ class _Process:
         if shards.cache is not None:
             return LengthTable.in_cache(identity, shards.index, shards.cache, shards.storage.url)
         path = shards.beside.path(identity.key)
-        if shards.mapped_in_place and path is not None and self.file is not None:
+        if shards.mapped_in_place and shards.maps_beside and path is not None and self.file is not None:
             return LengthTable.in_place(identity, counts, path, self.file.trailer)
         return LengthTable.in_memory(identity, counts)

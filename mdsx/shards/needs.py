@@ -124,7 +124,9 @@ class CacheAnnouncer:
         if not self._folders or time.monotonic() < self._next:
             return
         with self._lock:
-            if not self._made and not self._ended:
+            if self._ended:
+                return
+            if not self._made:
                 self._make(needs())
             started = time.thread_time()
             found = needs()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol, TypeVar
 
 from mdsx.base.process import REQUESTS, Counter, Share, count, in_flight
@@ -88,6 +89,16 @@ def coalesce(ranges: Sequence[Range], gap: int) -> list[Request]:
     return spans
 
 
+def run(read: Callable[[Sequence[Range]], list[memoryview]], reading: Reading[T]) -> T:
+    """Read the ranges that `reading` yields, and return its result."""
+    try:
+        wanted = next(reading)
+        while True:
+            wanted = reading.send(read(wanted))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
 class StoredObject:
     """Reads byte ranges of one stored object, which must stay the same from the first request on. The bytes are not
     verified."""
@@ -98,6 +109,7 @@ class StoredObject:
         self._storage = storage
         self._size = size
         self._pool = pool
+        self._lock = Lock()
         self.etag: str | None = None
         """The object's ETag, known after the first read; None if the storage has none."""
 
@@ -114,12 +126,7 @@ class StoredObject:
 
     def run(self, reading: Reading[T]) -> T:
         """Read the ranges that `reading` yields, and return its result."""
-        try:
-            wanted = next(reading)
-            while True:
-                wanted = reading.send(self.read(wanted))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run(self.read, reading)
 
     def _get(self, span: Request) -> memoryview:
         if span.start == span.stop:
@@ -139,7 +146,18 @@ class StoredObject:
                 expected=self._size,
                 hint=_REPLACED,
             )
-        self.etag = piece.etag or None
+        if piece.etag:
+            with self._lock:  # the first requests are in flight together, and none of them knows the ETag
+                self.etag = self.etag or piece.etag
+            if piece.etag != self.etag:
+                raise ChangedError(
+                    "the object was replaced while it was read",
+                    file=self.file,
+                    place="ETag",
+                    found=piece.etag,
+                    expected=self.etag,
+                    hint=_REPLACED,
+                )
         return memoryview(piece.data)
 
 

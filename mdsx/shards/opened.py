@@ -40,7 +40,7 @@ class Identity:
     def __init__(self, path: str, *, in_cache: bool) -> None:
         self._path, self._in_cache = path, in_cache
         self._inode = self._time = -1
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # it is missing, or in a folder that this user may not enter
             found = os.stat(path)
             self._inode = found.st_ino
             self._time = found.st_mtime_ns if in_cache else found.st_ctime_ns
@@ -59,7 +59,7 @@ class Identity:
         """Whether the file is the same and unchanged. Each read of a large sample calls this. It takes 2 us."""
         try:
             found = os.stat(self._path)
-        except FileNotFoundError:
+        except OSError:
             return self._in_cache
         time = found.st_mtime_ns if self._in_cache else found.st_ctime_ns
         return time == self._time and found.st_ino == self._inode

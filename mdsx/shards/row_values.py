@@ -37,7 +37,7 @@ from mdsx.format import (
 from mdsx.shards.changes import Change
 from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.length_file import LengthFile
-from mdsx.shards.lengths import stored_column
+from mdsx.shards.lengths import StoredColumn, stored_column
 from mdsx.shards.shards import Shards
 
 Vectors = dict[Reference, Vector]
@@ -53,8 +53,8 @@ class RowValues:
         for reference in asked:
             if isinstance(reference, ColumnLength):
                 _check_column(excerpt, reference.name)
-                if stored_column(excerpt, reference.name).home == home:
-                    self._lengths.append(_Lengths(excerpt, reference))
+                if (found := stored_column(excerpt, reference.name)).home == home:
+                    self._lengths.append(_Lengths(shards, reference, found))
             elif (place := _check_column(excerpt, reference.name)) is not None and excerpt.homes[place] == home:
                 _check_readable(excerpt, reference, place)
                 wanted.append((reference, excerpt.columns[place], excerpt.changes[place]))
@@ -115,10 +115,8 @@ class RowValues:
 class _Lengths:
     """The lengths of samples by a column: from the file next to the index, else from the rows."""
 
-    def __init__(self, excerpt: DatasetSlice, reference: ColumnLength) -> None:
+    def __init__(self, shards: Shards, reference: ColumnLength, found: StoredColumn) -> None:
         self.reference = reference
-        found = stored_column(excerpt, reference.name)
-        shards = excerpt.datasets[found.home]
         self._constant = constant_length(found.items or found.type)
         self._size = 1 if found.items is None else found.items.item_dtype.itemsize
         self._counts = shards.index.counts
@@ -211,7 +209,7 @@ def _items(selection: Selection, number: int) -> tuple[NDArray[np.generic], NDAr
     count = len(selection.samples)
     if not count:
         return np.zeros(0, kind.item_dtype), None
-    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
+    rows = Rows.of(selection)
     found = selection.layout.locate(rows, (number,))[number]
     if not isinstance(found, Values):
         (items,) = read_records(found, kind.item_dtype, [count])

@@ -8,9 +8,9 @@ from contextlib import suppress
 from mdsx.errors import ForbiddenError, FormatError, MissingError, UsageError, shown
 from mdsx.format import MAX_SELECTION_HEAD, SelectionHead, StoredIndex, StoredSelection, filenames
 from mdsx.order import AllSamples, Subset, bits_of, chosen_by_bits, select_chosen
-from mdsx.shards.formats import get_index
 from mdsx.shards.objects import retried
 from mdsx.shards.shards import Shards
+from mdsx.shards.shared_files import get_shared
 from mdsx.storage import Storage, discard, file_of
 from mdsx.storage.cache import CacheDirectory
 
@@ -35,7 +35,7 @@ def read_selection(
     file = file_of(storage, key)
 
     def read() -> StoredSelection:
-        found = StoredSelection.parse(get_index(storage, key, cache), file=file)
+        found = StoredSelection.parse(get_shared(storage, key, cache), file=file)
         found.check(name, index.fingerprint, index.samples, file=file)
         return found
 

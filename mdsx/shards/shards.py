@@ -119,8 +119,7 @@ class Shards:
         self._exact_sizes = not isinstance(self.index, ReadsParts)
         self.is_pinned = self.is_snapshot = is_snapshot
         self.cache_folder = cache_folder(self.index)
-        self.local = path is not None
-        self._mmap = mmap and not _on_network(self.beside)
+        self.maps_beside = mmap and not _on_network(self.beside)
         self._may_map = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
@@ -171,8 +170,7 @@ class Shards:
         if not isinstance(self.index, ProjectsColumns):
             return self, tuple(columns)
         other = self._with(index=self.index.project(columns))
-        if self.local and self.cache is None:  # fewer columns may be in one object
-            other.mapped_in_place = self._may_map and not _in_several(other.index)
+        other.mapped_in_place = self._may_map and not _in_several(other.index)  # fewer columns may be in one object
         return other, tuple(range(len(columns)))
 
     def check_cache(self) -> None:
@@ -197,7 +195,7 @@ class Shards:
     def _state(self) -> _ProcessState:
         state = self._state_or_none
         if state is None:
-            side_objects = SideObjects(self.beside, self.index, self.cache, mapped=self._mmap)
+            side_objects = SideObjects(self.beside, self.index, self.cache, mapped=self.maps_beside)
             leased = not self.mapped_in_place
             state = self._state_or_none = _ProcessState(self.storage, self.index, side_objects, leased=leased)
             _in_use.add(self)
@@ -372,7 +370,6 @@ class Shards:
     def lengths(self, shard: int, column: int) -> NDArray[np.int64]:
         """Return the length of each sample of a shard, int64 [n], by the column with this number: from the shard in
         place or in the cache, else from storage. Raise CorruptError."""
-        cached = None
         if self.mapped_in_place and self._extents is not None:
             self._state.stored.confirm(shard)  # needed, as no values are read
         elif self.mapped_in_place:

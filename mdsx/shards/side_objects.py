@@ -54,7 +54,7 @@ class SideObjects:
             if (found := self._kept.get(shard)) is not None:
                 self._kept.move_to_end(shard)
                 return found
-        found = self._parsed(self._sides, shard, bytes(self._read(side, 0.0, {})))
+        found = self._parsed(self._sides, shard, bytes(self._read(side)))
         with self._lock:
             if shard not in self._kept:
                 self._kept[shard] = found
@@ -68,7 +68,7 @@ class SideObjects:
         """Return an index that can read the shard as long as it is open."""
         if self._sides is None:
             return self._index
-        return self._parsed(self._sides, shard, self._read(self._sides.side_object(shard), 0.0, {}))
+        return self._parsed(self._sides, shard, self._read(self._sides.side_object(shard)))
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs) -> None:
         """Fetch the shard's side object into the cache, if that has room."""
@@ -82,19 +82,19 @@ class SideObjects:
 
     # --- inside
 
-    def _read(self, side: SideObject, needed_in: float, needs: Needs) -> Buffer:
+    def _read(self, side: SideObject) -> Buffer:
         """Return the verified bytes of a side object."""
         if self._mapped:
             return self._map(side)
         if self._cache is None:
             return self._downloaded(side)
         make_room(leased=True)
-        found = self._fetch(self._cache, side, needed_in, needs)
+        found = self._fetch(self._cache, side, 0.0, {})
         if isinstance(found, Verdict):
             return self._downloaded(side)
         if not _is_right(side, found):
             self._cache.discard(self._key(side))
-            found = self._fetch(self._cache, side, needed_in, needs)
+            found = self._fetch(self._cache, side, 0.0, {})
         return found if not isinstance(found, Verdict) and _is_right(side, found) else self._downloaded(side)
 
     def _map(self, side: SideObject) -> Buffer:

@@ -3,9 +3,9 @@ the index is downloaded."""
 
 from mdsx.simulate import words
 from mdsx.simulate.page import page
-from mdsx.simulate.planned import simulate
 from mdsx.simulate.report import Cost, Report
 from mdsx.simulate.settings import Cluster, Loading, Prices
+from mdsx.simulate.simulation import simulate
 from mdsx.simulate.source import SimulatedData, invented, labels_of, opened
 
 __all__ = [

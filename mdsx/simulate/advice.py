@@ -6,8 +6,9 @@ shards is used: how many shards a batch has, and how many are in use, depends on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,23 +39,27 @@ class Wanted:
         distinct: Shards in a batch, relative to an exact shuffle.
         repeated: The largest share of a batch's shards that the previous batch has too, beyond those of an exact
             shuffle.
-        correlation: The largest correlation of position and number. Even shards in random order have some by chance,
-            about 1 divided by the root of their number, which no setting changes. Three times as much is allowed.
+        correlation: The largest correlation of position and number, unless chance alone gives more.
     """
 
     distinct: float = 0.9
     repeated: float = 0.5
     correlation: float = 0.01
 
-    def most_repeated(self, exact: float) -> float:
-        """Return the share that may be repeated if an exact shuffle repeats `exact`."""
-        return exact + self.repeated * (1 - exact)
-
     def __post_init__(self) -> None:
         for name in ("distinct", "repeated", "correlation"):
             value = getattr(self, name)
             if not 0 < value <= 1:
                 raise UsageError(f"wanted {name} is out of range", found=str(value), expected="above 0, up to 1")
+
+    def most_repeated(self, exact: float) -> float:
+        """Return the share that may be repeated if an exact shuffle repeats `exact`."""
+        return exact + self.repeated * (1 - exact)
+
+    def most_correlation(self, shards: int) -> float:
+        """Return the correlation that these many tried shards may have. Even shards in random order have some by
+        chance, about 1 divided by the root of their number, which no setting changes."""
+        return max(self.correlation, _LUCK / math.sqrt(shards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Choice:
         distinct_share: The same, relative to an exact shuffle.
         repeated: The share of a batch's shards that the previous batch has too.
         correlation: The correlation of position and number, measured on a part of the dataset if it is large.
+        most_correlation: The largest that is good enough.
         enough: Whether this has the wanted quality.
     """
 
@@ -99,6 +105,7 @@ class Choice:
     distinct_share: float
     repeated: float
     correlation: float
+    most_correlation: float
     enough: bool
 
 
@@ -111,6 +118,7 @@ class Advice:
         chosen: The setting with the wanted quality and the smallest cache; if none has the quality, the nearest one.
         reasons: The reasons, in sentences.
         wanted: The requested quality.
+        most_repeated: The largest share of a batch's shards that the previous batch may have too.
         exact_distinct: Shards in a batch of an exact shuffle.
         tried_shards: How many shards were tried: all, or a part.
     """
@@ -119,11 +127,9 @@ class Advice:
     chosen: Choice
     reasons: list[str]
     wanted: Wanted
+    most_repeated: float
     exact_distinct: float
     tried_shards: int
-
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def advise(
@@ -134,7 +140,6 @@ def advise(
     largest_shard: int | None = None,
     seed: int = 0,
     wanted: Wanted | None = None,
-    lanes: int | None = None,
 ) -> Advice:
     """Return the setting with the wanted quality and the smallest cache.
 
@@ -145,7 +150,6 @@ def advise(
         largest_shard: The size of the largest shard; the default is the mean.
         seed: The seed of the order.
         wanted: The quality; default `Wanted()`.
-        lanes: Try only this number of lanes.
     """
     wanted = wanted or Wanted()
     counts = counts[counts > 0]
@@ -154,7 +158,7 @@ def advise(
     batch = integer(job.batch_size, "batch_size", 1, 2**24)
     exact = exact_batches(counts, batch)
     curve, tried = list[Choice](), 0
-    for number in [lanes] if lanes is not None else lanes_to_try(job):
+    for number in lanes_to_try(job):
         for block in _blocks(counts, number, batch, exact[0]):
             part = _part(counts, number, block, batch, seed)
             order = Order(part, seed=seed, lanes=number, shuffle_block=block)
@@ -170,7 +174,7 @@ def advise(
     else:
         chosen = max(curve, key=lambda choice: (min(choice.distinct_share / wanted.distinct, 1), -choice.repeated))
     reasons = list(_reasons(chosen, curve, job, wanted, exact, round(len(counts) * shard_bytes)))
-    return Advice(curve, chosen, reasons, wanted, exact[0], tried)
+    return Advice(curve, chosen, reasons, wanted, wanted.most_repeated(exact[1]), exact[0], tried)
 
 
 def lanes_to_try(job: ReadingJob) -> list[int]:
@@ -220,12 +224,10 @@ def _measured(
     block = block_bytes(total, samples=len(order), lanes=order.lanes, shuffle_block=order.shuffle_block)
     ahead = max(round(min(own * block, job.processes * room_ahead(block, largest))), round(job.ranks * largest))
     ahead = min(ahead, max(0, round(shards * mean) - in_use))
-    correlation = _correlation(order)
+    correlation, most_correlation = _correlation(order), wanted.most_correlation(len(order.counts))
     share = distinct / exact[0]
     enough = (
-        share >= wanted.distinct
-        and repeated <= wanted.most_repeated(exact[1])
-        and abs(correlation) <= max(wanted.correlation, _LUCK / len(order.counts) ** 0.5)
+        share >= wanted.distinct and repeated <= wanted.most_repeated(exact[1]) and abs(correlation) <= most_correlation
     )
     return Choice(
         order.lanes,
@@ -237,6 +239,7 @@ def _measured(
         share,
         repeated,
         correlation,
+        most_correlation,
         enough,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mdsx.base.sizes import parse_size
 from mdsx.simulate import words
+from mdsx.simulate.settings import MADE_UP
 
 _NUMBERS = (("num_workers", 0), ("batch_size", 32))
 
@@ -18,43 +19,39 @@ def command(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cach
     `cache`: bytes, rounded up.
     """
     parts = [_base(settings)]
-    if settings.get("seed") and "--seed" not in parts[0]:
+    if settings["seed"]:
         parts.append(f"--seed {settings['seed']}")
     parts += [f"--lanes {lanes}", f"--shuffle-block {shuffle_block}", f"--cache-limit {words.limit(cache)}"]
     return " ".join([*parts, "--html plan.html"])
 
 
 def _base(settings: Mapping[str, Any]) -> str:
-    """Return the command without lanes, block and cache."""
+    """Return the command without seed, lanes, block and cache."""
     name = str(settings["data"])
-    if _is_url(name):
-        parts = ["mdsx simulate", shlex.quote(name)]
-    else:
-        shard = max(1, round(settings["bytes"] / max(settings["shards"], 1)))
+    if name == MADE_UP:
         parts = [f"mdsx simulate --samples {settings['samples']}"]
-        parts += [f"--sample-size {_exact(round(settings['sample_bytes']))}", f"--shard-size {_exact(shard)}"]
-    world_size = settings.get("nodes", 1) * settings.get("ranks_per_node", 1)
+        parts.append(f"--sample-size {_exact(settings['sample_bytes'])}")
+        parts.append(f"--shard-size {_exact(settings['shard_bytes'])}")
+    else:
+        parts = ["mdsx simulate", shlex.quote(name)]
+    world_size = settings["nodes"] * settings["ranks_per_node"]
     if world_size > 1:
         parts.append(f"--world-size {world_size} --ranks-per-node {settings['ranks_per_node']}")
     for option, usual in _NUMBERS:
-        if settings.get(option, usual) != usual:
+        if settings[option] != usual:
             parts.append(f"--{option.replace('_', '-')} {settings[option]}")
-    if not settings.get("drop_last", True):
+    if not settings["drop_last"]:
         parts.append("--no-drop-last")
-    link = settings.get("link")
+    link = settings["link"]
     parts.append(f"--link {words.limit(link) if link else 0}")
-    parts += [f"--{option} {settings[option]:g}" for option in ("latency", "step") if option in settings]
+    parts += [f"--{option} {settings[option]:g}" for option in ("latency", "step")]
     return " ".join(parts)
-
-
-def _is_url(name: str) -> bool:
-    return "/" in name
 
 
 def python(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float) -> str:
     """Return the call of StreamingDataset with these settings."""
     name = str(settings["data"])
-    url = name if _is_url(name) else "s3://bucket/data"
+    url = "s3://bucket/data" if name == MADE_UP else name
     return "\n".join(
         [
             "import mdsx",
@@ -62,7 +59,7 @@ def python(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache
             "",
             "data = StreamingDataset(",
             f"    {url!r},",
-            f"    seed={settings.get('seed', 0)},",
+            f"    seed={settings['seed']},",
             f"    shuffle=mdsx.Shuffle(lanes={lanes}, shuffle_block={shuffle_block}),",
             f'    cache=mdsx.Cache("/nvme/cache", limit="{words.limit(cache)}"),',
             ")",

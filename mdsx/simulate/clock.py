@@ -14,7 +14,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from mdsx.base.process import Crew, Kind
+from mdsx.base.process import Kind, ThreadShare
 from mdsx.simulate.threads import getcurrent, greenlet
 
 A = TypeVar("A")
@@ -128,7 +128,7 @@ class SimulatedProcess:
     def condition(self) -> SimulatedCondition:
         return SimulatedCondition(self._world)
 
-    def crew(self, kind: Kind, *, iteration: bool = False) -> Crew:
+    def share(self, kind: Kind, *, iteration: bool = False) -> ThreadShare:
         return _Share(self._world, self._crews.setdefault(kind, _Threads(kind)))
 
 

@@ -40,8 +40,7 @@ class Link:
 
     def request(self, size: int, connections: Connections) -> None:
         """Return once `size` bytes have arrived for one request of a process with these `connections`."""
-        self.requests += 1
-        self._world.sleep(self._latency + connections.take(self._latency))
+        self.ask(connections)
         self.transfer(size)
         connections.give()
 

@@ -176,7 +176,7 @@ def _ahead(simulation: Simulation, node: SimulatedNode, epoch: int, fetched: Seq
 
 def _waits(node: SimulatedNode) -> NDArray[np.float64]:
     """Return float64 [steps]: how long the node's slowest rank waited for each step."""
-    waits: NDArray[np.float64] = np.max([times.waited for times in node.steps.values()], axis=0)
+    waits: NDArray[np.float64] = np.max([*node.waits.values()], axis=0)
     return waits
 
 

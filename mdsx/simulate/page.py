@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from importlib.resources import files
+from functools import partial
 from typing import Any
 
 from mdsx.base import pages
@@ -18,6 +18,7 @@ from mdsx.simulate.shown import shown
 _STYLES = ("page.css",)
 _SHARED = ("theme.js", "uplot.js", "chart.js")
 _SCRIPTS = ("dom.js", "charts.js", "curve.js", "page.js")
+_own = partial(pages.own, "mdsx.simulate")
 
 
 def page(report: Report) -> str:
@@ -26,15 +27,11 @@ def page(report: Report) -> str:
     scripts = [*map(pages.asset, _SHARED), *map(_own, _SCRIPTS)]
     values = {
         "POLICY": pages.policy(styles=styles, scripts=scripts),
-        "STYLES": "\n".join(f"<style>{text}</style>" for text in styles),
+        "STYLES": pages.inline("style", styles),
         "DATA": _json({"report": report.plain(), "shown": shown(report)}),
-        "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
+        "SCRIPTS": pages.inline("script", scripts),
     }
     return pages.filled(_own("page.html"), values)
-
-
-def _own(name: str) -> str:
-    return files("mdsx.simulate").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _json(value: object) -> str:

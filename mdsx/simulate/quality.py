@@ -14,22 +14,20 @@ batches too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError
 from mdsx.order import Order, integer, key
 from mdsx.simulate.buffered import Buffer
 from mdsx.simulate.orders import KEYS, EpochOrder, Exact, Ours, ShardLine, Unshuffled, sampled_positions
 from mdsx.simulate.permuted import drawn_below
 from mdsx.simulate.py1e import Py1e
 
-METHODS = ("mdsx", "exact", "buffer", "py1e", "none")
-MAP_POINTS = 4000
 _WHOLE = 2**20  # samples of an epoch that is measured completely
 _PAIRS = 2**17  # positions drawn for the correlation
 _STRETCHES, _FEWEST = 48, 8
@@ -81,9 +79,6 @@ class Quality:
     repeated: float
     sampled: int
 
-    def as_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class OrderMap:
@@ -93,35 +88,22 @@ class OrderMap:
     positions: list[int]
     numbers: list[int]
 
-    def as_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
+def epoch_orders(order: Order) -> Iterator[EpochOrder]:
+    """Yield the orders to compare: `order`, and others. The buffer and py1e hold as many samples at a time as there are
+    in the shards that `order` has in use.
 
-def epoch_orders(
-    order: Order, *, canonical_nodes: int = 1, methods: Sequence[str] = METHODS, held: int | None = None
-) -> Iterator[EpochOrder]:
-    """Yield the orders to compare: `order`, and others that hold as many samples at a time.
-
-    `held`: samples for the others to hold; the default is the samples in the shards that `order` has in use. For the
-    buffer and py1e, the order of the shards is shuffled, as in their loaders.
+    For these two, the order of the shards is shuffled, as in their loaders.
     """
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown:
-        raise UsageError("unknown shuffle", found=shown(unknown[0]), expected=", ".join(METHODS))
     if not len(order):
         raise UsageError("an empty dataset has no order to measure", hint="give shards with samples")
     ours, seed = Ours(order), order.seed
-    held = ours.held if held is None else held
-    line = ShardLine.of(order.counts, seed=seed) if {"buffer", "py1e"} & set(methods) else None
-    for method in methods:
-        if method == "mdsx":
-            yield ours
-        elif method == "exact":
-            yield Exact(len(order), seed)
-        elif method == "none":
-            yield Unshuffled(order.counts)
-        elif line is not None:
-            yield Buffer(line, held, seed) if method == "buffer" else Py1e.holding(held, line, canonical_nodes, seed)
+    yield ours
+    yield Exact(len(order), seed)
+    line = ShardLine.of(order.counts, seed=seed)
+    yield Buffer(line, ours.held, seed)
+    yield Py1e.holding(ours.held, line, seed=seed)
+    yield Unshuffled(order.counts)
 
 
 def quality(
@@ -168,7 +150,7 @@ def quality(
     )
 
 
-def order_map(order: EpochOrder, points: int = MAP_POINTS) -> OrderMap:
+def order_map(order: EpochOrder, points: int) -> OrderMap:
     """Return points of a picture of the order."""
     positions = sampled_positions(order.samples, points)
     whole = order.samples <= _WHOLE

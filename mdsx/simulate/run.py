@@ -1,4 +1,4 @@
-"""The simulation as a whole: exact if that is quick, otherwise some nodes and a stretch of the epoch, scaled up.
+"""The simulated training: exact if that is quick, otherwise some nodes and a stretch of the epoch, scaled up.
 
 To scale up, a node's needs in the whole epoch are computed exactly (needs.py). The simulated stretch shows how often
 their bytes are fetched, and how long a step waits. The stretch begins cold, so waits in its first half count only for

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from mdsx.base.sizes import format_size
 from mdsx.errors import UsageError, shown
+from mdsx.loader import PREFETCH
+
+MADE_UP = "made up"  # the name of data that is no dataset's
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +50,18 @@ class Loading:
     Attributes:
         batch_size: Samples in a rank's batch.
         num_workers: Worker processes of each rank; 0: a thread.
-        prefetch_factor: Batches that each worker prepares ahead.
         drop_last: Whether an epoch's short last batch is left out.
         step: Seconds that a training step takes.
         micro_batch: Rows in a rank's micro-batch; None: a step is one batch.
+        prefetch_factor: Batches that each worker prepares ahead.
     """
 
     batch_size: int
     num_workers: int
-    prefetch_factor: int
     drop_last: bool
     step: float
     micro_batch: int | None = None
+    prefetch_factor: int = PREFETCH
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.num_workers < 0 or self.prefetch_factor < 1:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mdsx.base.sizes import format_count
 from mdsx.simulate import words
 from mdsx.simulate.arguments import command, python
 from mdsx.simulate.report import Report
+from mdsx.simulate.settings import MADE_UP
 from mdsx.simulate.verdict import findings, headline, kinds
 
 _NAMES = {
@@ -18,13 +20,14 @@ _NAMES = {
     "py1e": "py1e of MosaicML",
     "none": "no shuffle",
 }
-_SIZES = ("bytes", "sample_bytes", "cache")
+_SIZES = ("bytes", "sample_bytes", "shard_bytes", "cache")
 _MEANINGS = {
     "data": "The simulated data; made up if no dataset was given.",
     "samples": "Samples in an epoch.",
     "shards": "Files that the samples are stored in. A shard is downloaded and evicted as a whole.",
     "bytes": "Stored bytes of all shards.",
     "sample_bytes": "Mean size of a sample.",
+    "shard_bytes": "Stored bytes of the largest shard.",
     "nodes": "Machines.",
     "ranks_per_node": "Training processes on each machine.",
     "num_workers": "Worker processes of each rank's loader; 0: a thread.",
@@ -49,8 +52,8 @@ def shown(report: Report) -> dict[str, Any]:
     """Return what the page shows besides its charts."""
     return {
         "subject": _subject(report),
-        "headline": headline(report).as_json(),
-        "findings": [finding.as_json() for finding in findings(report)],
+        "headline": asdict(headline(report)),
+        "findings": [asdict(finding) for finding in findings(report)],
         "figures": _figures(report),
         "wanted": _wanted(report),
         "points": _points(report),
@@ -65,8 +68,8 @@ def shown(report: Report) -> dict[str, Any]:
 
 def _subject(report: Report) -> str:
     some = report.settings
-    link = f"a link of {words.size(some['link'])}/s" if some.get("link") else "a link without a limit"
-    data = "Made-up data" if some["data"] == "made up" else str(some["data"])
+    link = f"a link of {words.size(some['link'])}/s" if some["link"] else "a link without a limit"
+    data = "Made-up data" if some["data"] == MADE_UP else str(some["data"])
     stored = f"{words.size(some['bytes'])} in {words.count(some['shards'])} shards"
     readers = f"{format_count(some['nodes'], 'node')} with {format_count(some['ranks_per_node'], 'rank')} each"
     return (
@@ -132,12 +135,11 @@ def _wanted(report: Report) -> str:
     """Return the quality that the recommendation must reach, in a sentence."""
     if not report.advice:
         return ""
-    wanted = report.advice["wanted"]
-    part = words.share(wanted["distinct"])
-    text = f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it"
-    if "repeated" in wanted:
-        text += ", enough of them new since the previous batch"
-    return f"{text}, and the reading order does not depend on the storage order (correlation near 0)."
+    part = words.share(report.advice["wanted"]["distinct"])
+    return (
+        f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it, enough of them new "
+        "since the previous batch, and the reading order does not depend on the storage order (correlation near 0)."
+    )
 
 
 def _points(report: Report) -> list[dict[str, str]]:
@@ -172,7 +174,7 @@ def _quality(report: Report) -> dict[str, Any] | None:
         ]
         for each in methods
     ]
-    return {"heads": heads, "rows": rows, "sampling": report.quality.get("sampling", ""), "kind": kind}
+    return {"heads": heads, "rows": rows, "sampling": report.quality["sampling"], "kind": kind}
 
 
 def _error(error: float) -> str:
@@ -181,7 +183,18 @@ def _error(error: float) -> str:
 
 def _epochs(report: Report) -> dict[str, Any]:
     least = "minimum" if report.whole.exact else "minimum in the whole epoch"
-    heads = ["node", "epoch", "steps", "downloaded", least, "requests", "first batch", "steps that waited", "waited"]
+    heads = [
+        "node",
+        "epoch",
+        "steps",
+        "downloaded",
+        least,
+        "requests",
+        "first batch",
+        "steps that waited",
+        "waited",
+        "most in cache",
+    ]
     rows = [
         [
             str(each.node),
@@ -193,13 +206,11 @@ def _epochs(report: Report) -> dict[str, Any]:
             words.seconds(each.first_batch),
             f"{each.waiting_steps:,}",
             words.seconds(each.waited),
+            words.size(each.peak_cache),
         ]
         for each in report.epochs
     ]
-    return {
-        "heads": [*heads, "most in cache"],
-        "rows": [[*row, words.size(each.peak_cache)] for row, each in zip(rows, report.epochs, strict=True)],
-    }
+    return {"heads": heads, "rows": rows}
 
 
 def _resume(report: Report) -> list[list[str]] | None:
@@ -219,8 +230,10 @@ def _resume(report: Report) -> list[list[str]] | None:
 def _setting(name: str, value: object) -> str:
     if value is None:
         return "no limit" if name == "link" else "none"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
     if name in _SIZES:
         return words.size(value)
     if name == "link":

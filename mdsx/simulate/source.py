@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from mdsx.errors import UsageError
 from mdsx.loader import course_of
 from mdsx.order import Course, DatasetCourse, Order, Shuffle
 from mdsx.simulate.quality import Labels
-from mdsx.simulate.settings import Cluster, Loading
+from mdsx.simulate.settings import MADE_UP, Cluster, Loading
 from mdsx.simulate.stored import Stored, made_up, stored_in
 from mdsx.storage import StorageOptions
 from mdsx.stream import SAMPLES, Batcher, Batching, Cut, Steps
@@ -55,7 +56,7 @@ class SimulatedData:
 def opened(
     urls: Sequence[str],
     *,
-    weights: Sequence[float] | None = None,
+    proportions: Sequence[float] | None = None,
     seed: int = 0,
     shuffle: bool | Shuffle = True,
     batching: Batching | None = None,
@@ -66,15 +67,15 @@ def opened(
     if batching is not None and batching.buckets is not None:
         raise UsageError("batches of one shape cannot be simulated yet", hint="simulate batches of samples")
     dataset: Dataset | Mixture
-    if len(urls) == 1 and weights is None:
+    if len(urls) == 1 and proportions is None:
         dataset = Dataset(urls[0], storage_options=storage_options)
     else:
-        if weights is not None and len(weights) != len(urls):
+        if proportions is not None and len(proportions) != len(urls):
             raise UsageError(
-                "each dataset of a mixture needs a weight",
-                found=f"{len(weights)} for {format_count(len(urls), 'dataset')}",
+                "each dataset of a mixture needs a proportion",
+                found=f"{len(proportions)} for {format_count(len(urls), 'dataset')}",
             )
-        parts = [(url, weight) for url, weight in zip(urls, weights, strict=True)] if weights is not None else urls
+        parts = urls if proportions is None else list(zip(urls, proportions, strict=True))
         dataset = Mixture(parts, storage_options=storage_options)
     view = view_of(dataset)
     course = course_of(dataset, view, seed, shuffle, None)
@@ -91,8 +92,14 @@ def labels_of(source: SimulatedData, column: str) -> Labels:
     if (found := len(source.dataset)) > _MOST_LABELS:
         raise UsageError("too many samples to read a column of all", found=found, expected=_MOST_LABELS)
     values = source.dataset.select_columns([column]).take(np.arange(found))[column]
-    _, labels = np.unique(np.asarray(values), return_inverse=True)
-    return Labels(column, labels.astype(np.int64).ravel())
+    numbers = dict[Any, int]()
+    some = values.tolist() if isinstance(values, np.ndarray) else values
+    try:
+        labels = np.fromiter((numbers.setdefault(value, len(numbers)) for value in some), np.int64, found)
+    except TypeError:  # an array, a list or a map
+        hint = "give a column of numbers or of text"
+        raise UsageError(f"the values of column {column!r} cannot be counted", hint=hint) from None
+    return Labels(column, labels)
 
 
 def invented(
@@ -104,4 +111,4 @@ def invented(
     order = Order(
         stored.counts, seed=seed, shuffle=bool(shuffle), lanes=chosen.lanes, shuffle_block=chosen.shuffle_block
     )
-    return SimulatedData("made up", stored, DatasetCourse(order), seed, bool(shuffle))
+    return SimulatedData(MADE_UP, stored, DatasetCourse(order), seed, bool(shuffle))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mdsx.base.sizes import format_size
 from mdsx.errors import UsageError
 from mdsx.foreign.mds import MdsIndex
-from mdsx.format import FRAME_SIZE, Index, seek_table_size
+from mdsx.format import FRAME_SIZE, Index, StoredIndex, seek_table_size
 from mdsx.shards import View, coalesce, gap_in
 
 _TABLE_ENTRY = 4  # bytes of an offset in an MDS shard
@@ -94,22 +94,19 @@ def stored_in(view: View) -> Stored:
     return Stored(**{**joined, "counts": view.counts})
 
 
-def _of_index(index: object, cached: NDArray[np.int64]) -> Stored:
+def _of_index(index: StoredIndex, cached: NDArray[np.int64]) -> Stored:
     shards = len(cached)
     ones = np.ones(shards, np.int64)
-    row, first, variable = 0, 0, False
-    assert hasattr(index, "sizes")
-    assert hasattr(index, "counts")
-    counts, sizes, compression = index.counts, index.sizes, None
+    row, first, variable, compression = 0, 0, False, None
     if isinstance(index, Index):
         row, first, variable = index.schema.row_size, index.rows_offset, bool(index.schema.variable)
         compression = index.compression
     elif isinstance(index, MdsIndex) and shards and index.has_ranges(0):
         row, first, variable = _TABLE_ENTRY, _TABLE_ENTRY, True
     return Stored(
-        counts,
+        index.counts,
         cached,
-        sizes,
+        index.sizes,
         row * ones,
         first * ones,
         np.full(shards, variable),

@@ -26,14 +26,6 @@ from mdsx.stream import Cursor, Pace, RankReader, Steps, Task
 _EARLY = 32  # connections that opening a dataset opens
 
 
-@dataclass(slots=True)
-class StepTimes:
-    """When each step of a rank got its batch, and how long it waited for it, in seconds."""
-
-    at: list[float] = field(default_factory=list)
-    waited: list[float] = field(default_factory=list)
-
-
 class Mark(NamedTuple):
     """The state of a node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range;
     `once`: bytes of the shards with anything fetched, each counted once."""
@@ -52,14 +44,15 @@ NOTHING = Mark(0.0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """A node with its cache, its link, and a record of its ranks. `ranks`: the run's ranks on this node."""
+    """A node with its cache, its link, and a record of its ranks. `ranks`: the run's ranks on this node; `waits`: how
+    many seconds each step of a rank waited for its batch."""
 
     number: int
     ranks: range
     cache: Node
     link: Link
     fetched: Fetched
-    steps: dict[int, StepTimes] = field(default_factory=dict)
+    waits: dict[int, list[float]] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     edges: list[int] = field(default_factory=list)  # how many marks there were at the end of each pass
 
@@ -98,11 +91,11 @@ class Trainer:
         self._loading, self._steps = loading, data.steps(rank)
         self._processes = cluster.ranks_per_node * max(loading.num_workers, 1)
         self._pace = Pace()
-        self._times = node.steps[rank] = StepTimes()
+        self._waits = node.waits[rank] = list[float]()
 
     def train(self, passes: list[Cursor], most: int | None, barrier: Barrier) -> None:
         """Take the steps of all passes, each from its cursor to the epoch's end, or at most `most` steps."""
-        world, times = self._world, self._times
+        world = self._world
         for cursor in passes:
             batches = self._batches(cursor)
             taken = 0
@@ -110,8 +103,7 @@ class Trainer:
                 before = world.now
                 if next(batches, None) is None:
                     break
-                times.waited.append(world.now - before)
-                times.at.append(world.now)
+                self._waits.append(world.now - before)
                 barrier.wait()
                 if self._rank == self._node.ranks[0]:
                     self._node.marks.append(self._node.now(world.now))

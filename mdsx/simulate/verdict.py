@@ -4,7 +4,7 @@ they should be. Each finding has a state: "good", "warn" or "bad"."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mdsx.simulate import words
@@ -25,9 +25,6 @@ class Finding:
     title: str
     text: str
     todo: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def headline(report: Report) -> Finding:
@@ -69,7 +66,7 @@ def _settled(report: Report) -> float | None:
 
 def _start(report: Report, settled: float) -> str:
     """Return why training waits at its start, and what helps."""
-    whole, link = report.whole, report.settings.get("link")
+    whole, link = report.whole, report.settings["link"]
     todo = f"It no longer waits after {words.seconds(settled)}."
     if link and whole.cache_needed:
         fill = words.seconds(whole.cache_needed / link)
@@ -83,7 +80,7 @@ def _start(report: Report, settled: float) -> str:
 def _cause(report: Report) -> tuple[str, str]:
     """Return why training waits, and what helps."""
     whole, settings = report.whole, report.settings
-    link, compute = settings.get("link"), settings["steps"] * settings["step"]
+    link, compute = settings["link"], settings["steps"] * settings["step"]
     needed = whole.bytes / settings["nodes"] / compute if compute else float("inf")
     if settings["cache"] < whole.cache_needed:
         todo = "Shards are evicted while they are in use, and are downloaded again or read sample by sample."
@@ -129,25 +126,20 @@ def _downloads(report: Report) -> Finding:
 
 def _shuffle(report: Report) -> Finding:
     methods: dict[str, Any] = {each["method"]: each for each in report.quality["methods"]}
-    ours, exact = methods.get("mdsx"), methods.get("exact")
-    if ours is None or exact is None or not exact["distinct"]:
-        return Finding("good", "Shuffle", "It was not compared with an exact shuffle.")
-    wanted = report.advice["wanted"]["distinct"] if report.advice else 0.9
+    ours, exact = methods["mdsx"], methods["exact"]
+    wanted, best = report.advice["wanted"]["distinct"], report.advice["chosen"]
     part = ours["distinct"] / exact["distinct"]
     text = (
         f"A batch mixes {_number(ours['distinct'])} {kinds(ours['distinct_of'])}. An exact shuffle, which needs the "
         f"whole dataset on each node, mixes {_number(exact['distinct'])}. Wanted are {words.share(wanted)} of that."
     )
-    best = report.advice.get("chosen", {})
-    recommended = all(report.settings.get(name) == best.get(name, "") for name in ("lanes", "shuffle_block"))
+    recommended = all(report.settings[name] == best[name] for name in ("lanes", "shuffle_block"))
     if part >= wanted or (recommended and best["enough"]):
         return Finding("good", "Shuffle is as good as wanted", text)
     if recommended:
         return Finding("warn", "No lanes and block shuffle as well as wanted", text, "Smaller shards would mix better.")
-    better = (
-        "the recommended lanes and shuffle_block, below" if report.advice else "more lanes or a larger shuffle_block"
-    )
-    return Finding("warn", f"A batch mixes {words.share(part)} of what an exact shuffle does", text, f"Use {better}.")
+    title = f"A batch mixes {words.share(part)} of what an exact shuffle does"
+    return Finding("warn", title, text, "Use the recommended lanes and shuffle_block, below.")
 
 
 def kinds(distinct_of: str) -> str:

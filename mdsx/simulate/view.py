@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.base.process import REQUESTS, Crew
+from mdsx.base.process import REQUESTS, ThreadShare
 from mdsx.format import Schema
 from mdsx.shards import Announcer, Columns, Selection, SideNeeds, View
 from mdsx.simulate.clock import SimulatedProcess
@@ -79,7 +79,7 @@ class SimulatedView(View):
         self._table = stored
         self._sample_bytes = stored.sample_bytes
         self._cache, self._link, self._connections = cache, link, connections
-        self._pool: Crew = process.crew(REQUESTS)
+        self._pool: ThreadShare = process.share(REQUESTS)
         self._fetched = fetched
         self._opened: set[int] = set()
         self._read: set[int] = set()  # shards that had samples read by range

@@ -24,6 +24,7 @@ from mdsx.storage.base import (
 )
 from mdsx.storage.local import LocalStorage, map_range, map_whole
 from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed, unsealed
+from mdsx.storage.presence import exists, get_or_none
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -40,8 +41,10 @@ __all__ = [
     "check_key",
     "describe",
     "discard",
+    "exists",
     "file_of",
     "find_entries",
+    "get_or_none",
     "is_visible",
     "map_range",
     "map_whole",
@@ -154,6 +157,8 @@ def open_beside(
     url: str | os.PathLike[str], other: str | os.PathLike[str], options: StorageOptions | None, *, write: bool = False
 ) -> Storage:
     """Return the storage below `other`, with the `options` of `url` if both have the same scheme."""
+    if not isinstance(other, str | os.PathLike):
+        return open_storage(other, write=write)  # raises UsageError
     schemes = [os.fspath(each).partition("://")[:2] for each in (url, other)]
     same = schemes[0][1] == schemes[1][1] and (not schemes[0][1] or schemes[0][0] == schemes[1][0])
     return open_storage(other, options if same else None, write=write)

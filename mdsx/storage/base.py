@@ -65,7 +65,7 @@ class Storage(Protocol):
     def url(self) -> str: ...
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
-        """Return bytes [start, stop) of an object, or those of them that exist. `start` must be within the object.
+        """Return bytes [start, stop) of an object, or those of them that exist. `start` must be 0 or within the object.
 
         With `etag`, raise ChangedError if the object's ETag differs.
         """

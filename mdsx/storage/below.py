@@ -1,4 +1,4 @@
-"""Folders below a root, by handle. All writes to a disk, and all removals, go through this module.
+"""Folders below a root, by handle. All writes of the local storage, and all removals, go through this module.
 
 - The user gives the root. It may be a symbolic link, or be reached through links.
 - Below the root, no link is followed. Each folder is opened by its name relative to its parent's handle, so swapping a

@@ -65,7 +65,7 @@ class LocalStorage:
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         path = self._path(key)
-        with _errors(path), open_file(path) as file:
+        with _errors(path), _open_file(path) as file:
             status = os.fstat(file.fileno())
             found = _etag(status)
             if etag is not None and etag != found:
@@ -85,7 +85,7 @@ class LocalStorage:
 
     def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None, room: Room | None = None) -> None:
         path = self._path(key)
-        with _errors(path), open_file(path) as file:
+        with _errors(path), _open_file(path) as file:
             status = os.fstat(file.fileno())
             if etag is not None and etag != _etag(status):
                 raise ChangedError("the file was replaced", file=str(path))
@@ -241,7 +241,7 @@ def _unless_missing(error: OSError) -> None:
         raise error
 
 
-def open_file(path: str | os.PathLike[str]) -> io.FileIO:
+def _open_file(path: str | os.PathLike[str]) -> io.FileIO:
     """Open the file at `path` for reading, following symbolic links. Raise MissingError for a device or a FIFO, on
     which a reader could wait forever."""
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
@@ -319,7 +319,7 @@ def _discard(handle: int, name: str, key: str, choose: Choose | None) -> bool:
 
 def map_whole(path: Path) -> mmap.mmap:
     """Map the file at `path`; the mapping holds no descriptor. Raise ValueError if it is empty."""
-    with _errors(path), open_file(path) as file:
+    with _errors(path), _open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         _check_holes(file.fileno(), 0, size, path)
         return map_file(file.fileno(), size)
@@ -327,7 +327,7 @@ def map_whole(path: Path) -> mmap.mmap:
 
 def map_range(path: Path, start: int, stop: int) -> memoryview:
     """Map bytes [start, stop) of the file at `path`, which must have them. Raise TruncatedError."""
-    with _errors(path), open_file(path) as file:
+    with _errors(path), _open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if stop > size:
             raise TruncatedError("the file ends before the bytes asked for", file=str(path), found=size, expected=stop)
@@ -362,6 +362,7 @@ def _read(descriptor: int, start: int, stop: int, *, at_once: int = _CHUNK) -> I
 
 
 def _read_into(file: io.FileIO, memory: memoryview) -> Iterator[memoryview]:
+    file.seek(0)  # `_check_holes` moves the offset
     while len(memory) and (size := file.readinto(memory[:_CHUNK])):
         yield memory[:size]
         memory = memory[size:]

@@ -26,7 +26,7 @@ class BaseOptions:
     """The options of every storage.
 
     `connect_timeout`: how many seconds to retry a first contact after a failure that a retry rarely cures (an unknown
-    host, a refused connection, TLS, no such bucket); None for half a second.
+    host, a refused connection, TLS, no such bucket); None for half a second, or no retry if there is no such bucket.
     """
 
     connect_timeout: float | None = None

@@ -41,19 +41,14 @@ class Throttle:
         self.answered_at = -math.inf
         """When a request was last answered, by the monotonic clock."""
         self._name = name
-        self._rate: float | None = None
+        self._rate: float | None = None  # requests a second
         self._turns = threading.Lock()  # held by the thread whose turn is next
         self._lock = threading.Lock()
         self._next = self._cut_at = 0.0
         self._sent: deque[float] = deque(maxlen=_COUNTED)
 
-    @property
-    def rate(self) -> float | None:
-        """Requests a second; None for no limit."""
-        return self._rate
-
     def turn(self) -> float:
-        """Wait until the next request may be sent. Return the time of that."""
+        """Wait until the next request may be sent. Return when that is, by the monotonic clock."""
         if self._rate is not None:
             with self._turns:
                 if (rate := self._rate) is not None:

@@ -1,9 +1,10 @@
 """Reads a dataset in order: a run's cursor, prefetch, batches of columns. Independent of PyTorch."""
 
 from mdsx.stream.accounts import Consumed, Ledger
-from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, Resumed
+from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, given_batching
 from mdsx.stream.buckets import Buckets
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.extras import AddedLengths
 from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
 from mdsx.stream.machine import Pace
@@ -16,7 +17,7 @@ from mdsx.stream.phase_state import in_json, listed, phases_of, same_shares, wei
 from mdsx.stream.plan import Phase, Plan, Tokens
 from mdsx.stream.planning import Origin, Planner
 from mdsx.stream.reader import FIRST_READS, Batch, RankReader
-from mdsx.stream.run import NOTHING, Batches, Iteration, Run
+from mdsx.stream.run import NOTHING, Iteration, Run
 from mdsx.stream.sample_info import (
     INFO_FIELDS,
     NOTHING_ADDED,
@@ -29,14 +30,7 @@ from mdsx.stream.sample_info import (
 from mdsx.stream.samples import SAMPLES, SampleSteps
 from mdsx.stream.stages import Stages
 from mdsx.stream.state import OrderIdentity, number_of, shuffle_of
-from mdsx.stream.steps import (
-    Cursor,
-    PlannedEpoch,
-    RankGroups,
-    Steps,
-    Task,
-    first_task,
-)
+from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, Steps, Task, first_task
 from mdsx.stream.worker_share import WorkerShare
 
 __all__ = [
@@ -45,9 +39,9 @@ __all__ = [
     "NOTHING",
     "NOTHING_ADDED",
     "SAMPLES",
+    "AddedLengths",
     "Batch",
     "Batcher",
-    "Batches",
     "Batching",
     "Buckets",
     "Consumed",
@@ -72,7 +66,6 @@ __all__ = [
     "Planner",
     "RankGroups",
     "RankReader",
-    "Resumed",
     "Run",
     "SampleInfo",
     "SampleSteps",
@@ -86,6 +79,7 @@ __all__ = [
     "failed_in_planning",
     "first_task",
     "generator",
+    "given_batching",
     "in_json",
     "info_columns",
     "info_records",

@@ -55,18 +55,18 @@ class Consumed:
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The accounts of a run: `amounts`, int64 [2 * components + 6]; ranges of ticks and `later` steps that are not in
-    them yet. `grouped`: samples are grouped by lengths, so that values are counted too."""
+    them yet. `counts_tokens`: values are counted too."""
 
     amounts: NDArray[np.int64]
     ticks: tuple[tuple[str, Tick, Tick], ...] = ()
     later: int = 0
-    grouped: bool = False
+    counts_tokens: bool = False
     complete: bool = True
 
     @classmethod
-    def of(cls, components: int, *, grouped: bool, complete: bool = True) -> Ledger:
+    def of(cls, components: int, *, counts_tokens: bool, complete: bool = True) -> Ledger:
         """Return empty accounts."""
-        return cls(np.zeros(2 * components + AMOUNTS, np.int64), grouped=grouped, complete=complete)
+        return cls(np.zeros(2 * components + AMOUNTS, np.int64), counts_tokens=counts_tokens, complete=complete)
 
     @property
     def steps(self) -> int:
@@ -78,11 +78,11 @@ class Ledger:
         if not task.ends_step:
             return self
         if task.amounts is not None:
-            return Ledger(self.amounts + task.amounts, self.ticks, self.later, self.grouped, self.complete)
+            return Ledger(self.amounts + task.amounts, self.ticks, self.later, self.counts_tokens, self.complete)
         ticks = _with(self.ticks, "skipped" if task.skip else "taken", task.start, task.stop)
         if task.dropped:
             ticks = _with(ticks, "dropped", task.stop, Tick(task.stop + task.dropped))
-        return Ledger(self.amounts, ticks, self.later + (task.stop > task.start), self.grouped, self.complete)
+        return Ledger(self.amounts, ticks, self.later + (task.stop > task.start), self.counts_tokens, self.complete)
 
     def settled(self, drawn: Drawn) -> Ledger:
         """Return the accounts with all ticks counted."""
@@ -102,21 +102,21 @@ class Ledger:
         parts = self._lists()
         samples, tokens = (dict(zip(names, found, strict=True)) for found in parts[:2])
         steps, rows, dropped, dropped_values, skipped, skipped_values = parts[2]
-        if not self.grouped:
+        if not self.counts_tokens:
             return Consumed(samples, None, steps, rows, dropped, None, skipped, None, self.complete)
         return Consumed(samples, tokens, steps, rows, dropped, dropped_values, skipped, skipped_values, self.complete)
 
     def state(self) -> dict[str, Any]:
         """Return settled accounts as a field of a state."""
         samples, values, (steps, rows, *rest) = self._lists()
-        found: dict[str, Any] = {"samples": samples, "tokens": values if self.grouped else None}
+        found: dict[str, Any] = {"samples": samples, "tokens": values if self.counts_tokens else None}
         found |= {"steps": steps, "rows": rows, "dropped": rest[:2], "skipped": rest[2:]}
         return found if self.complete else {**found, "complete": False}
 
     def loaded(self, state: Mapping[str, Any]) -> Ledger:
         """Return the accounts of a state. Raise StateError if they do not fit this run."""
         components = (len(self.amounts) - AMOUNTS) // 2
-        new = Ledger.of(components, grouped=self.grouped)
+        new = Ledger.of(components, counts_tokens=self.counts_tokens)
         if "consumed" not in state:
             return replace(new, complete=not any(state.get(name) for name in ("epoch", "position", "groups")))
         found = state["consumed"]
@@ -137,7 +137,7 @@ class Ledger:
                 found=shown(found),
                 expected=f"samples and tokens of {components} components, steps, rows, dropped and skipped",
             ) from None
-        same = (found["tokens"] is not None) == self.grouped
+        same = (found["tokens"] is not None) == self.counts_tokens
         return replace(new, amounts=np.array(numbers, np.int64), complete=found.get("complete", True) is True and same)
 
     def _lists(self) -> tuple[list[int], list[int], list[int]]:

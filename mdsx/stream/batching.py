@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mdsx.base.process import Counters
+from mdsx.errors import UsageError, shown
 from mdsx.order import Course, Phases, Size, Tick
 from mdsx.shards import View
 from mdsx.stream.packing import Packing
@@ -53,7 +54,7 @@ class Batching(Protocol):
 
     @property
     def grouped(self) -> bool:
-        """Return whether samples are grouped by their lengths."""
+        """Return whether samples are grouped: into rows, length-bounded batches or buckets."""
         ...
 
     @property
@@ -110,12 +111,20 @@ class Batching(Protocol):
         ...
 
 
+def given_batching(batching: object) -> Batching:
+    """Return what the user gave as a batching. Raise UsageError if it is none."""
+    if isinstance(batching, type) or not isinstance(batching, Batching):
+        message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
+        raise UsageError(message, found=shown(batching))
+    return batching
+
+
 class Batcher(Protocol):
     """A batching over the samples of a view, with the window in force."""
 
     @property
     def grouped(self) -> bool:
-        """Return whether samples are grouped by their lengths."""
+        """Return whether samples are grouped: into rows, length-bounded batches or buckets."""
         ...
 
     @property

@@ -41,7 +41,8 @@ class Flat(NamedTuple):
         """Return the keys of a batch that map values to samples."""
         if part.shape[0] > _MAX_VALUES:
             hint = "give fewer rows by batch_size="
-            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{_MAX_VALUES}", hint=hint)
+            expected = f"at most {_MAX_VALUES}"
+            raise UsageError("a flat batch is too large", found=part.shape[0], expected=expected, hint=hint)
         bounds = rows.ends[part.samples.start : part.samples.stop + 1]
         ends = (bounds - bounds[0]).astype(np.int32)
         longest, positions = int(rows.sizes[part.samples].max(initial=0)), rows.positions(part)

@@ -12,7 +12,7 @@ from mdsx.order import Balance, Bucketing, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
 from mdsx.stream.batching import Batcher, Cut, Outlook, Resumed
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
-from mdsx.stream.groups import GroupSteps, handed_out, places_of
+from mdsx.stream.groups import GroupSteps, kept_groups, places_of
 from mdsx.stream.planning import START, Origin, Planner
 from mdsx.stream.stages import ONE, Stages
 from mdsx.stream.state import OrderIdentity, number_of
@@ -109,7 +109,7 @@ class GroupBatcher:
 
     def outlook(self, course: Course) -> Outlook:
         block, values = self._planner(course).block(0, 0)
-        groups = handed_out(block, self.rule, drop_short=self._drop_short)
+        groups = kept_groups(block, self.rule, drop_short=self._drop_short)
         taken = block.before(groups)
         filled = int(taken.sizes.sum()) / max(places_of(taken, self.rule), 1)
         return Outlook(int((block.firsts == 0).sum()), groups, values, filled)

@@ -23,7 +23,7 @@ from mdsx.stream.accounts import AMOUNTS, DROPPED, ROWS, SKIPPED, STEPS
 from mdsx.stream.batching import Cut
 from mdsx.stream.planning import Block, Planner, amounts_of, cut_groups, cut_steps, further, in_parts
 from mdsx.stream.samples import is_in
-from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task, check_epoch, no_batch
+from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, RankShare, Task, all_excluded, check_epoch, no_batch
 
 _BLOCKS_AHEAD = 3  # with the one being planned and the one being read
 _LARGE_BLOCKS_AHEAD = 1  # the same for buckets, whose blocks take 50 MB by default
@@ -112,7 +112,7 @@ class GroupSteps:
         every = self.planner.windows(epoch)
         for window in range(every.first, every.end):
             block, _ = self.planner.block(epoch, window)
-            block = block.before(handed_out(block, rule, drop_short=self._drop_short))
+            block = block.before(kept_groups(block, rule, drop_short=self._drop_short))
             counts.append(len(block))
             samples += int((block.firsts == 0).sum())
             values += int(block.sizes.sum())
@@ -184,17 +184,18 @@ class GroupSteps:
     def _in_fixed_epochs(self, cursor: Cursor, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of an epoch that has a fixed number of steps."""
         fixed, left, at = self.epoch_steps or 1, None, cursor
-        epoch, any_step = cursor.step // fixed, bool(cursor.window or cursor.taken)
+        epoch, useful = cursor.step // fixed, bool(cursor.window or cursor.taken)
         for found in _planned(blocks):
-            if found is None:
-                if self._drop_short and not any_step:
-                    raise _no_whole_batch()
-                any_step = False
+            if found is None:  # the order's epoch ends
+                if not useful:
+                    raise _no_whole_batch() if self._drop_short else all_excluded()
+                useful = False
                 continue
+            useful = useful or not self._drop_short
             block = left.followed_by(found) if left else found
             for task in self._cut_steps(epoch, block, at):
                 yield task
-                at, any_step = task.after, any_step or not task.skip
+                at, useful = task.after, useful or not task.skip
                 if at.step // fixed > epoch:
                     return
             if self._is_over(at, cursor):
@@ -286,7 +287,7 @@ class GroupSteps:
         (stretch,) = block.stretches
         if stretch.stage != self.planner.stages.at(cursor.planned):
             return
-        count, start = handed_out(block, self.planner.rule, drop_short=self._drop_short), stretch.start
+        count, start = kept_groups(block, self.planner.rule, drop_short=self._drop_short), stretch.start
         amounts = self._with_totals(amounts_of(block, 1, self.planner.components), np.diff(block.edges))
         planned = cut_groups(block.before(count), self.cut.rank, self.world_size)
         for number, (groups, amount) in enumerate(zip(planned, amounts[:count], strict=True), 1):
@@ -379,7 +380,7 @@ def _amounts(task: Task) -> NDArray[np.int64]:
     return task.amounts
 
 
-def handed_out(block: Block, rule: Grouping | Bucketing, *, drop_short: bool) -> int:
+def kept_groups(block: Block, rule: Grouping | Bucketing, *, drop_short: bool) -> int:
     """Return how many of a window's groups are not dropped. Those come first."""
     short = drop_short and isinstance(rule, Bucketing) and rule.short(block.lanes, block.edges).sum()
     return len(block) - int(short)

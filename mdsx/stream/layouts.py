@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import MAX_LENGTH, given_item, number_type
-from mdsx.order import Balance, Course, Grouping, integer, integers
+from mdsx.order import Balance, Course, Grouping, Size, integer, integers
 from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.casts import pad_of
 from mdsx.stream.extras import AddedLengths
@@ -24,6 +24,21 @@ Length = str | Sequence[str] | NDArray[np.integer[Any]]
 """What determines a sample's length: a column, the longest of several columns, or given numbers."""
 MAX_CAPACITY = 2**31 - 1
 """Positions in a row are int32."""
+
+
+class ByLength:
+    """The members of a `Batching` that are equal in `Pack` and `MaxTokens`."""
+
+    counts_tokens: bool = True
+    step_samples: int | None = None
+    buckets: tuple[Size, ...] | None = None
+
+    @property
+    def grouped(self) -> bool:
+        return True
+
+    def run(self, before: Run, epoch_steps: int | None) -> Run:
+        return group_run(before, epoch_steps)
 
 
 class Grouped(Layout, Protocol):

@@ -17,11 +17,11 @@ from mdsx.stream.extras import NO_EXTRAS, Extras
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
+    ByLength,
     check_grouped,
     checked_groups,
     first_lengths,
     group_batcher,
-    group_run,
     groups_of,
     length_columns,
     refuse_repeat,
@@ -29,11 +29,10 @@ from mdsx.stream.layouts import (
 )
 from mdsx.stream.packing import Packing
 from mdsx.stream.rows import Joined, Number, Part, Rows, padded_rows
-from mdsx.stream.run import Run
 
 
 @dataclass(frozen=True, eq=False)
-class MaxTokens:
+class MaxTokens(ByLength):
     """Makes batches of samples of similar length: `count * longest <= capacity`, one such group per rank per step.
 
         batching = mdsx.MaxTokens(65536, length="tokens", pad_to_multiple_of=8)
@@ -123,27 +122,8 @@ class MaxTokens:
     def own_lengths(self) -> bool:
         return isinstance(self.length, tuple)
 
-    @property
-    def grouped(self) -> bool:
-        return True
-
-    @property
-    def counts_tokens(self) -> bool:
-        return True
-
-    @property
-    def step_samples(self) -> None:
-        return None
-
-    @property
-    def buckets(self) -> None:
-        return None
-
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
         return Packing(view.schema, self, stored=view.packed_schema, info=info, transformed=transformed)
-
-    def run(self, before: Run, epoch_steps: int | None) -> Run:
-        return group_run(before, epoch_steps)
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
         return group_batcher(self, view, course, epoch_steps, seed=seed, shuffle=shuffle)

@@ -72,16 +72,16 @@ def checked_share(max_skipped: object, on_error: str) -> float | None:
 def check_skipped(most: float | None, meter: Meter, read: int, lines: Sequence[str]) -> None:
     """Raise SkippedError if a batch of `read` samples brings the share of samples left out above `most`.
 
-    `lines` name the samples that the batch lacks; the meter keeps the first of them."""
-    meter.first_skipped = (*meter.first_skipped, *lines)[:_NAMED]
-    if most is None:
-        return
+    `lines` name the samples that the batch lacks; the meter keeps the first of them.
+    """
+    first = (*meter.first_skipped, *lines)[:_NAMED]
     skipped, total = meter.skipped + len(lines), meter.samples + meter.skipped + read
-    if skipped > most * max(total, _AT_LEAST):
+    if most is not None and skipped > most * max(total, _AT_LEAST):
         raise SkippedError(
             "too many samples failed and were left out",
-            found=f"{skipped:,} of the {total:,} read on this rank; the first: {'; '.join(meter.first_skipped)}",
+            found=f"{skipped:,} of the {total:,} read on this rank; the first: {'; '.join(first)}",
             expected=f"at most {most:g} of them, or of {_AT_LEAST:,}",
             hint="repair the dataset (mdsx verify lists the damage), correct the transform, or give the loader a "
             "larger max_skipped",
         )
+    meter.first_skipped = first  # not of a batch that failed: its retry names them again

@@ -19,11 +19,11 @@ from mdsx.stream.flat import Flat
 from mdsx.stream.group_batcher import GroupBatcher
 from mdsx.stream.layouts import (
     MAX_CAPACITY,
+    ByLength,
     check_grouped,
     checked_groups,
     first_lengths,
     group_batcher,
-    group_run,
     groups_of,
     length_columns,
     refuse_collate,
@@ -32,7 +32,6 @@ from mdsx.stream.layouts import (
 )
 from mdsx.stream.packing import Packing
 from mdsx.stream.rows import Joined, Number, Part, Rows
-from mdsx.stream.run import Run
 from mdsx.stream.samples import given_rows
 
 _MAX_TOKEN = 2**63 - 1
@@ -43,7 +42,7 @@ on), a row has up to L / 21 samples; concatenated, up to L / 89."""
 
 
 @dataclass(frozen=True, eq=False)
-class Pack:
+class Pack(ByLength):
     """Packs samples into rows of `capacity` values: for `StreamingDataLoader(data, batch_size=8, batching=Pack(...))`.
 
         batching = mdsx.Pack(4096, length="tokens", pad_value={"mask": 1}, dtypes={"tokens": "int64"})
@@ -205,30 +204,11 @@ class Pack:
     def own_lengths(self) -> bool:
         return isinstance(self.length, tuple)
 
-    @property
-    def grouped(self) -> bool:
-        return True
-
-    @property
-    def counts_tokens(self) -> bool:
-        return True
-
-    @property
-    def step_samples(self) -> None:
-        return None
-
-    @property
-    def buckets(self) -> None:
-        return None
-
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing:
         layout = copy(self)
         set_field(layout, "_rows", rows)
         set_field(layout, "_components", view.firsts[:-1])
         return Packing(view.schema, layout, stored=view.packed_schema, info=info, transformed=transformed)
-
-    def run(self, before: Run, epoch_steps: int | None) -> Run:
-        return group_run(before, epoch_steps)
 
     def batcher(self, view: View, course: Course, epoch_steps: int | None, *, seed: int, shuffle: bool) -> GroupBatcher:
         balance = self.dealing

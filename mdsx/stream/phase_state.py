@@ -33,10 +33,10 @@ def merged(
 
     `changed`: the run's components were changed, so that only the present proportions are compared.
     """
-    past = _parsed(state.get("phases"), len(declared), now)
+    past = phases_of(state, len(declared), now)
     if changed:
         return past + _later(past, schedule, now)
-    began = _parsed([[0, state["proportions"]]], len(declared), 0) if "proportions" in state else past
+    began = phases_of({"phases": [[0, state["proportions"]]]}, len(declared), 0) if "proportions" in state else past
     if _shares(declared) not in (_shares(past[0][1]), _shares(began[0][1])):
         raise StateError(
             "the state's mixture had other proportions",
@@ -78,16 +78,7 @@ def in_json(weights: Sequence[Weight]) -> list[Any]:
 
 def phases_of(state: Mapping[str, Any], components: int, now: int) -> Phases:
     """Return the phases of a state, all started by the tick `now`. Raise StateError."""
-    return _parsed(state.get("phases"), components, now)
-
-
-def same_shares(one: Sequence[Weight], other: Sequence[Weight]) -> bool:
-    """Return whether two lists of proportions have the same ratios."""
-    return _shares(one) == _shares(other)
-
-
-def _parsed(found: Any, components: int, now: int) -> Phases:
-    """Return the phases of a state, all started by position `now`. Raise StateError."""
+    found: Any = state.get("phases")
     try:
         if len(listed(found)) > MAX_PHASES:
             raise ValueError("the number")
@@ -108,6 +99,11 @@ def _parsed(found: Any, components: int, now: int) -> Phases:
             expected=f"[[0, [weights of {components} components]], ...]",
         ) from None
     return phases
+
+
+def same_shares(one: Sequence[Weight], other: Sequence[Weight]) -> bool:
+    """Return whether two lists of proportions have the same ratios."""
+    return _shares(one) == _shares(other)
 
 
 def listed(found: Any) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import MAX_BATCH, MAX_SAMPLES, Weight, integer
-from mdsx.stream.batching import Batching
+from mdsx.stream.batching import Batching, given_batching
 from mdsx.stream.plan_json import described
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
@@ -71,9 +71,8 @@ class Phase:
                 integer(value, name, 1, MAX_BATCH)
         if self.proportions is not None and not isinstance(self.proportions, Sequence | Mapping):
             raise UsageError("proportions must be a list or a mapping from names", found=shown(self.proportions))
-        if self.batching is not None and (isinstance(self.batching, type) or not isinstance(self.batching, Batching)):
-            message = "batching must be an mdsx.Pack, mdsx.MaxTokens, mdsx.Buckets or mdsx.Pad"
-            raise UsageError(message, found=shown(self.batching))
+        if self.batching is not None:
+            given_batching(self.batching)
 
     def after(self, before: Phase) -> Phase:
         """Return this phase, with fields that are None taken from the phase `before`."""

@@ -27,7 +27,6 @@ from mdsx.order import (
     items_of,
     rank_edges,
     step_order,
-    windows,
 )
 from mdsx.shards import Lengths, View
 from mdsx.stream.stages import ONE, Stages
@@ -170,7 +169,7 @@ class Planner:
         samples, course, origin = self._course.epoch_samples, self._course, self._origin
         position, first = origin[1:] if epoch == origin.epoch else (0, 0)
         start, size = epoch * samples, self.rule.window * course.lanes
-        every = windows(start + position, start + samples, course.cut, size)
+        every = Windows(start + position, start + samples, course.cut, size)
         return EpochWindows(every, first)
 
     def blocks(self, cursor: Cursor, *, endless: bool) -> Iterator[Block | None]:

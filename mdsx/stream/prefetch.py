@@ -119,7 +119,7 @@ class _Shared:
         self.view = view
         self.machine = machine
         self.now = scheduler.now
-        self.threads = scheduler.crew(PREFETCH)
+        self.threads = scheduler.share(PREFETCH)
         self.changed = scheduler.condition()
         self.asked = False  # whether a thread was requested that has not started yet
         self.closed = False

@@ -25,7 +25,7 @@ from mdsx.stream.damaged import Failure, sound_columns
 from mdsx.stream.machine import Pace
 from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
-from mdsx.stream.steps import RankGroups, Steps, Task
+from mdsx.stream.steps import RankGroups, Steps, Task, all_excluded
 
 _WORTH_FETCHING = 4  # fetch a shard whole if a chunk needs a fourth of it
 FIRST_READS = 2**14  # ticks of a rank to examine after a jump
@@ -64,7 +64,7 @@ class _Runtime:
         self.prefetcher = prefetcher
         self.begun = False  # the first chunk was found
         self.damaged = set[int]()  # shards to read sample by sample
-        self.pool = scheduler.crew(REQUESTS, iteration=True)
+        self.pool = scheduler.share(REQUESTS, iteration=True)
 
 
 class RankReader:
@@ -118,8 +118,8 @@ class RankReader:
         start, stop, done = tasks[0].start, max(task.stop for task in tasks), tasks[-1].done
         lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
         if len(lacking):
-            spares = np.array([self._spare(task) for task in tasks])
-            ticks = np.insert(ticks, np.cumsum(counts)[lacking], spares[lacking])
+            spares = [self._spare(tasks[number]) for number in lacking.tolist()]
+            ticks = np.insert(ticks, np.cumsum(counts)[lacking], spares)
             counts[lacking] = 1
             located = None
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
@@ -232,14 +232,15 @@ class RankReader:
         return np.ones(len(ticks), np.bool_) if excluded is None else excluded.kept(ticks, *self.course.locate(ticks))
 
     def _spare(self, task: Task) -> Tick:
-        """Return the first tick from a task's start on whose sample is not excluded."""
-        start = task.start
-        while self.course.excluded is not None:
+        """Return the first tick from a task's start on whose sample is not excluded. Raise UsageError if an epoch has
+        none."""
+        if self.course.excluded is None:
+            return task.start
+        for start in range(task.start, task.start + self.course.epoch_samples, _STAND_INS):
             read = np.flatnonzero(self._is_read(np.arange(start, start + _STAND_INS)))
             if len(read):
                 return Tick(start + int(read[0]))
-            start = Tick(start + _STAND_INS)
-        return start
+        raise all_excluded()
 
     def _epoch_start(self, tick: Tick) -> int:
         """Return the first tick of the epoch of `tick`."""

@@ -22,7 +22,7 @@ Number = bool | int | float
 
 
 class Layout(Protocol):
-    """How the values of groups are laid out in a batch, as `Pack` and `MaxTokens` define it."""
+    """How the values of groups are laid out in a batch, as `Pack`, `MaxTokens` and `Pad` define it."""
 
     @property
     def capacity(self) -> int | None: ...

@@ -27,7 +27,7 @@ class Added(NamedTuple):
     """What is added to samples; None for what was not requested."""
 
     column: str | None
-    fields: NDArray[np.int64] | None  # [n, 5]; a seed is the int64 with its bits
+    fields: NDArray[np.int64] | None  # see SampleInfo.fields
     seeds: NDArray[np.uint64] | None
     to_transform: bool  # whether a transform gets the seeds too, not only decoders
 
@@ -56,13 +56,20 @@ class SampleInfo:
 
     def of(self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]) -> Added:
         """Return what to add to samples. Shards are numbered in the view, samples as stored."""
-        epochs, positions = np.divmod(ticks, self._epoch_samples)
-        seeds = sample_seeds(self._seed, epochs, positions)
         if self.column is None:
+            seeds = sample_seeds(self._seed, *np.divmod(ticks, self._epoch_samples))
             return Added(None, None, seeds, self._with_seeds)
+        fields = self.fields(ticks, shards, samples)
+        return Added(self.column, fields, np.ascontiguousarray(fields[:, -1]).view(np.uint64), self._with_seeds)
+
+    def fields(
+        self, ticks: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the fields of samples, int64 [n, 5]; a seed is the int64 with its bits."""
+        epochs, positions = np.divmod(ticks, self._epoch_samples)
         datasets = np.searchsorted(self._view.firsts, shards, side="right") - 1
-        fields = (epochs, positions, datasets, self._stored_firsts[shards] + samples, seeds.view(np.int64))
-        return Added(self.column, np.stack(fields, axis=1), seeds, self._with_seeds)
+        seeds = sample_seeds(self._seed, epochs, positions).view(np.int64)
+        return np.stack((epochs, positions, datasets, self._stored_firsts[shards] + samples, seeds), axis=1)
 
     @cached_property
     def _stored_firsts(self) -> NDArray[np.int64]:

@@ -30,10 +30,6 @@ class Stages:
         """Return the number of the stage."""
         return bisect_right(self.starts, progress) - 1
 
-    def end(self, stage: int) -> int | None:
-        """Return the progress at which a stage ends; None for the last one."""
-        return self.starts[stage + 1] if stage + 1 < len(self.starts) else None
-
     def course(self, course: Course, stages: range, tick: Tick) -> Course:
         """Return the course in which `stages` begin, where planned or at `tick`. Stages that never begin are left
         out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from mdsx.base.sizes import format_count
 from mdsx.errors import UsageError
 from mdsx.order import MAX_SAMPLES, Busiest, Course, Position, Tick
-
-T = TypeVar("T")
 
 
 class Cursor(NamedTuple):
@@ -106,8 +104,7 @@ class Task(NamedTuple):
     dropped: int = 0
     """In batches of samples: how many samples of the epoch are dropped after it."""
     amounts: NDArray[np.int64] | None = None
-    """In groups: what the run has consumed up to its end (see accounts.py); only in a step's last micro-batch."""
-
+    """In groups: what the step consumes (see accounts.py); only in its last micro-batch."""
     planned: int = 0
     """In groups: the values of all windows of the run before the next step's window."""
 
@@ -147,7 +144,7 @@ class PlannedEpoch(NamedTuple):
 
 
 class Steps(Protocol):
-    """How the epochs of a run are cut into steps, each a batch on every rank."""
+    """How the epochs of a run are cut into steps, each one batch, or several micro-batches, on every rank."""
 
     @property
     def world_size(self) -> int:
@@ -227,6 +224,11 @@ def no_batch(count: int, noun: str, *, size: int, ranks: int, hint: str) -> Usag
     of = f"{size // ranks} on each of {ranks} ranks" if ranks > 1 and not size % ranks else f"{size}"
     over = f" over {ranks} ranks" if size % ranks else ""
     return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{over}", hint=hint)
+
+
+def all_excluded() -> UsageError:
+    """Return the error that a run has no sample to read."""
+    return UsageError("every sample of an epoch is excluded", hint="exclude fewer samples of the mixture")
 
 
 def last_epoch(samples: int) -> int:

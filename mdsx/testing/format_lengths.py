@@ -76,7 +76,9 @@ class LengthsOfSamples(FormatCase):
         assert (found.samples, found.sum) == (COUNT, sum(expected("text")))
         assert lengths(mdsx.Dataset(far, columns={"other name": "text"}), "other name") == expected("text")
         key = "_lengths/text.u32"
-        assert requests() == [Request(key, 4 * COUNT, None), Request(key, 0, 4 * COUNT)]
+        trailer, all_of_them = requests()
+        assert (trailer.key, trailer.start) == (key, 4 * COUNT)
+        assert all_of_them == Request(key, 0, 4 * COUNT)
         assert lengths(mdsx.Dataset(folder), "text") == expected("text")
         assert not mdsx.verify(folder).damages
 

@@ -170,11 +170,14 @@ class Protocols(FormatCase):
         assert columns["id"].tolist() == [first + 1, first + 3]
 
     @pytest.mark.filterwarnings("ignore:.*the cache may hold")
-    def test_a_hostile_index_is_an_error_or_harmless(self, subject: Subject, folder: Path, often: Often) -> None:
+    def test_a_hostile_index_is_an_error_or_harmless(
+        self, subject: Subject, folder: Path, often: Often, request: pytest.FixtureRequest
+    ) -> None:
         """Any index gives only errors of mdsx, or names below the folder, and takes little memory."""
         key = subject.format.index_key
         undamaged = (folder / key).read_bytes()
         tracemalloc.start()
+        request.addfinalizer(tracemalloc.stop)
         parsed = 0
         for data in hostile_indexes(undamaged, random.Random(7), often(40, 1000)):
             tracemalloc.reset_peak()
@@ -197,5 +200,4 @@ class Protocols(FormatCase):
                 continue
             if data == undamaged:
                 assert found == [subject.expected(FIRST + number) for number in range(20)]
-        tracemalloc.stop()
         assert parsed or b'"checksum":' in undamaged  # with a checksum, every change is an error

@@ -40,11 +40,8 @@ class StorageContract:
 
     def test_an_object_is_downloaded_into_the_room_of_the_caller(self, storage: Storage) -> None:
         """Each byte is read directly to its place, unless the storage passes copies."""
-        data, memory, asked = (
-            bytes(range(256)) * 2**13,
-            bytearray(2**22),
-            list[int](),
-        )  # several chunks, with room
+        # several chunks, with room
+        data, memory, asked = bytes(range(256)) * 2**13, bytearray(2**22), list[int]()
 
         def room(size: int) -> memoryview:
             asked.append(size)
@@ -83,6 +80,12 @@ class StorageContract:
         storage.put("empty", b"")
         assert storage.get("empty").data == b""
         assert downloaded(storage, "empty", 0) == b""
+        first = storage.get("empty", stop=1)
+        assert (first.data, first.total) == (b"", 0)
+        with pytest.raises(mdsx.ChangedError, match="empty"):
+            storage.create("empty", DATA)
+        storage.replace("empty", DATA, etag=first.etag)
+        assert storage.get("empty").data == DATA
 
     def test_a_replaced_object_is_noticed(self, storage: Storage) -> None:
         storage.put("key", DATA)

@@ -142,7 +142,6 @@ class StreamingDataset(IterableDataset[Any]):
         self._loaders: WeakSet[Any] = WeakSet()  # loaders that read this dataset
         self._starts = WorkerStarts()
         self._divider: Divider | None = None  # in a spawned worker: the framework that divides what it reads
-        self._steps((0, 1))  # checks the size now, not in the first epoch
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -231,12 +230,12 @@ class StreamingDataset(IterableDataset[Any]):
             raise StateError(
                 "the state belongs to a run with a plan, which a dataset alone cannot have", place="plan", hint=hint
             )
-        reading = self._reading.at_snapshot(state).in_mixture_of(state)
+        reading = self._reading.at_snapshot(state).in_mixture_of(state).in_order_of(state)
         epoch, position, phases = reading.identity.check(state, _worker())
         share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
         if share is not None:
             share.check_size(reading.spec.rows or 1, reading.spec.ranks.part[1])
-        reading = reading.with_phases(phases)
+        reading = reading.with_mixture_phases(phases)
         reading.check_removed(Cursor(epoch, position))
         before = self._run.mark(), self._reading, self._share
         reading.log_snapshot(self._reading)
@@ -337,12 +336,12 @@ class _Batches:
         whole = (task for task in steps.tasks(cursor) if not task.skip)
         tasks = enumerate(whole, (position - origin) // steps.global_batch_size)
         mine = (task for number, task in tasks if number % workers == worker)
-        repeats = bool(reading.spec.shuffle) or bool(reading.phases)
+        repeats = bool(reading.spec.shuffle) or bool(reading.mixture_phases)
         if get_worker_info() is None or dataset._starts.begun(cursor.epoch, position, repeats=repeats):
             reading.warn_of_costs(steps)
         stand_in = dataset._batch_size is not None and reading.maker.transform is not None
         reader = reading.reader(steps, workers, stand_in=stand_in)
-        make = _batches if dataset._batch_size is not None else _samples
+        make = BatchMaker.assembled if dataset._batch_size is not None else _samples
         try:
             for chunk in reader.chunks(mine):
                 yield from zip(chunk, make(reading.maker, reader, chunk), strict=True)
@@ -354,11 +353,6 @@ class _Batches:
 
     def close(self) -> None:
         return
-
-
-def _batches(maker: BatchMaker, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:
-    """Yield the batch of each task."""
-    return (maker.assemble(batch) for batch in reader.read_each(chunk))
 
 
 def _samples(maker: BatchMaker, reader: RankReader, chunk: list[Task]) -> Iterator[Any]:

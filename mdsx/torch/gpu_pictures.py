@@ -21,6 +21,7 @@ from mdsx.format import UINT8, ColumnType
 from mdsx.loader import Reading
 from mdsx.stream import SAMPLES, Buckets
 
+DEVICE = "cuda"
 _MOST = 2**26  # pixels of pictures that are decoded together: 200 MB of memory
 
 Value = Deferred | np.ndarray[Any, Any] | None
@@ -87,13 +88,10 @@ def check_gpu(reading: Reading, device: torch.device | None) -> None:
         check_on_cpu(decoders, "a batch that is packed or padded")
     if spec.on_error == "skip":
         check_on_cpu(decoders, "on_error='skip'")
-    check_nvjpeg()
+    check_torchvision()
 
 
-DEVICE = "cuda"
-
-
-def check_nvjpeg() -> None:
+def check_torchvision() -> None:
     """Raise UsageError without torchvision."""
     try:
         import torchvision.io  # noqa: F401

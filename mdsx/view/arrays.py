@@ -36,18 +36,18 @@ def summary(array: NDArray[Any]) -> dict[str, Any]:
     values = array.astype(np.float64, copy=False).ravel()
     finite = np.isfinite(values)
     whole = bool(finite.all())
-    undamaged = values if whole else values[finite]
-    found["not_finite"] = array.size - undamaged.size
-    if not undamaged.size:
+    usable = values if whole else values[finite]
+    found["not_finite"] = array.size - usable.size
+    if not usable.size:
         return found
     exact = array if whole else array.ravel()[finite]
     found |= {
         "min": scalar_text(exact.min()),
         "max": scalar_text(exact.max()),
-        "mean": f"{_mean(undamaged):.6g}",
+        "mean": f"{_mean(usable):.6g}",
         "zeros": int(array.size - np.count_nonzero(array)),
     }
-    found["histogram"] = histogram(undamaged)
+    found["histogram"] = histogram(usable)
     if array.ndim == 1 and array.size > 1:
         found["line"] = line(values)
     return found

@@ -77,7 +77,7 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     ranks = _around(question)
     shares = [steps.rank_share([task], course, rank).ticks for rank in ranks]
     located = _located(course, shares)
-    info = SampleInfo(view, course.epoch_samples, question.seed, column=_INFO, seeds=False)
+    info = SampleInfo(view, course.epoch_samples, question.seed, column=None, seeds=False)
     return {
         "batches": batches,
         "epoch_samples": course.epoch_samples,
@@ -91,7 +91,6 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     }
 
 
-_INFO = " "  # a name that the fields need, but that is not shown
 _Located = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -118,7 +117,6 @@ def _rows(info: SampleInfo, view: View, located: _Located) -> list[list[int]]:
     """Return [position in the epoch, dataset, shard in it, sample in the shard, sample in the dataset] of samples."""
     positions, shards, samples = (each[:MOST_SAMPLES] for each in located)
     stored = view.stored(shards, samples)
-    found = info.of(positions, shards, stored).fields
-    assert found is not None  # there is a column for them
+    found = info.fields(positions, shards, stored)
     rows = np.stack((found[:, 1], found[:, 2], shards - view.firsts[found[:, 2]], stored, found[:, 3]), axis=1)
     return [[int(value) for value in row] for row in rows]

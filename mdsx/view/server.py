@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, Self
 
 import uvicorn
@@ -25,6 +25,7 @@ from starlette.routing import Route
 from mdsx.base import pages
 from mdsx.errors import CorruptError, MdsxError, MissingError, TransportError, UsageError
 from mdsx.view.library import Library
+from mdsx.view.source import ViewedDataset
 
 HOST = "127.0.0.1"
 HEADERS = {
@@ -43,15 +44,11 @@ HEADERS = {
 """The headers of every answer."""
 
 _HOSTS = ("127.0.0.1", "localhost")  # with any port: a tunnel may have another one
-_OWN = {
-    "": ("index.html", "text/html"),
-    "view.css": ("view.css", "text/css"),
-    "icon.svg": ("icon.svg", "image/svg+xml"),
-    **{name: (name, "text/javascript") for name in ("app.js", "charts.js", "dom.js", "order.js", "overview.js")},
-    **{name: (name, "text/javascript") for name in ("samples.js", "shards.js", "values.js")},
-}
-_SHARED = {name: "text/css" if name.endswith(".css") else "text/javascript" for name in pages.NAMES}
-_PAGE = 200  # samples or shards in one answer, at most
+_SCRIPTS = ("app.js", "charts.js", "dom.js", "order.js", "overview.js", "samples.js", "shards.js", "values.js")
+_NAMES = ("", "view.css", "icon.svg", *_SCRIPTS, *pages.NAMES)
+"""The names that are answered. The empty one is the page."""
+_MEDIA = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_SHARDS = 200  # in one answer, at most
 _SCAN_SECONDS = 1.0
 _SCAN_SAMPLES = 100_000
 _STATUS = ((UsageError, 400), (MissingError, 404), (CorruptError, 422), (TransportError, 502))
@@ -140,7 +137,7 @@ class _Api:
 
     def samples(self, request: Request) -> Response:
         start, count = _number(request, "start"), _number(request, "count", 10)
-        return _json(self._source(request).samples(start, min(count, _PAGE)))
+        return _json(self._source(request).samples(start, count))
 
     def sample(self, request: Request) -> Response:
         return _json(self._source(request).sample(request.path_params["number"]))
@@ -163,7 +160,7 @@ class _Api:
 
     def shards(self, request: Request) -> Response:
         start, count = _number(request, "start"), _number(request, "count", 50)
-        return _json(self._source(request).shards(start, min(count, _PAGE)))
+        return _json(self._source(request).shards(start, min(count, _SHARDS)))
 
     def sizes(self, request: Request) -> Response:
         return _json(self._source(request).sizes())
@@ -172,18 +169,17 @@ class _Api:
         with self._checks:
             return _json(self._source(request).check(request.path_params["shard"]))
 
-    def _source(self, request: Request) -> Any:
+    def _source(self, request: Request) -> ViewedDataset:
         return self._library.source(request.path_params["dataset"])
 
 
 def _asset(request: Request) -> Response:
     name = request.path_params["name"]
-    if name in _SHARED:
-        return Response(pages.asset(name), media_type=_SHARED[name])
-    if name not in _OWN:
+    if name not in _NAMES:
         return Response("404: there is no such page", 404)
-    file, media = _OWN[name]
-    return Response(files(__package__).joinpath("assets", file).read_bytes(), media_type=media)
+    file = name or "index.html"
+    text = pages.asset(file) if file in pages.NAMES else pages.own("mdsx.view", file)
+    return Response(text, media_type=_MEDIA[PurePath(file).suffix])
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -16,9 +16,9 @@ import numpy as np
 
 from mdsx.checks.damage import damages_of
 from mdsx.datasets import Dataset, excerpt_of
-from mdsx.errors import MdsxError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.errors import MdsxError, MissingError, TransportError, UsageError
 from mdsx.format import BASES, ReadsExtents, ReadsParts, ReadsSamples, StoredIndex, object_sizes
-from mdsx.shards import ColumnChoice, Decode, Shards, snapshots, stored_columns
+from mdsx.shards import OURS, ColumnChoice, Decode, Shards, snapshots, stored_columns
 from mdsx.storage import StorageOptions, sealed
 from mdsx.view.search import Match, scan
 from mdsx.view.tokens import Tokenizer
@@ -74,14 +74,8 @@ class ViewedDataset:
         return excerpt_of(self._whole).shards
 
     def overview(self) -> dict[str, Any]:
-        """Return what `mdsx info` shows."""
+        """Return what `mdsx info` shows, without the selections."""
         index = self._shards.index
-        kept: list[str] = []
-        if index.format == "mdsx":
-            try:
-                kept = snapshots(self._shards.beside)
-            except MdsxError:  # for example, listing is forbidden
-                kept = []
         in_parts = isinstance(index, ReadsParts)
         return {
             "url": self.dataset.url,
@@ -101,7 +95,7 @@ class ViewedDataset:
             "columns": [{"name": name, "type": kind} for name, kind in self._types.items()],
             "texts": self.text_columns,
             "metadata": tree(index.metadata),
-            "snapshots": kept,
+            "snapshots": snapshots(self._shards.beside) if index.format == OURS.name else [],
         }
 
     @property
@@ -114,8 +108,8 @@ class ViewedDataset:
     # --- samples
 
     def samples(self, start: int, count: int) -> dict[str, Any]:
-        """Return a short description of the samples [start, start + count)."""
-        numbers = range(max(start, 0), min(start + count, len(self.dataset)))
+        """Return a short description of the samples [start, start + count), of as many as are kept."""
+        numbers = range(max(start, 0), min(start + min(count, _KEPT), len(self.dataset)))
         found: dict[str, Any] = {"start": numbers.start, "total": len(self.dataset)}
         if self._sample_bytes > _LARGE:
             rows: list[dict[str, Any]] = [{"number": number, "picture": None, "lines": []} for number in numbers]
@@ -266,9 +260,12 @@ class ViewedDataset:
         shards = self._shards
         if not 0 <= shard < len(shards.index.counts):
             raise UsageError(f"there is no shard {shard:,}")
-        found = damages_of(shards.storage, shards.beside, shards.index, shard, first=int(self._firsts[shard]))
-        failed = any(isinstance(error, TransportError) and not isinstance(error, TruncatedError) for error in found)
-        state = "unread" if failed else "damaged" if found else "undamaged"
+        found: Sequence[MdsxError]
+        try:
+            found = damages_of(shards.storage, shards.beside, shards.index, shard, first=int(self._firsts[shard]))
+            state = "damaged" if found else "undamaged"
+        except TransportError as error:
+            found, state = [error], "unread"
         problems = [{"kind": type(error).__name__, "message": shortened(str(error), 1000)} for error in found]
         missing = any(isinstance(error, MissingError) for error in found)
         return {"state": state, "missing": missing, "count": len(problems), "problems": problems[:_PROBLEMS]}

@@ -111,16 +111,16 @@ def _append(storage: Storage, name: str) -> Appended:
         if [before.shard_entry(number) for number in held] != new:
             message = "the dataset has this part already, with other shards"
             hint = "the part was rewritten or repaired after it was appended: write the new samples as another part"
-            raise UsageError(message, file=f"{storage.url}/{name}", hint=hint)
+            raise UsageError(message, file=file_of(storage, name), hint=hint)
         discard(storage, filenames.INDEX)
         extend_lengths(storage, before, name, added)  # an earlier append may have been killed before it did so
         first = int(before.counts[: held[0]].sum())
         return Appended(storage.url, name, first, added.samples, before.fingerprint, None)
-    check_alike(f"{storage.url}/{name}", added, before, ignore_metadata=True)
+    check_alike(file_of(storage, name), added, before, ignore_metadata=True)
     _check_number(storage, name, before)
     if not len(added.counts):
         hint = "remove the part, or write samples to it"
-        raise UsageError("the part has no samples", file=f"{storage.url}/{name}", hint=hint)
+        raise UsageError("the part has no samples", file=file_of(storage, name), hint=hint)
     parts = [("", before), (name, added)]
     data = join_indexes(before.schema, before.compression, parts, before.metadata)
     whole = parse_index(data)
@@ -161,7 +161,7 @@ def _check_number(storage: Storage, name: str, index: Index) -> None:
     if int(name.removeprefix(filenames.PARTS)) <= last:
         raise UsageError(
             "parts must be appended in the order of their numbers, and the dataset has a later one",
-            file=f"{storage.url}/{name}",
+            file=file_of(storage, name),
             found=filenames.part(last),
             expected=f"{filenames.part(last + 1)} or a higher number",
             hint="rename the part's folder",

@@ -17,7 +17,7 @@ import zstandard
 from mdsx.base.warn import warn
 from mdsx.errors import CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.storage import Storage, remove, remove_ours
+from mdsx.storage import Storage, file_of, get_or_none, remove, remove_ours
 from mdsx.writer.options import WriterOptions
 
 JOURNALED = 64
@@ -35,7 +35,7 @@ class Journal:
         self._storage = storage
         self._options = options
         self._owner = secrets.token_hex(8)
-        self._file = f"{storage.url}/{filenames.WRITER_RECORD}"
+        self._file = file_of(storage, filenames.WRITER_RECORD)
 
     def begun(self) -> bool:
         """Return whether a writer started here and did not finish."""
@@ -77,7 +77,7 @@ class Journal:
         """Return the entries of a journal, or None if it is missing or invalid."""
         key, options = filenames.journal(number), self._options
         try:
-            index = parse_index(self._storage.get(key).data, file=f"{self._storage.url}/{key}")
+            index = parse_index(self._storage.get(key).data, file=file_of(self._storage, key))
         except (MissingError, CorruptError):
             return None
         entries = [index.shard_entry(shard) for shard in range(len(index.counts))]
@@ -118,12 +118,10 @@ class Journal:
         }
 
     def _read(self) -> dict[str, object] | None:
-        try:
-            data = self._storage.get(filenames.WRITER_RECORD).data
-        except MissingError:
+        if (there := get_or_none(self._storage, filenames.WRITER_RECORD)) is None:
             return None
         try:
-            found = parse_json(data)
+            found = parse_json(there.data)
         except CorruptError as error:
             raise CorruptError(str(error), file=self._file, hint=_REMOVE) from None
         if not isinstance(found, dict) or found.get("format") != _FORMAT:

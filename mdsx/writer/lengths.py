@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mdsx.base.progress import Progress
 from mdsx.base.warn import warn
 from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
-from mdsx.format import SIDES, Index, LengthIdentity, LengthRule, StoredIndex, filenames, length_rules, parse_index
+from mdsx.format import SIDES, Index, LengthIdentity, LengthRule, filenames, length_rules, parse_index
 from mdsx.shards import (
     LengthFile,
     Sides,
@@ -27,7 +27,8 @@ from mdsx.shards import (
     write_length_file,
     writing_command,
 )
-from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of
+from mdsx.writer.opening import open_dataset
 
 _SNAPSHOTS = 4  # last snapshots whose lengths may be extended, after a kill or concurrent appends
 _TRIES = 8
@@ -86,29 +87,10 @@ def write_lengths(
         MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
-    storage, target, found, show = opened(url, index, storage_options, watch)
+    storage, target, found, show = open_dataset(url, index, storage_options, watch)
     trailer = write_length_file(storage, found, column, target=target, watch=show)
     file = file_of(target, filenames.lengths(column))
     return WrittenLengths(file, column, trailer.identity.rule, trailer.samples, trailer.sum)
-
-
-def opened(
-    url: str | os.PathLike[str],
-    index: str | os.PathLike[str] | None,
-    options: StorageOptions | None,
-    watch: Callable[[Progress], object],
-) -> tuple[Storage, Storage, StoredIndex, Callable[[int, int], None]]:
-    """Return the dataset's storage, the storage of its index and of new files, the index, and a function to call with
-    the numbers of shards and samples read."""
-    storage = open_storage(url, options, write=index is None)
-    target = storage if index is None else open_beside(url, index, options, write=True)
-    found = read_index(target)
-    sizes = np.concatenate((np.zeros(1, np.int64), np.cumsum(found.sizes)))
-
-    def show(done: int, samples: int) -> None:
-        watch(Progress(samples, int(sizes[done]), int(sizes[-1]), done, len(sizes) - 1))
-
-    return storage, target, found, show
 
 
 def join_lengths(

@@ -7,14 +7,14 @@ the order of the parts' numbers. No shard is copied or changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
-from mdsx.shards import OURS, check_one_attempt, format_of, refuse_foreign
-from mdsx.storage import Storage, StorageOptions, discard, open_storage
+from mdsx.shards import OURS, format_of, refuse_foreign
+from mdsx.storage import Storage, StorageOptions, discard, exists, file_of, open_storage
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.resume import stored_shards
 
@@ -56,9 +56,9 @@ def merge(
 
 def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | None, *, overwrite: bool) -> None:
     """Do what `merge` does, for a conversion too."""
-    if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
+    if not overwrite and exists(storage, filenames.INDEX):
         hint = "pass overwrite=True or --overwrite to replace it"
-        raise UsageError("an index exists already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
+        raise UsageError("an index exists already", file=file_of(storage, filenames.INDEX), hint=hint)
     refuse_foreign(storage, _FOREIGN, hint="merge where no other dataset is")
     if any(storage.list(filenames.WRITER_FOLDER)):
         hint = "finish or remove that dataset: parts must be in folders of their own"
@@ -73,7 +73,7 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
         indexes = list(pool.map(lambda name: read_part(storage, name), names))
     check_shard_count(sum(len(index.counts) for index in indexes), sum(int(index.raw_sizes.sum()) for index in indexes))
     for name, index in zip(names, indexes, strict=True):
-        check_alike(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
+        check_alike(file_of(storage, name), index, indexes[0], ignore_metadata=metadata is not None)
         check_shards(storage.url, name, index, sizes)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
@@ -105,10 +105,24 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     return [found[number][0] for number in range(count)]
 
 
+def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
+    """Raise UsageError if several attempts at a part left files: only the index says which one counts.
+
+    `folders`: the folders of each part, as returned by `filenames.folders_of_parts`."""
+    for attempts in folders.values():
+        if len(attempts) > 1:
+            raise UsageError(
+                "there are several attempts at this part, and no index says which one counts",
+                file=f"{url}/{attempts[0]}",
+                found=", ".join(attempts[:8]),
+                hint="run the job again; or move all but one of them away",
+            )
+
+
 def read_part(storage: Storage, name: str) -> Index:
     """Return the index of the part in the folder `name`. Raise MissingError if it is unfinished."""
     key = filenames.within(name, filenames.INDEX)
-    file = f"{storage.url}/{key}"
+    file = file_of(storage, key)
     try:
         data = storage.get(key).data
         if (form := format_of(filenames.INDEX, data)) is not OURS:
@@ -117,7 +131,7 @@ def read_part(storage: Storage, name: str) -> Index:
         return parse_index(data, file=file)
     except MissingError:
         message = "the part is unfinished: it has no index"
-        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish writing it, then try again") from None
+        raise MissingError(message, file=file_of(storage, name), hint="finish writing it, then try again") from None
 
 
 def check_shards(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> None:

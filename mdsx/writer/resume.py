@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from mdsx.base.warn import warn
-from mdsx.errors import CorruptError, MissingError, UsageError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.format import (
     HEAD_SIZE,
     HEADER_SIZE,
@@ -23,7 +23,7 @@ from mdsx.format import (
     parse_index,
 )
 from mdsx.shards import inspect_shard, refuse_foreign, stream_shard
-from mdsx.storage import Entry, Storage, discard, file_of, remove
+from mdsx.storage import Entry, Storage, discard, file_of, get_or_none, remove
 from mdsx.writer.journal import JOURNALED, Journal
 from mdsx.writer.options import WriterOptions
 
@@ -69,10 +69,8 @@ def begin(storage: Storage, journal: Journal, options: WriterOptions, *, resume:
 
 
 def _index(storage: Storage) -> Index | None:
-    try:
-        return parse_index(storage.get(filenames.INDEX).data, file=f"{storage.url}/{filenames.INDEX}")
-    except MissingError:
-        return None
+    found = get_or_none(storage, filenames.INDEX)
+    return None if found is None else parse_index(found.data, file=file_of(storage, filenames.INDEX))
 
 
 def _check_index(index: Index, options: WriterOptions, url: str) -> None:
@@ -128,10 +126,10 @@ def _undamaged_run(
                 break
             entries += found
         with ThreadPoolExecutor(_HEADERS) as headers:
-            for number, foreign in enumerate(headers.map(lambda entry: _is_foreign(storage, entry), entries)):
-                if foreign:
+            for number, other in enumerate(headers.map(lambda entry: _is_other_shard(storage, entry), entries)):
+                if other:
                     message = "another shard than the writer's is stored here; this and all later shards are rewritten"
-                    warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
+                    warn(f"{file_of(storage, entries[number].name)}: {message}", seen_by="process")
                     length = number
                     del entries[number:]
                     break
@@ -147,7 +145,7 @@ def _undamaged_run(
     return entries
 
 
-def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
+def _is_other_shard(storage: Storage, entry: ShardEntry) -> bool:
     """Return whether a shard's header has another row key than the journal."""
     compressed = filenames.is_compressed(entry.name)
     head = storage.get(entry.name, stop=min(entry.size, HEAD_SIZE if compressed else HEADER_SIZE)).data

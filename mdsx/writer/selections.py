@@ -24,7 +24,7 @@ from mdsx.shards import (
     selections_at,
 )
 from mdsx.storage import Storage, StorageOptions, file_of
-from mdsx.writer.lengths import opened
+from mdsx.writer.opening import open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def write_selection(
         MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
-    storage, target, found, reached = opened(url, index, storage_options, watch)
+    storage, target, found, reached = open_dataset(url, index, storage_options, watch)
     key = selection_key(name, found.fingerprint)
     if not isinstance(where, str):
         raise UsageError("where= must be a condition as text", found=shown(where), expected='such as "label = 3"')

@@ -10,7 +10,7 @@ from mdsx.base.progress import Progress
 from mdsx.format import SIDES, LengthIdentity
 from mdsx.shards import image_column, put_length_file, stored_sides
 from mdsx.storage import StorageOptions, file_of
-from mdsx.writer.lengths import opened
+from mdsx.writer.opening import open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def write_sizes(
         MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
     """
-    storage, target, found, show = opened(url, index, storage_options, watch)
+    storage, target, found, show = open_dataset(url, index, storage_options, watch)
     number = image_column(found, column, url=storage.url)
     name, shards = found.schema.columns[number].name, range(len(found.counts))
     sides = stored_sides(storage, found, number, shards, beside=target, watch=show)

@@ -39,7 +39,7 @@ from mdsx.format import (
     raw_size,
 )
 from mdsx.shards import write_length_file
-from mdsx.storage import StorageOptions, open_storage
+from mdsx.storage import StorageOptions, file_of, open_storage
 from mdsx.writer.journal import Journal
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.resume import begin, load_shard, stored_shards
@@ -132,12 +132,17 @@ class Writer:
                 metadata=self._metadata,
                 storage_options=storage_options,
             )
-        if self._overwriting is None:
-            self._storage = open_storage(url, storage_options, write=True)
-        else:
-            self._storage = self._overwriting.begin_part(0)
-        self._journal = Journal(self._storage, self._options)
-        found = begin(self._storage, self._journal, self._options, resume=resume)
+        try:
+            if self._overwriting is None:
+                self._storage = open_storage(url, storage_options, write=True)
+            else:
+                self._storage = self._overwriting.begin_part(0)
+            self._journal = Journal(self._storage, self._options)
+            found = begin(self._storage, self._journal, self._options, resume=resume)
+        except BaseException:
+            if self._overwriting is not None:
+                self._overwriting.abort()
+            raise
         self._finished = isinstance(found, Index)
         durable = [] if isinstance(found, Index) else found
         self._samples = found.samples if isinstance(found, Index) else sum(entry.samples for entry in durable)
@@ -271,7 +276,7 @@ class Writer:
         heap_size = last.raw_size - raw_size(schema, last.samples, 0)
         if raw_size(schema, last.samples + 1, heap_size + next_heap_size) > self._options.shard_size:
             return
-        file = f"{self._storage.url}/{last.name}"
+        file = file_of(self._storage, last.name)
         self._builder.restore(ShardView.parse(load_shard(self._storage, last), file=file, schema=schema))
         self._uploads.take_back()
         self._replacing = True
@@ -306,7 +311,7 @@ class Writer:
             if sizes.get(entry.name) != entry.size:
                 raise ChangedError(
                     "a shard was removed or replaced while the dataset was written",
-                    file=f"{self._storage.url}/{entry.name}",
+                    file=file_of(self._storage, entry.name),
                     expected=f"{entry.size} bytes",
                     found=sizes.get(entry.name),
                     hint="is another writer active here? stop it, and resume",

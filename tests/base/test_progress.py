@@ -76,6 +76,11 @@ def test_a_status_line_is_not_written_to_a_file() -> None:
     assert not stream.getvalue()
 
 
+def test_a_process_without_stderr_has_no_status_line() -> None:
+    with redirect_stderr(None):
+        progress.StatusLine(lambda: "half").close()
+
+
 def test_a_closed_stream_does_not_disturb() -> None:
     with terminal():
         line = progress.StatusLine(lambda: "half")

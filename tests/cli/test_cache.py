@@ -62,6 +62,7 @@ def test_warm_then_show_then_clear(run: Run, url: str, directory: Path) -> None:
 def test_json_has_all_of_it(run: Run, url: str, directory: Path) -> None:
     warmed = as_json(run, "warm", url, "--shards", 2)
     assert (warmed["shards"], warmed["cached"], warmed["fetched"], warmed["busy"]) == (2, 2, 2, 0)
+    assert warmed["warnings"] == []
     held = mdsx.Dataset(url)
     assert held[0]["id"] == 0
     shown = as_json(run, "show", url)

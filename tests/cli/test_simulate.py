@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_it_gives_the_same_plan_each_time(run: Run) -> None:
     assert run(*MADE_UP, "--json").out == run(*MADE_UP, "--json").out
 
 
+def test_its_advised_command_makes_up_the_same_data(run: Run) -> None:
+    found = json.loads(run(*MADE_UP, "--json").out)
+    advised = shlex.split(found["advice"]["command"])[1:-2]  # without the name of the program, and --html
+    again = json.loads(run(*advised, "--json").out)
+    for name in ("samples", "shards", "bytes", "shard_bytes", "steps"):
+        assert again["settings"][name] == found["settings"][name]
+
+
 def test_a_link_of_0_has_no_limit(run: Run) -> None:
     assert json.loads(run(*MADE_UP, "--link", 0, "--json").out)["settings"]["link"] is None
 
@@ -76,6 +85,10 @@ def test_it_shows_the_busiest_rank(run: Run, tmp_path: Path) -> None:
         (("--samples", "10", "--world-size", "6", "--ranks-per-node", "4"), "a multiple of --ranks-per-node"),
         (("--samples", "10", "--html", "."), "--html names a folder; give the name of a file"),
         (("--samples", "10", "--html", "/nowhere/plan.html"), "--html is in a folder that does not exist"),
+        (
+            ("--samples", "10", "--batch-size", "2", "--html", "/dev/full"),
+            "the page cannot be written: No space left on device",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 
 import mdsx
 from mdsx import Component, Mixture, UsageError
@@ -113,6 +114,10 @@ def test_an_epoch_of_a_mixture_in_runs_has_whole_runs(urls: dict[str, str]) -> N
     assert Mixture([urls["a"], urls["b"]]).run is None
 
 
+def described(url: str, **options: Any) -> Mixture:
+    return Mixture.from_json({"components": {"a": {"url": url, "proportion": 1}}, **options})
+
+
 MISTAKES: list[tuple[str, Any, str]] = [
     ("nothing in it", lambda u: Mixture([]), "needs at least one component"),
     ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "either all components have a proportion"),
@@ -149,6 +154,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("no weights", lambda u: Mixture([u["a"]], run=8), "requires proportions"),
     ("long run", lambda u: Mixture([(u["a"], 1)], run=16), "epoch_samples=16"),
     ("part", lambda u: Mixture([(u["a"], 1)], run=8, epoch_samples=12), "epoch_samples=16"),
+    ("JSON position", lambda u: described(u["a"], schedule={0: [1]}), "position of the schedule"),
+    ("JSON start", lambda u: Mixture.from_json({"components": {"a": {"url": u["a"], "start": "1"}}}), "start must be"),
+    ("JSON stop", lambda u: Mixture.from_json({"components": {"a": {"url": u["a"], "stop": 1.0}}}), "stop must be"),
+    ("excluded", lambda u: described(u["empty"], exclude={"a": [0]}), "no number: the component has no samples"),
+    ("exclude", lambda u: described(u["a"], exclude={"a": torch.zeros(1, device="meta")}), "has the numbers"),
 ]
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import mdsx
+from mdsx.datasets import decoded
 
 COLUMNS = {"id": "int64", "tokens": "uint16[*]", "score": "float32?", "text": "str"}
 N = 500
@@ -71,6 +72,25 @@ def test_a_damaged_sample_is_an_error_that_names_it(dataset: mdsx.Dataset, tmp_p
     shard.write_bytes(data)
     with pytest.raises(mdsx.CorruptError, match=r"shard\.00003\.mdsx"):
         mdsx.Dataset(tmp_path / "data").to_batches().read_all()
+
+
+def test_an_error_that_no_sample_repeats_is_looked_for_in_one_shard(dataset: mdsx.Dataset, tmp_path: Path) -> None:
+    read = list[int]()
+
+    class Watched(mdsx.Dataset):
+        def __getitem__(self, place: Any) -> Any:
+            read.append(place)
+            return super().__getitem__(place)
+
+    def fail(columns: object, first: int) -> None:
+        if first >= 100:
+            raise mdsx.CorruptError("here")
+
+    firsts = dataset._first.tolist()
+    start = next(first for first in firsts if first >= 100)
+    with pytest.raises(mdsx.CorruptError, match="here"):
+        list(decoded(Watched(tmp_path / "data"), 0, N, fail, most=1000))
+    assert read == list(range(start, firsts[firsts.index(start) + 1]))
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True])

@@ -16,3 +16,12 @@ def test_spark_names_its_extra(use: Callable[[], object], package: str, monkeypa
     monkeypatch.setattr("mdsx.engines.spark_source.find_spec", lambda name: None if name == package else name)
     with pytest.raises(UsageError, match=rf"(?s)needs the package {package}.*pip install 'mdsx\[spark\]'"):
         use()
+
+
+def test_spark_names_a_module_that_its_tasks_lack() -> None:
+    class Results:
+        def collect(self) -> None:
+            raise RuntimeError("from the JVM:\nModuleNotFoundError: No module named 'ours.parts'\n")
+
+    with pytest.raises(UsageError, match=r"install ours in the Python that spark\.pyspark\.python names"):
+        spark._collect(Results())

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from mdsx.errors import FormatError
-from mdsx.format import check_shard
+from mdsx.format import ShardView, check_shard
+from mdsx.format.check import find_problems
 from tests.conftest import Often
 from tests.format import by_the_book
 from tests.format.owners import Owner, owners
@@ -98,8 +99,9 @@ def test_two_damaged_neighbours_are_both_reported() -> None:
 
 
 def test_samples_are_named_by_their_dataset_number() -> None:
-    (error,) = check_shard(patch(SHARDS["fixed"], row_at(SHARDS["fixed"], 4) + 8, b"!"), first=1000)
-    assert error.place == "sample 4 (1004 of the dataset)"
+    damaged = patch(SHARDS["fixed"], row_at(SHARDS["fixed"], 4) + 8, b"!")
+    (problem,) = find_problems(ShardView.parse(damaged), first=1000)
+    assert problem.error.place == "sample 4 (1004 of the dataset)"
 
 
 def test_a_gap_is_reported_at_the_following_sample() -> None:

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError
 from mdsx.format import claimed_raw_size, compress
-from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, frame_count, parse_seek_table, seek_table_size
+from mdsx.format.frames import (
+    FRAME_SIZE,
+    HEAD_SIZE,
+    FrameReader,
+    decompress_frame,
+    first_bytes,
+    frame_count,
+    parse_seek_table,
+    seek_table_size,
+)
 from tests.format.reference import frame, seek_table
 
 RAW = np.random.default_rng(0).integers(0, 16, 2 * FRAME_SIZE + 5, np.uint8).tobytes()
@@ -116,6 +125,14 @@ def test_decompression_needs_memory_for_a_frame() -> None:
     tracemalloc.stop()
     assert size == count * FRAME_SIZE
     assert peak < 4 * FRAME_SIZE
+
+
+def test_the_first_bytes_are_64_however_much_a_frame_claims() -> None:
+    for raw in (RAW, np.random.default_rng(1).bytes(FRAME_SIZE)):
+        assert first_bytes(compress(raw)[:HEAD_SIZE]) == raw[:64]
+    assert first_bytes(STORED[:20]) == b""
+    zeros = frame(bytes(64 * FRAME_SIZE), window=0x68)  # 512 blocks of 4 bytes
+    assert first_bytes(zeros[:HEAD_SIZE]) == bytes(64)
 
 
 @pytest.mark.parametrize(("raw_size", "size"), [(10 * FRAME_SIZE, 60), (2**62, 2**60), (2**47 + 1, 2**60)])

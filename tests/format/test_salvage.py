@@ -62,6 +62,17 @@ def test_a_truncated_shard_loses_only_the_missing_samples(name: str) -> None:
         assert found.problems[0].place == f"byte {size}"
 
 
+def test_a_truncated_shard_has_no_problem_but_that() -> None:
+    values = [None, b"a", b"", b"bc", None, b"d"]
+    shard = by_the_book.shard({"text": "str?"}, [{"text": value} for value in values])
+    for size in range(rows_offset(shard), len(shard)):
+        (problem,) = left(shard, shard[:size], size=len(shard)).problems
+        assert problem.place == f"byte {size}"
+    size = row_at(shard, 1)
+    found = left(shard, patch(shard, row_at(shard, 0), bytes(8))[:size], size=len(shard))
+    assert [problem.place for problem in found.problems] == [f"byte {size}", "sample 0"]
+
+
 def test_undamaged_samples_keep_their_bytes() -> None:
     for shard in SHARDS.values():
         damaged = patch(shard, 0, bytes(64))  # no header at all: the index gives the layout
@@ -266,6 +277,8 @@ def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     assert found.layout.row_key is None
     assert found.lost == ((0, layout.samples),)
     assert found.problems
+    cut = salvage(damaged[:-1], layout, compressed=False, size=len(damaged) - 1)
+    assert [problem.place for problem in cut.problems] == ["header checksum", f"byte {len(damaged) - 1}"]
 
 
 def test_a_single_row_must_give_its_own_key() -> None:

@@ -105,6 +105,14 @@ def test_a_decoder_may_be_pickled() -> None:
         assert repr(found) == repr(decoder(view, "text", "n", "list").decode(view, number, verify=True))
 
 
+def test_a_shard_keeps_one_reader_for_equal_decoders() -> None:
+    view = ShardView.parse(small())
+    for _ in range(3):
+        assert list(decoder(view, "text", "n").decode(view, 0, verify=True)) == ["text", "n"]
+    assert len(view.readers) == 1
+    assert list(decoder(view, "n", "text").decode(view, 0, verify=True)) == ["n", "text"]
+
+
 # --- damage
 
 

@@ -129,3 +129,11 @@ def test_no_changed_byte_passes() -> None:
         for change in (1, 128):
             with pytest.raises(FormatError):
                 read(good[:at] + bytes([good[at] ^ change]) + good[at + 1 :])
+
+
+def test_damage_is_told_from_a_missing_end() -> None:
+    good = selections.example()
+    with pytest.raises(CorruptError, match=rf"expected {good[-19:-3].decode()}, found [0-9a-f]{{16}}"):
+        read(good.replace(b'"some"', b'"same"'))
+    with pytest.raises(CorruptError, match="end: the file ends before its checksum"):
+        read(good[:-1])

@@ -97,6 +97,17 @@ def test_tails_are_dropped_if_asked(url: Path) -> None:
     assert len(whole) < len(kept)
 
 
+def test_no_sample_is_read_for_dropped_tails(url: Path) -> None:
+    made = list[int]()
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        made.append(sample["id"])
+        return sample
+
+    (batches,) = run(url, 1, batching=batching(tails="drop"), transform=transform, epoch_steps=20)
+    assert sorted(made) == sorted(number for batch in ids(batches) for number in batch)
+
+
 def test_micro_batches_are_alike_on_all_ranks(url: Path) -> None:
     (whole,), ranks = run(url, 1), run(url, 3, micro_batch=2)
     steps = iter(zip(*ranks, strict=True))

@@ -56,6 +56,8 @@ def ids(loader: mdsx.Loader, steps: int) -> list[int]:
 
 
 PACK = mdsx.Pack(16, length="tokens", window=20)
+CONCAT = mdsx.Pack(16, length="tokens", window=20, kind="concat")
+FRAMED = mdsx.Pack(16, length="tokens", window=20, begin=1, end=2)
 
 
 def test_a_state_lists_its_components_and_what_is_gone_keeps_its_number(urls: dict[str, str]) -> None:
@@ -158,8 +160,11 @@ def test_a_dataset_that_grew_is_its_snapshot_and_the_part(tmp_path: Path, urls: 
 
 
 class TestInTheMiddleOfAWindow:
-    def test_what_is_removed_is_needed_and_it_says_for_how_long(self, urls: dict[str, str]) -> None:
-        state = after(mixed(urls, {"web": 2, "code": 1}), 1, PACK)
+    @pytest.mark.parametrize("batching", [PACK, CONCAT, FRAMED], ids=["pack", "concat", "added tokens"])
+    def test_what_is_removed_is_needed_and_it_says_for_how_long(
+        self, urls: dict[str, str], batching: mdsx.Pack
+    ) -> None:
+        state = after(mixed(urls, {"web": 2, "code": 1}), 1, batching)
         assert state["groups"]["taken"] == 10
         with pytest.raises(mdsx.UsageError, match=r"'code' is still needed.*\d+ of its samples.*proportion 0"):
             mdsx.change(state, mixed(urls, {"web": 1}))
@@ -168,7 +173,7 @@ class TestInTheMiddleOfAWindow:
             changed = mdsx.change(state, kept)
         groups = int(str(caught[0].message).split(" more groups")[0].split()[-1])
         assert changed["phases"][-1][0] == 40  # the window's end
-        one = loader_of(kept, PACK, size=1)
+        one = loader_of(kept, batching, size=1)
         one.load_state_dict(changed)
         batches = iter(one)
         for _ in range(groups - 1):
@@ -176,11 +181,17 @@ class TestInTheMiddleOfAWindow:
         assert one.state_dict()["groups"]["taken"]
         without = mixed(urls, {"web": 1, "math": 1})
         with pytest.raises(mdsx.StateError, match=r"still reads the component 'code'.*proportion 0"):
-            loader_of(without, PACK).load_state_dict(one.state_dict())
+            loader_of(without, batching).load_state_dict(one.state_dict())
         next(batches)
         state = one.state_dict()
         assert not state["groups"]["taken"]
-        loader_of(without, PACK).load_state_dict(state)
+        loader_of(without, batching).load_state_dict(state)
+
+    def test_a_damaged_window_has_no_number_of_groups(self, urls: dict[str, str]) -> None:
+        state = after(mixed(urls, {"web": 2, "code": 1}), 1, PACK)
+        state["groups"]["window"] = 99
+        with pytest.warns(UserWarning, match="'code' is still read for this window"):
+            mdsx.change(state, mixed(urls, {"web": 1, "code": 0, "math": 1}))
 
     def test_other_lengths_of_a_component_that_stays_are_refused(self, urls: dict[str, str]) -> None:
         state = after(mixed(urls, {"web": 2, "code": 1}), 1, PACK)
@@ -219,6 +230,14 @@ class TestExclusion:
             loader = loader_of(mixed(urls, {"web": 1, "code": 1}, exclude={"web": range(100)}), batching)
             found = {number for batch in loader for number in np.concatenate([np.ravel(ids) for ids in batch["id"]])}
             assert {number for number in found if number < 1000} <= set(range(100, 120))
+
+    @pytest.mark.parametrize(
+        "options", [{"transform": dict}, {"batching": PACK, "epoch_steps": 3}], ids=["samples", "groups"]
+    )
+    def test_a_run_of_which_nothing_is_left_says_so(self, urls: dict[str, str], options: dict[str, Any]) -> None:
+        nothing = mixed(urls, {"web": 1, "code": 1}, exclude={name: range(SIZES[name]) for name in ("web", "code")})
+        with pytest.raises(mdsx.UsageError, match="every sample of an epoch is excluded"):
+            next(iter(loader_of(nothing, **options)))
 
     def test_every_rank_must_give_the_list(self, urls: dict[str, str]) -> None:
         shares = {"web": 1, "code": 1}

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.order import MAX_PHASES
 from tests.conftest import Often
 from tests.order.reference_groups import Rule
 from tests.order.reference_plans import Accounts, PlannedRun, Stage
@@ -329,6 +330,42 @@ def test_skipped_steps_are_accounted_apart(make: Any) -> None:
     assert sum(rest.tokens.values()) + (rest.skipped_tokens or 0) == sum(every.tokens.values())
 
 
+@pytest.mark.parametrize("batching", [None, pack(64, 4)], ids=["samples", "packed"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_sample_is_read_for_a_skipped_step(make: Any, batching: Any, threads: int) -> None:
+    made = list[int]()
+
+    def transform(sample: Any) -> Any:
+        made.append(sample["info"]["position"])
+        return {"tokens": sample["tokens"], "at": sample["info"]["position"]}
+
+    first = mdsx.Phase({"web": 0.8, "code": 0.2}, batching=batching, global_batch_size=10)
+    plan = mdsx.Plan({0: first}, skip=[(0, 1), (4, 7), (41, 50)])
+    loader = make(plan=plan, transform=transform, info_column="info", num_threads=threads)
+    found = [int(at) for batch in loader for row in batch["at"] for at in np.ravel(row)]
+    assert loader.consumed.skipped_samples > 0
+    assert sorted(made) == sorted(found)
+
+
+def refusing(sample: Any) -> Any:
+    """Raise for the samples of the steps 2 and 3, of 10 samples each."""
+    if 20 <= sample["info"]["position"] < 40:
+        raise ValueError("a spike")
+    return {"at": sample["info"]["position"]}
+
+
+def refusing_together(samples: list[Any]) -> Any:
+    return {"at": [refusing(sample)["at"] for sample in samples]}
+
+
+@pytest.mark.parametrize("how", [{"num_threads": 3}, {"num_workers": 2}], ids=["threads", "workers"])
+@pytest.mark.parametrize(("name", "function"), [("transform", refusing), ("collate_fn", refusing_together)])
+def test_a_step_that_fails_can_be_skipped(make: Any, how: dict[str, int], name: str, function: Any) -> None:
+    plan = mdsx.Plan({0: mdsx.Phase({"web": 1}, global_batch_size=10)}, skip=[(2, 4)])
+    loader = make(plan=plan, info_column="info", **{name: function}, **how)
+    assert sorted(int(at) for batch in loader for at in batch["at"]) == [*range(20), *range(40, E)]
+
+
 def test_a_restart_from_an_older_state_skips_the_steps_too(make: Any) -> None:
     loader = make(plan=two_phases())
     batches = iter(loader)
@@ -351,6 +388,13 @@ def test_a_restart_from_an_older_state_skips_the_steps_too(make: Any) -> None:
 def test_what_the_plan_has_is_not_given_again(make: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(mdsx.UsageError, match=message):
         make(plan=two_phases(), **given)
+
+
+def test_a_plan_has_no_more_phases_than_a_state_can_record(make: Any) -> None:
+    phases = {at: mdsx.Phase({"web": 1}, global_batch_size=10) for at in range(MAX_PHASES)}
+    make(plan=mdsx.Plan(phases))
+    with pytest.raises(mdsx.UsageError, match=f"too many phases.*at most {MAX_PHASES}"):
+        make(plan=mdsx.Plan({**phases, MAX_PHASES: mdsx.Phase()}))
 
 
 def test_thresholds_count_what_the_run_counts(make: Any) -> None:

@@ -74,6 +74,14 @@ def test_a_run_ends_after_its_last_phase_begins(mixture: mdsx.Mixture) -> None:
         loader_of(mixture).plan(until=mdsx.Tokens(50_000))
 
 
+def test_until_is_refused_for_an_epoch(mixture: mdsx.Mixture) -> None:
+    without = mdsx.Loader(mixture, 8, batching=mdsx.Pack(256, length="tokens"), rank=0, world_size=1)
+    with pytest.raises(mdsx.UsageError, match="until= is for a whole run"):
+        without.plan(until=mdsx.Tokens("1M"))
+    with pytest.raises(mdsx.UsageError, match="until= is for a whole run"):
+        loader_of(mixture).plan(0, until=mdsx.Tokens("1M"))
+
+
 def test_a_trace_names_the_samples_of_a_step(mixture: mdsx.Mixture) -> None:
     world = 2
     traced = list(loader_of(mixture).trace(5, world_size=world))

@@ -219,6 +219,7 @@ def test_a_window_of_a_million_positions_is_grouped_at_once() -> None:
         ({"capacity": 9}, "capacity is not for kind 'buckets'"),
         ({"oversize": "error"}, "oversize is not for kind 'buckets'"),
         ({"balance": (1, 1)}, "balance is not for kind 'buckets'"),
+        ({"balance_over": "rack"}, "balance_over must be 'node' or 'job'"),
         ({"kind": "pack", "capacity": 9}, "sizes is not for kind 'pack'"),
         ({"lengths": [1, 2, 3]}, r"a height and a width for each sample"),
         ({"lengths": [(1, 2), (3, 4), (0, -1)]}, "a size is out of range.*found -1"),

@@ -23,10 +23,10 @@ from mdsx.order import (
     MixtureOrder,
     Order,
     WindowGroups,
+    Windows,
     default_window,
     group_window,
     step_order,
-    windows,
 )
 from tests.order import reference, reference_groups
 from tests.order.reference_groups import Rule
@@ -59,7 +59,7 @@ def test_the_version_is_that_of_the_vectors() -> None:
 def test_groups_follow_the_vectors(vector: dict[str, Any]) -> None:
     rule = Grouping(vector["kind"], vector["capacity"], vector["window"], "error", vector["max_samples"])
     lengths, lanes, found = np.array(vector["lengths"]), vector["lanes"], []
-    for number, (start, stop) in enumerate(windows(0, len(lengths), len(lengths), rule.window * lanes)):
+    for number, (start, stop) in enumerate(Windows(0, len(lengths), len(lengths), rule.window * lanes)):
         groups = group_window(
             rule,
             lengths[start:stop],
@@ -220,7 +220,7 @@ def test_groups_of_a_mixture_follow_the_specification(
 def test_groups_follow_the_worked_example() -> None:
     lengths = np.array([7, 2, 12, 5, 3, 4, 0, 6, 9, 1, 10, 3, 8, 2])
     sequence: list[tuple[int, list[tuple[int, int]]]] = []
-    for number, (start, stop) in enumerate(windows(0, 14, 14, 8)):
+    for number, (start, stop) in enumerate(Windows(0, 14, 14, 8)):
         found = group_window(
             Grouping("pack", 10, 4, "split"),
             lengths[start:stop],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from time import process_time
@@ -14,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
-from mdsx.order import MixtureOrder, Order
+from mdsx.order import MixtureOrder, Order, bounds_of
+from mdsx.order.draws import PhaseBounds, StartCounts
 from mdsx.order.hashing import key
 from tests.order import reference
 from tests.order.positions import draws_before, places
@@ -25,7 +28,7 @@ from tests.order.strategies import mixtures
 @settings(max_examples=10)
 def test_a_mixture_equals_the_naive_implementation(options: dict[str, Any]) -> None:
     mixture, naive = MixtureOrder(**options), reference.Mixture(**options)
-    assert list(mixture.bounds) == naive.bounds
+    assert list(bounds_of(options["weights"], mixture.sizes)) == naive.bounds
     expected = naive.positions(700)
     assert places(mixture, range(700)) == expected
 
@@ -178,18 +181,18 @@ def test_far_draws_are_counted_exactly() -> None:
 
 
 def test_weights_are_taken_exactly() -> None:
-    assert MixtureOrder([[9]] * 2, [1, 1]).bounds == (2**63, 2**64)
-    assert MixtureOrder([[9]] * 3, [Fraction(1, 3)] * 3).bounds == (2**64 // 3, 2**65 // 3, 2**64)
-    assert MixtureOrder([[9]] * 2, [0.1, 0.9]).bounds[0] == 2**64 * Fraction(0.1) // (Fraction(0.1) + Fraction(0.9))
-    assert MixtureOrder([[9]] * 2, np.array([1, 3])).bounds == MixtureOrder([[9]] * 2, [0.25, 0.75]).bounds
-    assert MixtureOrder([[9]] * 2, [10**400, 1]).bounds == (2**64 - 1, 2**64)
+    assert bounds_of([1, 1], [9] * 2) == (2**63, 2**64)
+    assert bounds_of([Fraction(1, 3)] * 3, [9] * 3) == (2**64 // 3, 2**65 // 3, 2**64)
+    assert bounds_of([0.1, 0.9], [9] * 2)[0] == 2**64 * Fraction(0.1) // (Fraction(0.1) + Fraction(0.9))
+    assert bounds_of(list(np.array([1, 3])), [9] * 2) == bounds_of([0.25, 0.75], [9] * 2)
+    assert bounds_of([10**400, 1], [9] * 2) == (2**64 - 1, 2**64)
 
 
 def test_a_point_at_a_bound_belongs_to_the_next_component() -> None:
     point = key(3, 3)  # the point of position 0, with rounds of one offset
     for bound, component in ((point, 1), (point + 1, 0)):
         mixture = MixtureOrder([[9]] * 2, [bound, 2**64 - bound], seed=3, lanes=300)
-        assert mixture.bounds == (bound, 2**64)
+        assert bounds_of([bound, 2**64 - bound], mixture.sizes) == (bound, 2**64)
         assert mixture.locate([0])[0].tolist() == [component]
         assert draws_before(mixture, [300])[0].argmax() == component
 
@@ -270,3 +273,18 @@ def test_counts_of_a_phase_continue_those_of_the_phases_before_it(lanes: int) ->
     many = MixtureOrder([[50]] * 4, weights, seed=9, lanes=lanes, phases=phases)
     for position in (0, 1, 10**6 + 5, phases[77][0], phases[130][0] + 1, phases[-1][0] + 10**9, phases[3][0] - 1):
         assert draws_before(many, [position]).tolist() == draws_before(plain, [position]).tolist()
+
+
+def test_threads_may_count_the_draws_of_many_phases() -> None:
+    phases = PhaseBounds([(start, (2**64,)) for start in range(5000)])
+    counts = StartCounts(phases, lambda phase, start, stop: np.array([stop - start]), (1,))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            last = pool.submit(counts.of, 4999)
+            while not last.done():
+                assert counts.of(0).tolist() == [0]
+            assert last.result().tolist() == [4999]
+    finally:
+        sys.setswitchinterval(interval)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mdsx.order import ORDER_VERSION, AllSamples, MixtureOrder, Order, select_fraction
+from mdsx.order import ORDER_VERSION, AllSamples, MixtureOrder, Order, bounds_of, select_fraction
 from mdsx.order.hashing import key, mix64, mixed, permutation, sample_seeds
 from tests.order.positions import draws_before, rank_positions
 from tests.vectors import phases
@@ -73,7 +73,7 @@ def test_mixtures_follow_the_vectors(vector: dict[str, Any]) -> None:
         vector["counts"], vector["weights"], int(vector["seed"]), vector["lanes"], vector["shuffle_block"]
     )
     positions = vector["positions"]
-    assert [str(bound) for bound in mixture.bounds] == vector["bounds"]
+    assert [str(bound) for bound in bounds_of(vector["weights"], mixture.sizes)] == vector["bounds"]
     assert draws_before(mixture, positions).tolist() == vector["draws_in_lane_before"]
     assert np.stack(mixture.locate(positions), axis=1).tolist() == vector["value"]
 

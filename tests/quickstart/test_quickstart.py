@@ -66,3 +66,12 @@ def test_the_command_shows_that_nothing_was_lost(tmp_path: Path) -> None:
     found = json.loads(run("--json"))
     assert found["exact"] is True
     assert found["last_loss"] < found["first_loss"]
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mdsx", "quickstart", "--json", "--html", "/dev/full"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the page cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -39,7 +39,7 @@ _ALLOWED = {
     ("__init__.py", "importlib.import_module"),  # the public page's own modules, on first use of their names
     ("engines/__init__.py", "importlib.import_module"),  # the module of an engine, on first use
     ("__init__.py", "globals"),
-    ("transfer/converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
+    ("transfer/converting/building.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
     ("foreign/mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
     ("decoding/headers.py", "PIL.Image"),  # opens pictures, and reads only their headers
     ("decoding/pictures.py", "PIL"),  # decodes formats from a list, up to a number of pixels

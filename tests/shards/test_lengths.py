@@ -17,8 +17,8 @@ import pytest
 import mdsx
 from mdsx.base import warn
 from mdsx.datasets import excerpt_of
-from mdsx.format import filenames
-from mdsx.shards import Lengths, View, length_file, lengths_of
+from mdsx.format import LengthTrailer, filenames
+from mdsx.shards import Lengths, View, length_file, length_table, lengths_of
 from mdsx.shards import shards as shards_module
 from mdsx.storage.cache import clear, contents_of
 from mdsx.testing import far_disk
@@ -220,9 +220,25 @@ def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> No
         EXPECTED["tokens"](int(stops[1]) + number) for number in (1, 0)
     ]
     key = "_lengths/tokens.u32"
-    assert requests() == [Request(key, 2000, None), Request(key, 4 * int(stops[1]), 4 * int(stops[2]))]
+    trailer, lengths_of_two = requests()
+    assert (trailer.key, trailer.start) == (key, 2000)
+    assert lengths_of_two == Request(key, 4 * int(stops[1]), 4 * int(stops[2]))
     assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
     assert {request.key for request in requests()} == {key}
+
+
+def test_the_lengths_of_a_dataset_that_grew_are_not_read_by_a_snapshot(far: Path) -> None:
+    """Where a trailer of its own would be, the file has lengths of appended samples: any number of them."""
+    fingerprint = mdsx.Dataset(far / "data").fingerprint
+    write(far / "data" / "part-00000", 100)
+    mdsx.append(far / "data", "part-00000")
+    mdsx.write_lengths(far / "data", "tokens")
+    FarDisk.requests.clear()
+    data = mdsx.Dataset(f"{SCHEME}{far / 'data'}", snapshot=fingerprint)
+    assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+    asked = [request for request in requests() if request.key == "_lengths/tokens.u32"]
+    assert asked
+    assert all(request.stop is not None and request.stop - request.start < 2**20 for request in asked)
 
 
 @pytest.mark.parametrize(("gap", "most", "expected"), [(10**6, 10**6, 1), (0, 10**6, 3), (10**6, 1, 4)])
@@ -251,7 +267,8 @@ def test_few_ranges_are_requested_of_s3(proxy: Proxy, s3_url: str, tmp_path: Pat
         data = mdsx.Dataset(f"{s3_url}/{folder}", cache=tmp_path / folder)
         proxy.asked.clear()
         assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
-        index, trailer = excerpt_of(data).shards.index, "bytes=2000-"
+        index = excerpt_of(data).shards.index
+        trailer = f"bytes=2000-{1999 + LengthTrailer.most_bytes(len(index.counts))}"
         if lengths:
             assert [asked.range for asked in proxy.asked] == [trailer, "bytes=0-1999"]
         elif compression:  # the table of frames, and the only frame
@@ -357,6 +374,22 @@ def test_a_file_of_lengths_that_is_removed_is_no_loss(tmp_path: Path) -> None:
     assert lengths.of(shard, zero).tolist() == [EXPECTED["tokens"](int(view.counts[:2].sum()))]
     again = lengths_of(view, "tokens")
     assert again.of(shard, zero).tolist() == lengths.of(shard, zero).tolist()
+
+
+def test_a_file_of_lengths_on_a_network_file_system_is_not_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data", lengths=["tokens"])
+    beside, mapped = tmp_path / "beside", list[Path]()
+    beside.mkdir()
+    for name in ("index.json", "_lengths"):
+        shutil.move(tmp_path / "data" / name, beside)
+    monkeypatch.setattr(shards_module, "network_file_system", beside.__eq__)
+    monkeypatch.setattr(length_table, "map_whole", mapped.append)
+    data = mdsx.Dataset(tmp_path / "data", index=beside)
+    assert excerpt_of(data).shards.mapped_in_place
+    assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+    assert not mapped
 
 
 def read_all(folder: Path, seed: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from mdsx import ChangedError
 from mdsx.format import FRAME_SIZE, compress
 from mdsx.format.stored_bytes import FramedBytes, PlainBytes
 from mdsx.shards.objects import StoredObject, coalesce, gap_in
-from mdsx.storage import open_storage
+from mdsx.storage import Piece, open_storage
+from mdsx.storage.local import LocalStorage
 
 POOL = ThreadPoolExecutor(4)
 RANGES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 300)).map(lambda at: (at[0], at[0] + at[1])))
@@ -71,3 +73,19 @@ def test_a_replaced_object_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "shard").write_bytes(DATA + b"more")
     with pytest.raises(ChangedError, match="shard"):
         shard.read([(0, 10)])
+
+
+class ReplacedOften(LocalStorage):
+    """A storage whose objects are replaced after each request."""
+
+    asked = itertools.count()
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
+        return replace(super().get(key, start=start, stop=stop), etag=f"{next(self.asked)}")
+
+
+def test_an_object_replaced_during_its_first_read_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "shard").write_bytes(DATA)
+    shard = StoredObject(ReplacedOften(str(tmp_path)), "shard", size=len(DATA), pool=POOL)
+    with pytest.raises(ChangedError, match="ETag: the object was replaced"):
+        shard.read([(0, 10), (len(DATA) - 10, len(DATA))])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mdsx.format import filenames
-from mdsx.shards import Shards, formats, index_keys
-from mdsx.shards.formats import get_index
+from mdsx.shards import Shards, index_keys, shared_files
+from mdsx.shards.shared_files import get_shared
 from mdsx.storage import open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, clear, contents_of, fingerprints_of
 from tests.fork_server import call_all, start
@@ -99,7 +99,7 @@ def test_the_wait_for_a_stalled_download_ends(
     process = start(opened, url, str(tmp_path / "cache"))
     try:
         wait_until(lambda: rule.hits)
-        monkeypatch.setattr(formats, "_PATIENCE", 0.1)
+        monkeypatch.setattr(shared_files, "_PATIENCE", 0.1)
         opened(url, str(tmp_path / "cache"))
         assert process.is_alive()
     finally:
@@ -157,14 +157,14 @@ def test_buckets_with_equal_keys_do_not_mix(s3: S3Server, url: str, large: bytes
 
 def test_a_cache_without_room_is_left_out(url: str, large: bytes, tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", limit=7 * len(large))
-    assert get_index(open_storage(url), filenames.INDEX, cache) == large
+    assert get_shared(open_storage(url), filenames.INDEX, cache) == large
     assert not cached(tmp_path / "cache")
 
 
 def test_an_index_without_a_checksum_is_not_shared(s3_url: str, tmp_path: Path) -> None:
     mds = b'{"shards":[' + bytes(2**20) + b'],"version":2}'
     stored(s3_url, mds)
-    assert get_index(open_storage(s3_url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == mds
+    assert get_shared(open_storage(s3_url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == mds
     assert not cached(tmp_path / "cache")
 
 
@@ -173,20 +173,20 @@ def test_an_index_without_an_etag_is_not_shared(large: bytes, tmp_path: Path, mo
         for name, value in server.env().items():
             monkeypatch.setenv(name, value)
         url = stored(server.make_bucket("bucket"), large)
-        assert get_index(open_storage(url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == large
+        assert get_shared(open_storage(url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == large
     assert not cached(tmp_path / "cache")
 
 
 def test_an_empty_index_is_read_as_it_is(s3_url: str, tmp_path: Path) -> None:
     stored(s3_url, b"")
-    assert get_index(open_storage(s3_url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == b""
+    assert get_shared(open_storage(s3_url), filenames.INDEX, CacheDirectory(tmp_path / "cache")) == b""
 
 
 @pytest.mark.parametrize("key", [*index_keys(), filenames.snapshot(32 * "0")])
 def test_every_index_of_ours_is_shared(s3_url: str, large: bytes, tmp_path: Path, key: str) -> None:
     open_storage(s3_url).put(key, large)
     for _ in range(2):
-        assert get_index(open_storage(s3_url), key, CacheDirectory(tmp_path / "cache")) == large
+        assert get_shared(open_storage(s3_url), key, CacheDirectory(tmp_path / "cache")) == large
     assert len(cached(tmp_path / "cache")) == 1
 
 

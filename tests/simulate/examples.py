@@ -58,11 +58,13 @@ def _settings() -> dict[str, Any]:
         "shards": 150,
         "bytes": 10_000_000_000,
         "sample_bytes": 10_000,
+        "shard_bytes": _SHARD,
         "nodes": 2,
         "ranks_per_node": 2,
         "num_workers": 0,
         "batch_size": 32,
         "global_batch_size": 128,
+        "drop_last": True,
         "steps": 7813,
         "seed": 0,
         "shuffle": True,
@@ -151,6 +153,7 @@ def _advice() -> dict[str, Any]:
             "No two ranks share a shard.",
         ],
         "wanted": {"distinct": 0.9, "repeated": 0.5, "correlation": 0.01},
+        "most_repeated": 0.75,
         "exact_distinct": 86.0,
         "tried_shards": 150,
     }
@@ -167,5 +170,6 @@ def _choice(lanes: int, block: int, share: float, gigabytes: float, *, enough: b
         "distinct_share": share,
         "repeated": 1.2 - share / 2,
         "correlation": 0.02,
+        "most_correlation": 0.24,
         "enough": enough,
     }

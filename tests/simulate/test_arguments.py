@@ -22,8 +22,14 @@ def test_a_command_has_all_that_differs_from_the_defaults() -> None:
 
 def test_made_up_data_is_made_up_again() -> None:
     found = command({**example().settings, "data": "made up", "seed": 3}, **SOME)
-    assert "--samples 1000000 --sample-size 10kB --shard-size 66666667B" in found
+    assert "--samples 1000000 --sample-size 10kB --shard-size 66670000B" in found
     assert "--seed 3 " in found
+
+
+def test_a_dataset_in_the_working_folder_is_named() -> None:
+    settings = {**example().settings, "data": "corpus"}
+    assert command(settings, **SOME).startswith("mdsx simulate corpus --world-size 4 ")
+    assert "    'corpus',\n" in python(settings, **SOME)
 
 
 def test_the_cache_has_room_for_all_its_bytes() -> None:

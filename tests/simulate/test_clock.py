@@ -48,7 +48,7 @@ def test_a_condition_wakes_its_waiters_or_times_out() -> None:
 def test_one_user_gets_as_many_threads_as_of_the_real_crew(kind: object, most: int) -> None:
     """The real ones: tests/base/process/test_threads.py."""
     world, ended = World(), list[float]()
-    crew = SimulatedProcess(world).crew(kind)  # type: ignore[arg-type]
+    share = SimulatedProcess(world).share(kind)  # type: ignore[arg-type]
 
     def work() -> None:
         world.sleep(1.0)
@@ -56,7 +56,7 @@ def test_one_user_gets_as_many_threads_as_of_the_real_crew(kind: object, most: i
 
     def begin() -> None:
         for _ in range(most + 1):
-            crew.submit(work)
+            share.submit(work)
 
     world.run(begin)
     assert ended == [1.0] * most + [2.0]
@@ -64,13 +64,13 @@ def test_one_user_gets_as_many_threads_as_of_the_real_crew(kind: object, most: i
 
 def test_a_call_begins_one_thread() -> None:
     world, free = World(), list[bool]()
-    crew = SimulatedProcess(world).crew(PREFETCH)
+    share = SimulatedProcess(world).share(PREFETCH)
 
     def begin() -> None:
         for _ in range(8):
-            free.append(crew.may_begin)
-            crew.submit(lambda: world.sleep(1.0))
-        free.append(crew.may_begin)
+            free.append(share.may_begin)
+            share.submit(lambda: world.sleep(1.0))
+        free.append(share.may_begin)
 
     world.run(begin)
     assert free == [True] * 8 + [False]
@@ -78,26 +78,26 @@ def test_a_call_begins_one_thread() -> None:
 
 def test_the_caller_of_a_map_makes_calls_while_it_waits() -> None:
     world, made = World(), list[float]()
-    crew = SimulatedProcess(world).crew(REQUESTS)
+    share = SimulatedProcess(world).share(REQUESTS)
 
     def work(seconds: float) -> None:
         world.sleep(seconds)
         made.append(world.now)
 
     # The caller and 64 threads begin with the first 65. After 1 second, the caller has the 66th instead of waiting.
-    world.run(lambda: list(crew.map(work, [1.0] + [3.0] * 64 + [1.0])))
+    world.run(lambda: list(share.map(work, [1.0] + [3.0] * 64 + [1.0])))
     assert made == [1.0, 2.0] + [3.0] * 64
 
 
 def test_a_map_works_in_the_threads_and_in_the_caller() -> None:
     world, found = World(), list[int]()
-    crew = SimulatedProcess(world).crew(REQUESTS)
+    share = SimulatedProcess(world).share(REQUESTS)
 
     def double(number: int) -> int:
         world.sleep(1.0)
         return 2 * number
 
-    world.run(lambda: found.extend(crew.map(double, range(65))))
+    world.run(lambda: found.extend(share.map(double, range(65))))
     assert found == [2 * number for number in range(65)]
     assert world.now == 1.0, "64 threads, and the caller"
 

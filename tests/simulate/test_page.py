@@ -107,6 +107,18 @@ def test_a_button_selects_the_best_choice_for_the_simulated_cache(chromium: Brow
 
 
 @pytest.mark.slow
+def test_the_wanted_limits_are_those_of_the_advice(chromium: Browser, tmp_path: Path) -> None:
+    plain = example()
+    methods = [{**each, "repeated": 0.9, "distinct_of": "class"} for each in plain.quality["methods"]]
+    path = tmp_path / "classes.html"
+    path.write_text(page(example(quality={**plain.quality, "methods": methods})), encoding="utf-8")
+    with opened(chromium, path.as_uri()) as tab:
+        text = tab.page.inner_text("#selected")
+        assert "(wanted: at least 25 %)" in text
+        assert "(wanted: at most 0.24)" in text
+
+
+@pytest.mark.slow
 def test_a_button_copies_the_arguments(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri()) as tab:
         button = tab.page.locator("#arguments button").nth(1)

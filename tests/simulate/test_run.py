@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 import mdsx
 from mdsx.errors import UsageError
 from mdsx.order import Shuffle
-from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, planned, run, simulate
+from mdsx.simulate import Cluster, Loading, Prices, invented, labels_of, opened, run, simulate
 from mdsx.stream import MaxTokens, Pack
 
 CLUSTER = Cluster(2, 2, 10**9, 50e6, 0.01)
-LOADING = Loading(16, 0, 2, False, 0.005)
+LOADING = Loading(16, 0, False, 0.005)
 PRICES = Prices(0.4, 0.09, "EUR")
 
 
@@ -63,7 +64,7 @@ def test_what_the_nodes_need_is_what_they_read(url: str) -> None:
 @pytest.mark.slow
 def test_a_stretch_of_some_nodes_agrees_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     source = invented(150_000, 1000, 2**17, shuffle=Shuffle(8, 20_000))
-    cluster, loading = Cluster(4, 2, 10**9, 30e6, 0.01), Loading(32, 0, 2, False, 0.02)
+    cluster, loading = Cluster(4, 2, 10**9, 30e6, 0.01), Loading(32, 0, False, 0.02)
     exact = simulate(source, cluster, loading, PRICES).whole
     monkeypatch.setattr(run, "_EXACT", 0.2)
     report = simulate(source, cluster, loading, PRICES)
@@ -77,7 +78,7 @@ def test_a_stretch_of_some_nodes_agrees_with_the_whole(monkeypatch: pytest.Monke
 
 
 def test_a_mixture_and_groups_are_simulated(url: str) -> None:
-    mixture = opened([url, url], weights=[0.5, 0.5])
+    mixture = opened([url, url], proportions=[0.5, 0.5])
     assert simulate(mixture, CLUSTER, LOADING, PRICES).quality == {}
     for batching in (Pack(2048, length="tokens"), MaxTokens(8192, length="tokens")):
         report = simulate(opened([url], batching=batching), CLUSTER, replace(LOADING, batch_size=1), PRICES)
@@ -103,6 +104,17 @@ def test_the_labels_of_a_column_are_counted(url: str) -> None:
         labels_of(opened([url, url]), "label")
 
 
+def test_a_null_is_a_value_that_is_counted_and_arrays_are_refused(url: str, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"kind": "str?", "box": "float32[3]"}) as out:
+        for number in range(6):
+            out.write({"kind": None if number % 3 else "cat", "box": np.zeros(3, np.float32)})
+    source = opened([str(tmp_path / "data")])
+    assert labels_of(source, "kind").values.tolist() == [0, 1, 1, 0, 1, 1]
+    for data, column in ((source, "box"), (opened([url]), "tokens")):
+        with pytest.raises(UsageError, match=f"the values of column '{column}' cannot be counted"):
+            labels_of(data, column)
+
+
 def test_batches_of_one_shape_are_refused() -> None:
     batching = mdsx.Buckets(by="label", sizes=range(3), global_batch_size=8)
     with pytest.raises(UsageError, match="one shape cannot be simulated yet"):
@@ -110,7 +122,7 @@ def test_batches_of_one_shape_are_refused() -> None:
 
 
 def test_shards_beyond_the_format_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planned, "MAX_SHARDS", 100)
+    monkeypatch.setattr("mdsx.simulate.simulation.MAX_SHARDS", 100)
     report = simulate(invented(10_000, 1000, 10_000), CLUSTER, LOADING, PRICES)
     assert any("at most 100 shards, but this one would have 1,000" in note for note in report.notes)
     assert any("at least 100 kB" in note for note in report.notes)
@@ -121,8 +133,8 @@ def test_shards_beyond_the_format_are_noted(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (lambda: Cluster(0, 1, 1, None, 0), "nodes must be at least 1"),
         (lambda: Cluster(1, 1, 1, 0.0, 0), "above 0"),
-        (lambda: Loading(0, 0, 2, False, 0), "batch_size"),
-        (lambda: Loading(1, 0, 2, False, -1), "seconds"),
+        (lambda: Loading(0, 0, False, 0), "batch_size"),
+        (lambda: Loading(1, 0, False, -1), "seconds"),
         (lambda: invented(0, 1, 1), "at least 1"),
         (lambda: invented(10, 100, 99), "must hold a sample"),
     ],

@@ -19,7 +19,7 @@ from mdsx.stream import Cursor, SampleSteps
 
 STORED = made_up(20_000, 1000, 2**17)
 CLUSTER = Cluster(1, 1, 2**30, 20e6, 0.01)
-LOADING = Loading(32, 0, 2, False, 0.002)
+LOADING = Loading(32, 0, False, 0.002)
 
 
 def simulated(
@@ -45,7 +45,7 @@ def test_with_room_for_all_each_shard_comes_once_in_two_epochs(workers: int, ran
     node = simulated(replace(CLUSTER, ranks_per_node=ranks), replace(LOADING, num_workers=workers), epochs=2)
     assert sorted(node.fetched.whole) == [*range(len(STORED.counts))]
     assert node.cache.peak == STORED.cached.sum()
-    assert {len(times.at) for times in node.steps.values()} == {2 * -(-20_000 // (32 * ranks))}
+    assert {len(waits) for waits in node.waits.values()} == {2 * -(-20_000 // (32 * ranks))}
 
 
 def test_a_cache_that_is_too_small_costs_bytes_and_never_exceeds_its_limit() -> None:
@@ -57,16 +57,16 @@ def test_a_cache_that_is_too_small_costs_bytes_and_never_exceeds_its_limit() -> 
 
 def test_a_link_slower_than_the_steps_makes_them_wait_for_what_is_missing() -> None:
     slow = simulated(replace(CLUSTER, rate=4e6), LOADING)
-    steps = len(slow.steps[0].at) * LOADING.step
+    steps = len(slow.waits[0]) * LOADING.step
     least = slow.link.bytes / 4e6 - steps  # if the last byte came before the last step
-    assert least < sum(slow.steps[0].waited) < least + 0.5
+    assert least < sum(slow.waits[0]) < least + 0.5
     fast = simulated(replace(CLUSTER, rate=400e6), LOADING)
-    assert sum(fast.steps[0].waited) < 0.1
+    assert sum(fast.waits[0]) < 0.1
 
 
 def test_the_same_settings_give_the_same_result() -> None:
     first, second = (simulated(replace(CLUSTER, cache=2**23), LOADING, epochs=2) for _ in range(2))
-    assert first.steps == second.steps
+    assert first.waits == second.waits
     assert (first.link.bytes, first.link.requests) == (second.link.bytes, second.link.requests)
 
 
@@ -86,5 +86,5 @@ def test_a_node_that_knows_only_its_own_shards_decides_the_same() -> None:
             assert len(chosen) < len(STORED.counts)
             data = Data(NodeCourse(order, pieces, chosen), lambda rank: steps, STORED.chosen(chosen))
         train([(node, data)], world, cluster, LOADING, [Cursor()], 60)
-        found.append((node.link.bytes, node.link.requests, node.steps))
+        found.append((node.link.bytes, node.link.requests, node.waits))
     assert found[0] == found[1]

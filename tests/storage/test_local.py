@@ -16,7 +16,7 @@ import pytest
 
 import mdsx
 from mdsx.base.system import network_file_system
-from mdsx.storage import Entry, open_storage
+from mdsx.storage import Entry, open_beside, open_storage
 from mdsx.storage.local import LocalStorage
 
 DYING = """
@@ -153,6 +153,12 @@ def test_values_that_are_no_url_raise(url: str) -> None:
         open_storage(url)
 
 
+@pytest.mark.parametrize("other", [5, b"data"])
+def test_a_place_beside_that_is_no_url_raises(other: Any, tmp_path: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match="not a URL"):
+        open_beside(tmp_path, other, None)
+
+
 def test_an_unknown_scheme_raises_naming_the_known() -> None:
     with pytest.raises(mdsx.UsageError, match=r"a path, file://, s3://") as caught:
         open_storage("gopher://bucket/x")
@@ -188,3 +194,14 @@ def test_unfinished_files_are_discarded_by_choice(tmp_path: Path) -> None:
     LocalStorage(tmp_path).discard_unfinished(choose=choose)
     assert sorted(seen) == [("folder/two", 4, True), ("one", 4, True)]
     assert [path.name for path in tmp_path.rglob("*")] == [".one.00.mdsx-tmp"]
+
+
+def test_a_file_that_is_searched_for_holes_is_downloaded_into_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdsx.base.decompress._ROOM", 1000)  # larger files are searched
+    data, memory, chunks = bytes(range(256)) * 20, bytearray(2**13), list[bytes]()
+    storage = LocalStorage(tmp_path)
+    storage.put("key", data)
+    storage.download("key", chunks.append, size=len(data), room=lambda size: memoryview(memory)[:size])
+    assert b"".join(chunks) == data

@@ -39,6 +39,7 @@ OURS = [
     "_lengths/tokens.u32", "part-00000/_lengths/a=20b.u32", "run-0123456789abcdef/_run/alive", "_mdsx-tars.json",
     "_mdsx-tars/passes.json", "_mdsx-tars/0123456789abcdef.json", "_mdsx-tars/0123456789abcdef-0123456789abcdef.mdsx",
     "_mdsx-parquet.json", f"_selections/hard-{'a' * 32}.json", f"part-00000/_selections/a-1.b-{'0' * 32}.json",
+    "_mdsx-tokens.json", "_mdsx-tokens/0123456789abcdef-00000-0123456789abcdef.table",
 ]  # fmt: skip
 OTHERS = [
     "index.json.bak", "Index.json", "shard.0.mdsx", "shard.000001.mdsx", "shard.00000.mdsx.gz", "x/shard.00000.mdsx",

@@ -37,7 +37,7 @@ def test_there_is_no_limit_before_a_refusal(clock: SimpleNamespace) -> None:
         turns.turn()
         turns.answered()
     assert clock.now == _START
-    assert turns.rate is None
+    assert turns._rate is None
 
 
 def test_a_process_alone_uses_nearly_all_of_a_limit(clock: SimpleNamespace) -> None:
@@ -55,10 +55,10 @@ def test_many_processes_share_a_limit_without_a_storm(clock: SimpleNamespace) ->
 def test_a_minute_without_a_refusal_ends_the_limit(clock: SimpleNamespace) -> None:
     turns = Throttle("bucket")
     turns.refused(turns.turn())
-    assert turns.rate is not None
+    assert turns._rate is not None
     clock.now += 61
     turns.answered()
-    assert turns.rate is None
+    assert turns._rate is None
 
 
 def test_requests_refused_together_cut_the_rate_once(clock: SimpleNamespace) -> None:
@@ -66,10 +66,10 @@ def test_requests_refused_together_cut_the_rate_once(clock: SimpleNamespace) -> 
     sent = [turns.turn() for _ in range(64)]
     clock.now += 0.1
     turns.refused(sent[0])
-    first = turns.rate
+    first = turns._rate
     for at in sent[1:]:
         turns.refused(at)
-    assert turns.rate == first
+    assert turns._rate == first
 
 
 def test_a_refusal_does_not_count_while_others_are_answered(clock: SimpleNamespace) -> None:

@@ -24,8 +24,8 @@ from tools.bench.report import Report, section, update_tables
 from tools.bench.run import Runner, environments
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
-from tools.bench.subjects.cached import least_misses
 from tools.commands import parser
+from tools.misses import least_misses
 from tools.processes import Call, CallFailed, members, stream
 
 MODULE = "tests.tools.bench_contestants"
@@ -390,6 +390,13 @@ class TestSubjects:
         assert run(parser().parse_args(["bench", "--list", "write-*"])) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == [f"write-{name}" for name in workloads.SIZES]
+
+    def test_a_name_that_nothing_has_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit, match="no subject matches loder-tokens"):
+            run(parser().parse_args(["bench", "--list", "write-*", "loder-tokens"]))
+        with pytest.raises(SystemExit, match="2"):
+            parser().parse_args(["bench", "--loaders", "mdsx,litdat"])
+        assert "unknown loader 'litdat'" in capsys.readouterr().err
 
     @pytest.mark.slow
     def test_mdsx_runs_from_end_to_end(self, tmp_path: Path) -> None:

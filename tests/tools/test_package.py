@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tarfile
 import zipfile
 from email.parser import Parser
@@ -12,7 +13,7 @@ import pytest
 
 import mdsx
 from tools.commands import parser
-from tools.package import absolute_links, build, extras, find_python, oldest, project, run
+from tools.package import Failed, _run, absolute_links, build, extras, find_python, oldest, project, run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -77,6 +78,11 @@ def test_the_source_distribution_has_its_tests(built: tuple[Path, Path]) -> None
 def test_a_tag_of_another_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(parser().parse_args(["package", "--tag", "v0.0.1"])) == 1
     assert capsys.readouterr().out == f"The tag is v0.0.1, but the version in mdsx/__init__.py is {mdsx.__version__}.\n"
+
+
+def test_a_command_that_does_not_end_fails_its_test_alone(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="no end in 1 s"):
+        _run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, timeout=1)
 
 
 def test_relative_links_lead_to_the_repository() -> None:

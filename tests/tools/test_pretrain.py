@@ -37,7 +37,7 @@ def test_rows_of_a_document_crowd_together_in_few_lanes() -> None:
 def test_balance_costs_little_planning() -> None:
     groups = grouped("concat", pretrain.BALANCED, pretrain.BALANCED_LANES, 1)
     window = groups[0]
-    planned = min(pretrain.cpu_seconds(lambda: groups[0]) for _ in range(9)) / len(window)
+    planned = min(pretrain.thread_seconds(lambda: groups[0]) for _ in range(9)) / len(window)
     assert pretrain.dealing_seconds(window, 4 * pretrain.RANKS, pretrain.NODE) < 0.05 * planned
 
 

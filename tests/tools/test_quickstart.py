@@ -16,7 +16,7 @@ import pytest
 
 from tests.tools import ROOT, TOOLS
 from tools.quickstart.command import pack
-from tools.watch import CacheWatch
+from tools.watch import CacheWatch, Watch
 
 
 @pytest.mark.slow
@@ -44,6 +44,19 @@ def test_the_watch_sees_the_highest_size_with_everything_below(tmp_path: Path) -
             pass
         (tmp_path / "one").unlink()
     assert watch.highest == 1500
+
+
+def test_a_watch_that_cannot_look_says_so() -> None:
+    class Blind(Watch):
+        interval = 0.001
+
+        def look(self) -> None:
+            raise PermissionError("it sees nothing")
+
+    with pytest.raises(PermissionError, match="it sees nothing"), Blind():
+        pass
+    with pytest.raises(KeyError), Blind():  # an error of the block itself comes first
+        raise KeyError
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def without_orientation(data: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def nvjpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.torch.gpu_pictures.nvjpeg", stand_in)
-    monkeypatch.setattr("mdsx.torch.gpu_pictures.check_nvjpeg", lambda: None)
+    monkeypatch.setattr("mdsx.torch.gpu_pictures.check_torchvision", lambda: None)
     monkeypatch.setattr("mdsx.torch.gpu_pictures.DEVICE", "cpu")
 
 

@@ -446,6 +446,7 @@ def test_an_epoch_without_a_whole_batch_is_refused(url: str) -> None:
         {"epoch_steps": 0},
         {"batching": "pack"},
         {"uneven": "repeat"},
+        {"uneven": "repeat", "batching": TOKENS, "global_batch_size": 4, "micro_batch": 1},
         {"batch_size": None},
     ],
     ids=str,

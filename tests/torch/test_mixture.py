@@ -183,6 +183,15 @@ def test_only_mixtures_with_proportions_can_be_reweighted(urls: dict[str, str]) 
         StreamingDataset(weighted(urls), shuffle=False)
 
 
+def test_a_plan_does_not_forget_that_the_dataset_was_reweighted(urls: dict[str, str]) -> None:
+    data, plan = StreamingDataset(weighted(urls), seed=5), mdsx.Plan({0: mdsx.Phase(global_batch_size=8)})
+    StreamingDataLoader(data, plan=plan)
+    data = StreamingDataset(weighted(urls), seed=5)
+    data.reweight([1, 1, 0])
+    with pytest.raises(mdsx.UsageError, match=r"the dataset was reweighted.*first phase"):
+        StreamingDataLoader(data, plan=plan)
+
+
 def counted(batches: Any) -> dict[str, int]:
     """Return how many samples of each component the batches have, from the column that says so."""
     found: Counter[int] = Counter()

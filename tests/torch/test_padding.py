@@ -128,8 +128,11 @@ def test_a_padded_run_resumes_and_fits_states_of_samples(url: str) -> None:
 def test_a_rank_without_samples_gets_no_rows(url: str) -> None:
     few = mdsx.Dataset(url).select(0, 2)
     for transform in (None, dict):
-        data = StreamingDataset(few, transform=transform, rank=0, world_size=3)
+        data = StreamingDataset(few, transform=transform, info_column="info", rank=0, world_size=3)
         (batch,) = StreamingDataLoader(data, 1, batching=mdsx.Pad(), drop_last=False)
+        info = {name: (tuple(values.shape), values.dtype) for name, values in batch["info"].items()}
+        assert info.pop("seed") == ((0,), torch.uint64)
+        assert info == dict.fromkeys(("epoch", "position", "dataset", "sample"), ((0,), torch.int64))
         assert batch["chosen"].shape == (0, 0)
         assert batch["lengths"]["chosen"].shape == (0,)
         assert batch["id"].shape == (0,)

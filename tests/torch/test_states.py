@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.torch import StreamingDataset
 from tests.conftest import Often
 
 SIZES = {"a": 60, "b": 24, "c": 16}
@@ -255,6 +256,19 @@ def test_a_run_takes_the_lanes_and_the_block_of_a_state_where_it_has_none(source
         with pytest.raises(mdsx.StateError, match=f"lanes={lanes}, shuffle_block={block}") as caught:
             run(mdsx.Shuffle(lanes=lanes, shuffle_block=11)).load_state_dict(state)
         assert caught.value.place == "shuffle_block"
+
+
+def test_a_dataset_takes_the_lanes_and_the_block_of_a_state_too(sources: Sources) -> None:
+    def run(shuffle: bool | mdsx.Shuffle) -> StreamingDataset:
+        return StreamingDataset(sources.a, columns=["id"], seed=7, shuffle=shuffle, rank=0, world_size=1, batch_size=4)
+
+    saved, resumed = run(mdsx.Shuffle(4, 20)), run(True)
+    batches = iter(saved)
+    for _ in range(3):
+        next(batches)
+    resumed.load_state_dict(saved.state_dict())
+    assert [ids(batch) for batch in resumed] == [ids(batch) for batch in batches]
+    assert resumed.state_dict() == saved.state_dict()
 
 
 def test_samples_continue_where_groups_of_a_fixed_number_of_steps_were(sources: Sources) -> None:

@@ -107,6 +107,18 @@ def test_the_keyboard_moves_and_searches(chromium: Browser, address: str) -> Non
         assert tab.errors == []
 
 
+def test_a_search_that_fails_says_why(chromium: Browser, address: str) -> None:
+    with opened(chromium, f"{address}#/0/samples/0") as tab:
+        page = tab.page
+        expect(page.locator("h1")).to_have_text("Sample 0")
+        error = {"kind": "TransportError", "message": "the storage is away"}
+        page.route(re.compile(r"/search\?"), lambda route: route.fulfill(status=502, json={"error": error}))
+        page.keyboard.press("/")
+        page.keyboard.type("red\n")
+        expect(page.locator(".far")).to_contain_text("Stopped: 0 of 120 samples looked at, 0 found")
+        expect(page.locator(".far")).to_contain_text("the storage is away")
+
+
 def test_a_number_that_is_not_there_is_explained(chromium: Browser, address: str) -> None:
     with opened(chromium, f"{address}#/0/samples/0") as tab:
         page = tab.page

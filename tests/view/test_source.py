@@ -123,9 +123,12 @@ def test_damage_is_shown_at_its_sample_and_shard(dataset: Path, tmp_path: Path) 
     checked = source.check(1)
     assert checked["state"] == "damaged"
     assert str(damaged) in checked["problems"][0]["message"]
-    (copy / source.shards(0, 1)["shards"][0]["name"]).unlink()
+    missing = copy / source.shards(0, 1)["shards"][0]["name"]
+    missing.unlink()
     assert source.check(0)["state"] == "damaged"
     assert source.check(0)["missing"]
+    missing.mkdir()  # the disk cannot read it
+    assert source.check(0)["state"] == "unread"
     matches = source.search("caption", "caption", range(damaged, damaged + 1), 30.0)["matches"]
     assert matches[0]["error"]
 

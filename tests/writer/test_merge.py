@@ -12,8 +12,8 @@ import pytest
 from mdsx.datasets import Dataset
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import parse_index
-from mdsx.format.index_writer import fingerprint
 from mdsx.writer import Writer, merge
+from tests.format import reference
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
 
 COUNTS = (40, 0, 25)
@@ -49,7 +49,7 @@ def test_the_root_index_has_the_parts_shards_in_order(root: Path) -> None:
     ]
     assert [index.shard_entry(shard) for shard in range(len(index.counts))] == entries
     assert index.samples == sum(COUNTS)
-    assert index.fingerprint == fingerprint(parts[0].schema, entries)
+    assert index.fingerprint == reference.fingerprint(json.loads(data))
     assert json.loads(data)["shards"]["files"] == [
         ["part-00000/shard.", ".mdsx", 0, len(parts[0].counts)],
         ["part-00002/shard.", ".mdsx", 0, len(parts[2].counts)],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,43 @@ def test_null_and_damaged_images_have_no_size(tmp_path: Path) -> None:
         out.write_batch({"image": values})
     assert mdsx.write_sizes(tmp_path / "a", "image").missing == 5
     assert sizes(mdsx.Dataset(tmp_path / "a")) == [(0, 0), (0, 0), (0, 0), (0, 0), (9, 7), (0, 0)]
+
+
+def test_an_image_with_damaged_exif_data_has_a_size(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    PIL.Image.new("RGB", (7, 9)).save(out, "JPEG", exif=b"Exif\0\0no TIFF header")
+    with mdsx.Writer(tmp_path / "a", {"image": "jpeg"}) as writer:
+        writer.write({"image": out.getvalue()})
+    assert mdsx.write_sizes(tmp_path / "a").missing == 0
+    assert sizes(mdsx.Dataset(tmp_path / "a")) == [(9, 7)]
+    decoded = mdsx.Dataset(tmp_path / "a", decode={"image": mdsx.Image(backend="pillow")})
+    assert decoded[0]["image"].shape == (9, 7, 3)
+
+
+def test_a_size_is_not_missing_because_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError("here")
+
+    write(tmp_path / "a", 0, 5)
+    monkeypatch.setattr(PIL.Image, "open", full)
+    with pytest.raises(MemoryError, match="here"):
+        mdsx.write_sizes(tmp_path / "a")
+    assert not (tmp_path / "a" / KEYS[0]).exists()
+
+
+def test_the_filters_of_warnings_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads have the same filters, so only one thread may change them for a while."""
+    threads, enter = set[threading.Thread](), warnings.catch_warnings.__enter__
+
+    def watched(context: Any) -> Any:
+        threads.add(threading.current_thread())
+        return enter(context)
+
+    write(tmp_path / "a", 0, 50)
+    monkeypatch.setattr(warnings.catch_warnings, "__enter__", watched)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 2500)  # Pillow warns about larger images
+    assert mdsx.write_sizes(tmp_path / "a").missing == 0
+    assert threads == {threading.current_thread()}
 
 
 def test_a_bomb_is_not_decoded(tmp_path: Path) -> None:

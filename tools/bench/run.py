@@ -28,7 +28,11 @@ _PREPARE_LIMIT = 600.0  # seconds
 def run(given: argparse.Namespace) -> int:
     """Return 1 if mdsx failed somewhere; missed goals do not count. Everything it started has ended then."""
     patterns = given.subjects or ["*"]
-    chosen = [each for each in all_subjects(given.scale) if any(fnmatch(each.name, pattern) for pattern in patterns)]
+    everything = all_subjects(given.scale)
+    for pattern in patterns:
+        if not any(fnmatch(each.name, pattern) for each in everything):
+            raise SystemExit(f"no subject matches {pattern}")
+    chosen = [each for each in everything if any(fnmatch(each.name, pattern) for pattern in patterns)]
     chosen = [each for each in chosen if given.subjects or not each.gpu or Path("/dev/nvidia0").exists()]
     if given.list:
         for subject in chosen:

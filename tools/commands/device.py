@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from tools.commands import some_of
+from tools.device.run import PARTS
+
 RUN = "tools.device.run:run"
 FAILS = "a part fails"
-_PARTS = "bytes,overlap,scale,decode,train"
 
 
 def arguments(add: Any) -> None:
-    add("--parts", metavar="A,B", default=_PARTS, help=f"of {_PARTS} (default: all)")
+    add("--parts", default=list(PARTS), **some_of("part", list(PARTS)))
     add("--out", metavar="FILE", help="write all figures to this file, as JSON")
     add("--device", default="cuda", help="the device (default cuda); cpu tries the program where there is no GPU")
     add("--threads", type=int, metavar="N", help="threads that decode (default: as many as there are cores)")

@@ -62,9 +62,8 @@ def _run_rank(peer: Peer, task: Task, port: int) -> Loader:
         for epoch in range(loader.epoch, task.epochs):
             for step, ids in chain(enumerate(loader.batches(epoch), 1), [(None, ())]):
                 if step is not None:
-                    log.write(
-                        Delivered(epoch, step, step, tuple(ids)).to_line()
-                    )  # counts before the checkpoint includes it
+                    # it counts before the checkpoint includes it
+                    log.write(Delivered(epoch, step, step, tuple(ids)).to_line())
                     left = None if left is None else left - 1
                 if left is None and stop is not None and stop.epoch == epoch and step in (stop.step, None):
                     Path(task.directory, f"state{task.rank}.pickle").write_bytes(pickle.dumps(loader.state()))

@@ -13,6 +13,7 @@ import platform
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,30 +21,25 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+PARTS = {"bytes": "sameness", "overlap": "overlap", "scale": "scale", "decode": "decoders", "train": "training"}
+"""The module of each part, which has its function `part`."""
+
 
 def run(given: argparse.Namespace) -> int:
     import torch
 
-    from tools.device import decoders, overlap, sameness, scale, training
     from tools.device.data import Bench
 
-    parts = {
-        "bytes": sameness.part,
-        "overlap": overlap.part,
-        "scale": scale.part,
-        "decode": decoders.part,
-        "train": training.part,
-    }
     threads = given.threads or len(os.sched_getaffinity(0))
     found: dict[str, Any] = {"machine": machine(), "threads": threads}
     failed = False
     with TemporaryDirectory(prefix="mdsx-device-") as folder:
         bench = Bench(Path(folder), torch.device(given.device), threads, given.decoder, small=given.small)
-        for name in given.parts.split(","):
+        for name in given.parts:
             since = time.perf_counter()
             print(f"\n== {name}", flush=True)
             try:
-                found[name] = parts[name](bench)
+                found[name] = import_module(f"tools.device.{PARTS[name]}").part(bench)
                 table(found[name])
             except Exception as error:  # the next parts may work
                 traceback.print_exc()

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tools.peers import Layout, Lazy, Make, Reading
 from tools.peers.torchdata import StatefulPeer, stateful_dataloader
+from tools.workloads import arrow_of
 
 datasets, distributed = Lazy("datasets"), Lazy("datasets.distributed")
 pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
@@ -60,17 +59,10 @@ class HuggingFace(StatefulPeer):
 def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None) -> None:
     """Write files with `each` samples, by default of about 64 MiB."""
     directory.mkdir(parents=True, exist_ok=True)
-    table = pyarrow.table({name: _as_arrow(values) for name, values in batch.items()})
+    table = pyarrow.table({name: arrow_of(values) for name, values in batch.items()})
     each = each or max(Layout.size * len(table) // table.nbytes, 1)
     for first in range(0, len(table), each):
         parquet.write_table(table.slice(first, each), directory / f"{first:09}.parquet", row_group_size=_ROWS)
-
-
-def _as_arrow(values: Any) -> Any:
-    """Return what `pyarrow.table` takes: an array of numbers [n, width] as lists of one length."""
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
-    return values
 
 
 PEER = HuggingFace()

@@ -30,7 +30,7 @@ from tools.account import Id
 from tools.conformance.matrix import CAPACITY, FEW, PART, Cell, Data
 from tools.conformance.task import Task, checked, number_in, row_of, sample_of, shards_of, text_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
-from tools.workloads import columns_of, decode
+from tools.workloads import arrow_of, columns_of, decode
 
 lancedb, streaming, permutation = Lazy("lancedb"), Lazy("lancedb.streaming"), Lazy("lancedb.permutation")
 pyarrow, torch, torch_data = Lazy("pyarrow"), Lazy("torch"), Lazy("torch.utils.data")
@@ -256,17 +256,11 @@ def _write(directory: Path, batches: Iterator[Any], at_once: bool = False) -> No
 
 def _arrow(columns: Mapping[str, Any]) -> Any:
     """A record batch; an array of numbers [n, width] is a column of lists of one length."""
-    return pyarrow.record_batch({name: _values(values) for name, values in columns.items()})
+    return pyarrow.record_batch({name: arrow_of(values) for name, values in columns.items()})
 
 
 def _lists_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def _values(values: Any) -> Any:
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
-    return pyarrow.array(values)
 
 
 def _rows(batch: Any) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from tools.processes import end_with_parent
 
-_START = 30.0  # seconds
+_START, _END = 30.0, 10.0  # seconds
 
 
 class Server:
@@ -94,10 +94,14 @@ class Server:
             self._port = int(found[1])
 
     def stop(self) -> None:
-        """End the server, if it runs."""
+        """End the server, if it runs: by force if it does not end by itself."""
         if self._process is not None:
             self._process.send_signal(self.ends_by)
-            self._process.wait()
+            try:
+                self._process.wait(_END)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 def program(name: str, package: str) -> str:

@@ -33,11 +33,11 @@ def simulate(place: Place, latency: float, step: float) -> Found:
         index = excerpt_of(source.dataset).shards.index
         source = replace(source, stored=ReadShards.of(source.stored, index, place.folder))
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
-    loading = Loading(setting.batch, setting.workers, 2, True, step)
+    loading = Loading(setting.batch, setting.workers, True, step)
     simulation = Simulation(source, cluster, loading, epochs=setting.epochs)
     assert simulation.plan.exact
     (node,) = simulation.run()
-    whole, waits = node.fetched.whole, [node.steps[rank].waited for rank in node.ranks]
+    whole, waits = node.fetched.whole, [node.waits[rank] for rank in node.ranks]
     ranges = node.link.requests - len(whole)
     return Found(node.link.bytes, len(whole), ranges, len({*whole}), waits, latency, step)
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
+from unittest.mock import patch
 
 import numpy as np
 import PIL.Image
@@ -77,8 +78,7 @@ def _take(page: Page, name: str) -> None:
 
 
 def _view(browser: Browser, folder: Path) -> None:
-    with S3Server(folder) as server:
-        os.environ.update(server.env())
+    with S3Server(folder) as server, patch.dict(os.environ, server.env()):
         url = f"{server.make_bucket('bucket')}/pictures"
         metadata = {"title": "pictures with captions", "licence": "CC0", "sources": ["made", "up"]}
         with mdsx.Writer(url, _COLUMNS, shard_size=600_000, metadata=metadata) as out:

@@ -97,9 +97,8 @@ def llms_txt() -> Iterator[str]:
         yield f"\n## {title}\n"
         for name in names:
             heading, about = opening((PAGES / name).read_text(encoding="utf-8"))
-            shown = (
-                f"{name.removesuffix('md')}html" if "/" in name else name
-            )  # of the reference, Markdown has only names
+            # of the reference, Markdown has only names
+            shown = f"{name.removesuffix('md')}html" if "/" in name else name
             yield f"- [{heading}]({shown}): {about}" if about else f"- [{heading}]({shown})"
     yield ""
 

@@ -11,6 +11,7 @@ import msgspec
 from mdsx.base.sizes import format_size
 from tools.account import Count
 from tools.pages import table
+from tools.soak.plan import JOBS
 
 
 @dataclass
@@ -58,7 +59,8 @@ class Report:
         yield "samples delivered", f"{self.total('delivered'):,}, in {sum(each.epochs for each in counts)} epochs"
         yield "wrong, lost, repeated", ", ".join(f"{self.total(what):,}" for what in ("wrong", "lost", "repeated"))
         yield "batches of other samples than the order says", f"{self.total('strayed'):,}"
-        yield "processes that read", f"{self.processes:,} (8 at a time, and their workers)"
+        at_a_time = sum(job.shape.world for job in JOBS)
+        yield "processes that read", f"{self.processes:,} ({at_a_time} at a time, and their workers)"
         yield "done to them", _listed(self.events)
         yield "requests", f"{self.requests:,}, of which broken {self.broken:,}: {_listed(self.faults)}"
         yield "errors that came out of next()", _listed(self.errors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from mdsx.simulate.buffered import Buffer
 from mdsx.simulate.course import most_at_a_time
 from mdsx.simulate.orders import EpochOrder, Exact, Ours, ShardLine, Unshuffled
 from mdsx.simulate.py1e import Py1e
+from tools.misses import least_misses
 from tools.training.setting import BASELINES, BLOCKS, CONTROL, NULL, Setting
 
 BUFFER, PY1E = "buffer", "py1e"
@@ -81,20 +81,4 @@ def most_held(shards: NDArray[np.int64]) -> int:
 
 def fetches(shards: NDArray[np.int64], cache: int) -> int:
     """Return how often a shard is fetched if `cache` shards are held, and the one that is needed last is evicted."""
-    following = np.full(len(shards), len(shards))  # the next use of the shard of each position
-    by_shard = np.argsort(shards, kind="stable")
-    same = shards[by_shard][1:] == shards[by_shard][:-1]
-    following[by_shard[:-1][same]] = by_shard[1:][same]
-    held: dict[int, int] = {}  # the next use of each shard
-    heap: list[tuple[int, int]] = []  # (-next use, shard): the first is needed last; old entries stay
-    count = 0
-    for shard, later in zip(shards.tolist(), following.tolist(), strict=True):
-        if shard not in held:
-            count += 1
-            while len(held) >= cache:
-                need, candidate = heapq.heappop(heap)
-                if held.get(candidate) == -need:
-                    del held[candidate]
-        held[shard] = later
-        heapq.heappush(heap, (-later, shard))
-    return count
+    return sum(least_misses([[shard] for shard in shards.tolist()], cache))

@@ -19,7 +19,17 @@ def asset(name: str) -> str:
     """Return the text of one of `NAMES`. Raise KeyError for any other name."""
     if name not in NAMES:
         raise KeyError(name)
-    return files(__name__).joinpath("assets", name).read_text(encoding="utf-8")
+    return own(__name__, name)
+
+
+def own(package: str, name: str) -> str:
+    """Return the text of a file in the folder `assets` of a package."""
+    return files(package).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def inline(tag: str, texts: Sequence[str]) -> str:
+    """Return an element, `style` or `script`, for each text."""
+    return "\n".join(f"<{tag}>{text}</{tag}>" for text in texts)
 
 
 def policy(*, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:

@@ -1,11 +1,11 @@
 """This process: its threads, limits, children and counters, ownership after a fork, and its rank."""
 
-from mdsx.base.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
+from mdsx.base.process.children import Owner, at_fork, ignoring_interrupts
 from mdsx.base.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.base.process.launcher import find_local_ranks, find_ranks, find_ranks_per_node, is_first
 from mdsx.base.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
-from mdsx.base.process.pool import Report, Work, deliver, map_in_processes
-from mdsx.base.process.scheduler import THREADS, Condition, Crew, Scheduler
+from mdsx.base.process.pool import Report, deliver
+from mdsx.base.process.scheduler import THREADS, Scheduler, ThreadShare
 from mdsx.base.process.threads import PREFETCH, REQUESTS, Kind, Share
 from mdsx.base.process.turns import Turn
 from mdsx.base.process.workers import Engine, Workers
@@ -14,23 +14,20 @@ __all__ = [
     "PREFETCH",
     "REQUESTS",
     "THREADS",
-    "Condition",
     "Counter",
     "Counters",
-    "Crew",
     "Engine",
     "Kind",
     "Owner",
     "Report",
     "Scheduler",
     "Share",
+    "ThreadShare",
     "Turn",
-    "Work",
     "Workers",
     "at_fork",
     "count",
     "deliver",
-    "end_with_parent",
     "exhausted",
     "find_local_ranks",
     "find_ranks",
@@ -39,7 +36,6 @@ __all__ = [
     "in_flight",
     "is_first",
     "keep_freed_memory",
-    "map_in_processes",
     "most_descriptors",
     "most_leases",
     "naming_limits",

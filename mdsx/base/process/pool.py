@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 Report = Callable[..., object]
 
 _Pipe: TypeAlias = "Connection[Any, Any]"
+_GRACE = 5.0  # seconds that a worker has to end after its pipe has failed
 
 
 class Work(Protocol[Task_contra, Result_co]):
@@ -84,7 +85,7 @@ def _noticing_death(worker: SpawnProcess) -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        worker.join()
+        worker.join(_GRACE)
         hint = "out of memory? rerun" if (worker.exitcode or 0) < 0 else "see its error above, if it printed one"
         raise MdsxError(f"a worker died with exit code {worker.exitcode}", hint=hint) from None
 

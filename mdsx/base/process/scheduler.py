@@ -28,7 +28,7 @@ class Condition(Protocol):
     def notify_all(self) -> None: ...
 
 
-class Crew(Protocol):
+class ThreadShare(Protocol):
     """One user's share of the threads of a kind: the part of `Share` that is used."""
 
     @property
@@ -46,7 +46,7 @@ class Scheduler(Protocol):
 
     def condition(self) -> Condition: ...
 
-    def crew(self, kind: Kind, *, iteration: bool = False) -> Crew:
+    def share(self, kind: Kind, *, iteration: bool = False) -> ThreadShare:
         """Return a share of the threads of `kind`; `iteration`: its user reads a dataset in order."""
 
 
@@ -59,7 +59,7 @@ class _Threads:
     def condition(self) -> Condition:
         return threading.Condition()
 
-    def crew(self, kind: Kind, *, iteration: bool = False) -> Crew:
+    def share(self, kind: Kind, *, iteration: bool = False) -> ThreadShare:
         return Share(kind, iteration=iteration)
 
 

@@ -182,7 +182,7 @@ class Share(Executor):
     """
 
     def __init__(self, kind: Kind, *, iteration: bool = False) -> None:
-        self._crew = _crews.setdefault(kind, _Crew(kind))
+        self._crew = _crews.get(kind) or _crews.setdefault(kind, _Crew(kind))
         self._owner = Owner()
         self._queue = _Queue()
         number = next(_numbers)

@@ -1,7 +1,6 @@
 """Executors: threads or processes that work ahead of a consumer. They know nothing about data or PyTorch."""
 
-from mdsx.base.work.contract import Begin, Chunks, Executor, Maker, Several, Stop, Waiting, chunk_lengths
-from mdsx.base.work.counts import Counted
+from mdsx.base.work.contract import Chunks, Executor, Several, chunk_lengths
 from mdsx.base.work.info import WorkerInfo, worker_info
 from mdsx.base.work.items import iterate_ahead
 from mdsx.base.work.memory import SharedNumbers
@@ -11,18 +10,13 @@ from mdsx.base.work.relay import Relay
 from mdsx.base.work.threads import Threads
 
 __all__ = [
-    "Begin",
     "Chunks",
-    "Counted",
     "Executor",
-    "Maker",
     "Processes",
     "Relay",
     "Several",
     "SharedNumbers",
-    "Stop",
     "Threads",
-    "Waiting",
     "WorkerInfo",
     "chunk_lengths",
     "context_of",

@@ -20,13 +20,16 @@ class SharedNumbers:
     def __init__(self, count: int) -> None:
         self._size = 8 * max(count, 1)
         with naming_limits(MEMORY):
-            self._descriptor = nameless_file()
+            self._own(nameless_file())
         os.ftruncate(self._descriptor, self._size)
         self._map()
 
+    def _own(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor).atexit = False
+
     def _map(self) -> None:
         self.values = memoryview(map_file(self._descriptor, self._size, writable=True)).cast("q")
-        weakref.finalize(self, os.close, self._descriptor).atexit = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"size": self._size, "descriptor": DupFd(self._descriptor)}
@@ -34,5 +37,5 @@ class SharedNumbers:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._size = state["size"]
         with naming_limits(MEMORY):
-            self._descriptor = state["descriptor"].detach()
+            self._own(state["descriptor"].detach())
         self._map()

@@ -151,9 +151,13 @@ class Processes:
         rows = Rows(self._count)
         self._counted = self._counted.then(rows)
         work = Sealed(Work(**self._work, seed=self._seed(), rows=rows))
-        with naming_limits("the pipes of worker processes"):
-            for number in range(self._count):
-                self._workers.append(_Worker(work, number, self._context, self._spare))
+        try:
+            with naming_limits("the pipes of worker processes"):
+                for number in range(self._count):
+                    self._workers.append(_Worker(work, number, self._context, self._spare))
+        except BaseException:  # some workers do not serve a run that needs all
+            self.close()
+            raise
 
     def _leave(self, run: int) -> None:
         try:

@@ -95,9 +95,14 @@ class SlotWriter:
         size = -(-(size + size // 8) // mmap.PAGESIZE) * mmap.PAGESIZE
         with naming_limits(MEMORY):
             descriptor = nameless_file()
-        os.ftruncate(descriptor, size)
+        try:
+            os.ftruncate(descriptor, size)
+            memory = memoryview(map_file(descriptor, size, writable=True))
+        except BaseException:
+            os.close(descriptor)
+            raise
         slot, self._made = self._made, self._made + 1
-        self._memory[slot] = memoryview(map_file(descriptor, size, writable=True))
+        self._memory[slot] = memory
         self.new.append((slot, size, descriptor))
         return slot
 

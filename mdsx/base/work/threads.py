@@ -130,7 +130,7 @@ class _Line(Generic[Task, Result]):
         self, chunks: Chunks[Task], ahead: int, together: int, threads: int, interrupt: Callable[[], object]
     ) -> None:
         self._chunks, self._ahead, self._together = chunks, ahead, together
-        self._working = self._dealing = threads  # threads with an open maker; threads that may take more tasks
+        self._working = self._dealing = threads  # threads that have not left; of these, those that keep the tasks open
         self._interrupt = interrupt
         self._planning = Lock()
         lock = RLock()

@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import check_one_attempt, read_index, refuse_foreign, retried, snapshots
-from mdsx.storage import Entry, Storage
+from mdsx.shards import read_index, refuse_foreign, retried, snapshots
+from mdsx.storage import Entry, Storage, file_of
+from mdsx.writer import check_one_attempt
 
 _SHOWN = 20  # names in an error
 _MOST_GAPS = 1000
@@ -67,7 +68,7 @@ def read_catalog(storage: Storage) -> Catalog:
     def read() -> Index:
         nonlocal data
         data = storage.get(filenames.INDEX).data
-        return parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
+        return parse_index(data, file=file_of(storage, filenames.INDEX))
 
     try:
         index = retried(read, FormatError)
@@ -147,7 +148,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
             places += _of_files(storage.url, folder, found.get(part, {}), compressed=compressed)
             continue
         if (index.compression is not None) != compressed:
-            raise UsageError("the parts use different compressions", file=f"{storage.url}/{folder}")
+            raise UsageError("the parts use different compressions", file=file_of(storage, folder))
         metadata.append(index.metadata)
         schemas.setdefault((index.schema, index.rows_offset), filenames.within(folder, filenames.INDEX))
         for shard in range(len(index.counts)):
@@ -206,7 +207,7 @@ def _all_compressed(url: str, entries: Sequence[Entry]) -> bool:
 
 def _part_index(storage: Storage, key: str) -> Index | None:
     try:
-        return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
+        return parse_index(storage.get(key).data, file=file_of(storage, key))
     except CorruptError:
         return None
 

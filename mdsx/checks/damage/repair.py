@@ -20,12 +20,12 @@ import xxhash
 
 from mdsx.base.progress import Progress
 from mdsx.checks.damage.catalog import Catalog, Place, Schemas, original, read_catalog
+from mdsx.checks.damage.examine import Examined, check_threads, examine, examine_alone, in_order
 from mdsx.checks.damage.report import Repair
-from mdsx.checks.damage.verify import Examined, examine, examine_alone, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.shards import stored_sum
-from mdsx.storage import Piece, Storage, StorageOptions, discard, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, discard, file_of, get_or_none, open_storage
 
 _SHOWN = 20  # problems of a shard, kinds of columns
 
@@ -60,6 +60,7 @@ def repair(
         MissingError: There is no dataset.
         CorruptError: No sample is undamaged.
     """
+    check_threads(num_threads)
     storage = open_storage(url, storage_options, write=True)
     survey = _survey(storage, read_catalog(storage), num_threads, watch)
     plan = _plan(storage, survey)
@@ -250,16 +251,13 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
 
 def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
     """Replace the `old` index, and keep a copy of it. Return the name of the copy."""
-    try:
-        there: Piece | None = storage.get(filenames.INDEX)
-    except MissingError:
-        there = None
+    there = get_or_none(storage, filenames.INDEX)
     if (None if there is None else there.data) != old:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
     discard(storage, filenames.INDEX)
     if there is None:
-        storage.put(filenames.INDEX, new)
+        storage.create(filenames.INDEX, new)
         return None
     # the copy's name has a hash of its content, so that it overwrites no other copy
     copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(there.data))

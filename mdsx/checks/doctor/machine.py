@@ -88,7 +88,10 @@ def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
 def _locks(path: str) -> bool:
     """Return whether a lock excludes another process."""
     command = [sys.executable, "-I", "-S", "-c", _TRY_LOCK, path]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:  # a file system that hangs
+        return False
     return said.returncode == 0 and said.stdout == ""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.foreign.arrow.library import pa
-from mdsx.foreign.arrow.plain import first_null, list_lengths, nulls, numpy_items, plain
+from mdsx.foreign.arrow.plain import edges_of, first_null, list_lengths, nulls, numpy_items, plain
 from mdsx.foreign.arrow.types import is_list
 from mdsx.format import JSON, MAX_SPAN, ColumnType, Number, Refused, dimensions_encoder, to_items
 
@@ -27,7 +27,7 @@ class Arrays:
     @property
     def edges(self) -> NDArray[np.int64]:
         """Return where each array begins in the items, and where the last one ends: [n + 1]."""
-        return np.concatenate((np.zeros(1, np.int64), self.shapes.prod(axis=1).cumsum()))
+        return edges_of(self.shapes.prod(axis=1))
 
 
 def numbers(base: Number, array: Any) -> NDArray[Any]:

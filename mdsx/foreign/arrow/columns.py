@@ -16,12 +16,14 @@ from mdsx.foreign.arrow.library import pa
 from mdsx.foreign.arrow.plain import (
     binary_parts,
     check_text,
+    edges_of,
     first_null,
     items_of,
     list_lengths,
     nulls,
     plain,
     python_values,
+    validity,
 )
 from mdsx.foreign.arrow.types import is_binary, is_list, is_string
 from mdsx.format import (
@@ -69,17 +71,13 @@ def encode_column(kind: ColumnType, array: Any) -> NDArray[Any] | Any:
     if not kind.stars:
         return binary(found.items.copy(), edges, null)
     starred = [axis for axis, size in enumerate(kind.shape) if size is None]
-    return _behind(found.shapes[:, starred], np.full(len(array), kind.stars), binary(found.items, edges, null), null)
+    counts, values = np.full(len(array), kind.stars), binary(found.items, edges, null)
+    return _with_heads(found.shapes[:, starred], counts, values, null)
 
 
 def binary(items: NDArray[Any], edges: NDArray[np.int64], null: NDArray[np.bool_] | None = None) -> Any:
     """Return a binary array: the bytes of `items`, cut at the n + 1 `edges`."""
     return _from_parts(pa.py_buffer(np.ascontiguousarray(items)), edges, null)
-
-
-def edges_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return where each of n values begins, and where the last one ends: [n + 1]."""
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
 
 
 def join(columns: list[Any]) -> Any:
@@ -97,11 +95,10 @@ def from_pieces(pieces: list[bytes]) -> Any:
 
 
 def _from_parts(data: Any, edges: NDArray[np.int64], null: NDArray[np.bool_] | None) -> Any:
-    valid = None if null is None else pa.array(~null).buffers()[1]
-    return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, [valid, pa.py_buffer(edges), data])
+    return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, [validity(null), pa.py_buffer(edges), data])
 
 
-def _behind(numbers: NDArray[np.int64], counts: Any, values: Any, null: NDArray[np.bool_] | None) -> Any:
+def _with_heads(numbers: NDArray[np.int64], counts: Any, values: Any, null: NDArray[np.bool_] | None) -> Any:
     """Insert u32 numbers before the values: the next `counts[i]` before value i, none before null."""
     if null is not None:
         numbers, counts = (numbers[~null] if numbers.ndim == 2 else numbers), np.where(null, 0, counts)
@@ -162,4 +159,4 @@ def _lists(kind: ColumnType, array: Any) -> Any:
     there = first[:-1] if null is None else first[:-1][~null]
     lengths = np.insert(np.diff(edges), there, counts if null is None else counts[~null])
     values = _from_parts(pa.py_buffer(data), edges[first], null)
-    return _behind(lengths, counts + 1, values, null)
+    return _with_heads(lengths, counts + 1, values, null)

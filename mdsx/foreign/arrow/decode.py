@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
-from mdsx.foreign.arrow.columns import edges_of
 from mdsx.foreign.arrow.library import pa
+from mdsx.foreign.arrow.plain import edges_of, validity
 from mdsx.foreign.arrow.types import arrow_type
 from mdsx.format import (
     JSON,
@@ -184,7 +184,7 @@ def _items(kind: ColumnType, items: NDArray[Any], null: NDArray[np.bool_] | None
     if items.dtype == np.bool_:
         return pa.array(items, mask=null)
     type = arrow_type(ColumnType(kind.base))
-    return pa.Array.from_buffers(type, len(items), [_validity(null), pa.py_buffer(np.ascontiguousarray(items))])
+    return pa.Array.from_buffers(type, len(items), [validity(null), pa.py_buffer(np.ascontiguousarray(items))])
 
 
 def _objects(base: Object, data: Any, edges: NDArray[np.int64], null: NDArray[np.bool_] | None) -> Any:
@@ -193,7 +193,7 @@ def _objects(base: Object, data: Any, edges: NDArray[np.int64], null: NDArray[np
     offsets = _offsets(edges)
     if offsets.dtype == np.int64:
         type = pa.large_string() if type == pa.string() else pa.large_binary()
-    found = pa.Array.from_buffers(type, len(edges) - 1, [_validity(null), pa.py_buffer(offsets), pa.py_buffer(data)])
+    found = pa.Array.from_buffers(type, len(edges) - 1, [validity(null), pa.py_buffer(offsets), pa.py_buffer(data)])
     if base.textual:
         try:
             found.validate(full=True)
@@ -206,10 +206,10 @@ def _list(items: Any, lengths: Any, count: int, null: NDArray[np.bool_] | None) 
     """Return `count` lists of the items. `lengths`: one length for all, an int, or one for each."""
     if isinstance(lengths, int):
         type = pa.list_(items.type, lengths)
-        return pa.Array.from_buffers(type, count, [_validity(null)], children=[items])
+        return pa.Array.from_buffers(type, count, [validity(null)], children=[items])
     offsets = _offsets(edges_of(lengths))
     type = pa.list_(items.type) if offsets.dtype == np.int32 else pa.large_list(items.type)
-    return pa.Array.from_buffers(type, count, [_validity(null), pa.py_buffer(offsets)], children=[items])
+    return pa.Array.from_buffers(type, count, [validity(null), pa.py_buffer(offsets)], children=[items])
 
 
 def _without_heads(values: JoinedValues, present: NDArray[np.int64], heads: NDArray[np.int64]) -> memoryview:
@@ -232,7 +232,3 @@ def _u32(data: Any, places: NDArray[np.int64]) -> NDArray[np.uint32]:
 def _offsets(edges: NDArray[np.int64]) -> NDArray[Any]:
     """Return Arrow's offsets, 32 bits wide if they fit."""
     return edges if len(edges) and int(edges[-1]) > np.iinfo(np.int32).max else edges.astype(np.int32)
-
-
-def _validity(null: NDArray[np.bool_] | None) -> Any:
-    return None if null is None else pa.array(~null).buffers()[1]

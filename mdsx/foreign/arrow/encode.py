@@ -119,15 +119,15 @@ def _columns_of(batch: Any) -> dict[str, Any]:
 
 def _chunked(values: Any, name: str) -> Any:
     """Return a column as a chunked array without empty chunks. pyarrow cannot join some that came from a stream."""
-    if isinstance(values, pa.ChunkedArray):
-        filled = [chunk for chunk in values.chunks if len(chunk)] or values.chunks[:1]
-        return values if len(filled) == values.num_chunks else pa.chunked_array(filled, values.type)
     try:
-        one = isinstance(values, pa.Array) or not hasattr(values, "__arrow_c_stream__")
-        return pa.chunked_array([pa.array(values)] if one else values)
+        if not isinstance(values, pa.ChunkedArray):
+            one = isinstance(values, pa.Array) or not hasattr(values, "__arrow_c_stream__")
+            values = pa.chunked_array([pa.array(values)] if one else values)
     except (pa.ArrowException, TypeError, ValueError) as error:
         found = f"{type(values).__name__}: {error}"
         raise SampleError("the values are not an Arrow array", place=f"column {name!r}", found=found) from None
+    filled = [chunk for chunk in values.chunks if len(chunk)] or values.chunks[:1]
+    return values if len(filled) == values.num_chunks else pa.chunked_array(filled, values.type)
 
 
 def _encode_part(encoder: Encoder, columns: Sequence[Any], first: int) -> Encoded:

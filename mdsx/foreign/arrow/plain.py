@@ -68,6 +68,16 @@ def nulls(array: Any) -> NDArray[np.bool_] | None:
     return numpy_items(array.is_null()) if array.null_count else None
 
 
+def validity(null: NDArray[np.bool_] | None) -> Any:
+    """Return the Arrow buffer that says which values are not null, or None if none is."""
+    return None if null is None else pa.array(~null).buffers()[1]
+
+
+def edges_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where each of n values begins, and where the last one ends: [n + 1]."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+
+
 def has_nulls(column: Any) -> bool:
     """Return whether a value of a chunked array is null. pyarrow does not count nulls in dictionaries and run-ends."""
     kind = column.type
@@ -100,10 +110,8 @@ def _lists_of_view(array: Any) -> Any:
     sizes, null = numpy_items(array.sizes).astype(np.int64), nulls(array)
     if null is not None:
         sizes[null] = 0
-    edges = np.concatenate((np.zeros(1, np.int64), sizes.cumsum()))
-    return pa.LargeListArray.from_arrays(
-        pa.array(edges), array.flatten(), mask=None if null is None else pa.array(null)
-    )
+    mask = None if null is None else pa.array(null)
+    return pa.LargeListArray.from_arrays(pa.array(edges_of(sizes)), array.flatten(), mask=mask)
 
 
 def _offsets(array: Any) -> NDArray[Any]:
@@ -178,7 +186,7 @@ def python_values(array: Any) -> list[Any]:
         pairs = list(zip(keys, items, strict=True))
         return _with_nulls(array, each([pairs[start:stop] for start, stop in pairwise(edges)], _dict))
     if is_list(type):
-        edges = np.concatenate(([0], np.cumsum(list_lengths(array))))
+        edges = edges_of(list_lengths(array))
         with items_of(edges):
             items = python_values(array.flatten())
         return _with_nulls(array, [items[start:stop] for start, stop in pairwise(edges.tolist())])

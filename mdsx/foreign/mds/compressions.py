@@ -28,7 +28,7 @@ _MOST_BY_SNAPPY = 32  # its instructions of 3 bytes copy up to 64
 
 
 class Decompressor(Protocol):
-    """Decompresses one file. All errors are CorruptErrors without place, or EOFError if the file is incomplete."""
+    """Decompresses one file. All errors are CorruptErrors without file and place."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the output of the next bytes, in pieces of bounded size."""

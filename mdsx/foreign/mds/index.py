@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError
+from mdsx.foreign.checks import MOST_PROBLEMS, TRAILER, check_trailer
 from mdsx.foreign.mds.compressions import decompressor
 from mdsx.foreign.mds.decode import MdsDecoder
 from mdsx.foreign.mds.hashes import FileHashes, fastest
 from mdsx.foreign.mds.layout import MdsLayout
-from mdsx.foreign.mds.shard import TRAILER, MdsShard
+from mdsx.foreign.mds.shard import MdsShard
 from mdsx.foreign.mds.stored_bytes import MdsRanges, MdsReceiver
 from mdsx.format import (
     EstimatesLengths,
@@ -37,9 +38,6 @@ from mdsx.format import (
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-_MOST_PROBLEMS = 1000  # listed for one shard
 
 
 class MdsEntry(NamedTuple):
@@ -123,7 +121,9 @@ class MdsIndex(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths):
         """Check a shard: in the cache, by the hash after it; in place, by the fastest hash in the index and by its
         structure."""
         if opened.trailer is not None:
-            opened.check_trailer(bytes(self.raw_hashes[shard]))
+            name = bytes(self.raw_hashes[shard])
+            message = "the shard was damaged in the cache, or is longer than the index says"
+            check_trailer(opened.trailer, name, opened.buffer, message=message, file=file)
             return
         hashes = FileHashes(fastest(self.entries[shard].raw_hashes), "shard's", file)
         hashes.update(opened.buffer)
@@ -136,7 +136,7 @@ class MdsIndex(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths):
             opened = self.open(shard, raw, file=file)
         except CorruptError as error:
             return [error]
-        return [*islice(opened.problems(), _MOST_PROBLEMS)] or [*islice(opened.wrong_values(), _MOST_PROBLEMS)]
+        return [*islice(opened.problems(), MOST_PROBLEMS)] or [*islice(opened.wrong_values(), MOST_PROBLEMS)]
 
     def by_range(self, shard: int, *, file: str) -> MdsRanges:
         return MdsRanges(self.layout, count=int(self.counts[shard]), size=self._raw_size(shard), file=file)

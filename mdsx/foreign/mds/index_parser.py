@@ -19,11 +19,11 @@ import xxhash
 
 from mdsx.base.decompress import MOST_UNPACKED, most_unpacked
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.foreign.checks import TRAILER
 from mdsx.foreign.mds import compressions, hashes
 from mdsx.foreign.mds.encodings import parse_encoding
 from mdsx.foreign.mds.index import MdsEntry, MdsIndex
 from mdsx.foreign.mds.layout import MdsLayout
-from mdsx.foreign.mds.shard import TRAILER
 from mdsx.format import MAX_SHARDS, Column, Schema, filenames
 
 _T = TypeVar("_T")
@@ -105,10 +105,11 @@ class _Parser:
         for number, raw in enumerate(root.shards):
             place = f"shards[{number}]"
             shard = self._shard(raw, place)
+            found = self._columns(shard, place)
             if layout is None:
-                layout, columns = self._layout(shard, place), self._columns(shard)
-            elif columns != self._columns(shard):
-                message, found = "its columns are not those of the first shard", self._columns(shard)
+                layout, columns = self._layout(found, place), found
+            elif columns != found:
+                message = "its columns are not those of the first shard"
                 raise self._error(message, place, found=found, expected=columns, unsupported=True)
             entry = self._entry(shard, place)
             if entry.name in names:
@@ -119,9 +120,10 @@ class _Parser:
             entries.append(entry)
             numbers.append((shard.samples, stored.bytes, shard.raw_data.bytes + TRAILER))
             # Datasets of equal sizes can have equal indexes. Without hashes, only the place tells them apart in the
-            # cache.
-            place = "" if entry.hashed else self._file
-            ids.append(xxhash.xxh3_128_digest(f"{number}\n{entry}\n{numbers[-1]}\n{place}".encode()))
+            # cache. The text has the names of the entry's fields: to rename one is to rename all cached shards.
+            home = "" if entry.hashed else self._file
+            text = f"{number}\n{entry}\n{numbers[-1]}\n{home}"
+            ids.append(xxhash.xxh3_128_digest(text.encode(errors="surrogateescape")))
         assert layout is not None
         arrays = np.array(numbers, np.int64).T.copy()
         raw_hashes = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16)
@@ -172,15 +174,16 @@ class _Parser:
         self._check_version(kind.version, f"{place}.version")
         return self._decode(raw, _SHARD, place)
 
-    def _columns(self, shard: _Shard) -> list[tuple[str, str, int | None]]:
-        return list(zip(shard.column_names, shard.column_encodings, shard.column_sizes, strict=False))
-
-    def _layout(self, shard: _Shard, place: str) -> MdsLayout:
-        if not len(shard.column_names) == len(shard.column_encodings) == len(shard.column_sizes):
-            found = [len(shard.column_names), len(shard.column_encodings), len(shard.column_sizes)]
+    def _columns(self, shard: _Shard, place: str) -> list[tuple[str, str, int | None]]:
+        names, encodings, sizes = shard.column_names, shard.column_encodings, shard.column_sizes
+        if not len(names) == len(encodings) == len(sizes):
+            found = [len(names), len(encodings), len(sizes)]
             raise self._error("the numbers of column names, encodings and sizes differ", place, found=found)
+        return list(zip(names, encodings, sizes, strict=True))
+
+    def _layout(self, found: list[tuple[str, str, int | None]], place: str) -> MdsLayout:
         columns, widths = [], []
-        for number, (name, text, size) in enumerate(self._columns(shard)):
+        for number, (name, text, size) in enumerate(found):
             at = f"{place}.column_encodings[{number}]"
             try:
                 encoding = parse_encoding(text, name, size)

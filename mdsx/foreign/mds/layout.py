@@ -94,7 +94,7 @@ class MdsLayout:
 
     def check(self, selection: Selection) -> None:
         """Raise CorruptError, which names the sample, unless all samples are well formed."""
-        self._reached(rows_of(selection))
+        self._reached(Rows.of(selection))
 
     def _reached(self, rows: Rows) -> NDArray[np.int64]:
         """Return the start of each sample's values plus the sizes of its first v variable-size values, for v from 0 to
@@ -122,8 +122,3 @@ class MdsLayout:
             message = "the sizes of the sample's values do not add up to its own"
             raise rows.corrupt(row, message, found=total, expected=int(sizes[row]))
         return reached
-
-
-def rows_of(selection: Selection) -> Rows:
-    """Return the rows of one selection."""
-    return Rows([selection], np.zeros(len(selection.take), np.int64), selection.samples, selection.addresses)

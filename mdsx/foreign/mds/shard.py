@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.foreign.mds.layout import OFFSET, MdsLayout, rows_of
-from mdsx.format import Selection, Values, lengths_of_selection, value_decoder
+from mdsx.foreign.checks import TRAILER, blocks, damaged
+from mdsx.foreign.mds.layout import OFFSET, MdsLayout
+from mdsx.format import Rows, Selection, Values, lengths_of_selection, value_decoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-TRAILER = 16
-"""Bytes that follow a shard in the cache."""
-
-_BLOCK = 2**16  # samples checked at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +36,6 @@ class MdsShard:
     trailer: bytes | None
     hashed: bool
     """Whether the index has hashes of it."""
-    fields: dict[Any, Any] = field(default_factory=dict)
-    """A cache for what decoders of single samples prepare for this shard."""
 
     @classmethod
     def parse(cls, raw: Buffer, layout: MdsLayout, *, count: int, size: int, hashed: bool, file: str) -> MdsShard:
@@ -76,15 +69,6 @@ class MdsShard:
     def lengths(self, column: int) -> NDArray[np.int64]:
         return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
 
-    def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the shard, named `name` in the cache, changed there."""
-        hasher = xxhash.xxh3_128(name)
-        hasher.update(self.buffer)
-        if self.trailer is not None and (found := hasher.digest()) != self.trailer:
-            expected = self.trailer.hex()
-            message = "the shard was damaged in the cache, or is longer than the index says"
-            raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
-
     def problems(self) -> Iterator[CorruptError]:
         """Yield problems in the structure of the samples."""
         decreasing = np.flatnonzero(self.table[1:] < self.table[:-1])
@@ -95,25 +79,15 @@ class MdsShard:
             yield CorruptError(message, file=self.file, place=where, found=high, expected=expected)
         if len(decreasing):
             return
-        for block in self._blocks():
-            yield from self._wrong(block)
-
-    def _wrong(self, samples: NDArray[np.int64]) -> Iterator[CorruptError]:
-        try:
-            self.select(samples, verify=True)
-        except CorruptError as error:
-            if len(samples) == 1:
-                yield error
-                return
-            for half in np.array_split(samples, 2):
-                yield from self._wrong(half)
+        for block in blocks(self.samples):
+            yield from damaged(block, lambda samples: self.select(samples, verify=True))
 
     def wrong_values(self) -> Iterator[CorruptError]:
         """Yield the values that cannot be decoded, in samples with a valid structure, except in columns that are never
         decoded."""
         columns = [number for number, column in enumerate(self.layout.schema.columns) if not column.type.fixed_size]
-        for block in self._blocks():
-            located = self.layout.locate(rows_of(self.select(block, verify=False)), columns)
+        for block in blocks(self.samples):
+            located = self.layout.locate(Rows.of(self.select(block, verify=False)), columns)
             for number in columns:
                 column, extents = self.layout.schema.columns[number], located[number]
                 decode = value_decoder(column.type, column.name)
@@ -128,10 +102,6 @@ class MdsShard:
                     except UnsupportedError:
                         columns = [other for other in columns if other != number]
                         break
-
-    def _blocks(self) -> Iterator[NDArray[np.int64]]:
-        for start in range(0, self.samples, _BLOCK):
-            yield np.arange(start, min(start + _BLOCK, self.samples))
 
 
 def check_table(count_bytes: Buffer, first: int, last: int, *, count: int, size: int, file: str) -> None:

@@ -238,7 +238,7 @@ def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, 
     try:
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         found = {name: _inner(feature) for name, feature in features.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # none, or written by something else
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # none, or written by something else
         return {}
     return {
         name: tuple(feature["names"])
@@ -246,7 +246,8 @@ def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, 
         if isinstance(feature, dict)
         and feature.get("_type") == "ClassLabel"
         and isinstance(feature.get("names"), list)
-        and all(isinstance(each, str) for each in feature["names"])
+        # JSON may have lone surrogates, which no index can hold
+        and all(isinstance(each, str) and each.encode(errors="ignore").decode() == each for each in feature["names"])
     }
 
 

@@ -198,8 +198,16 @@ class GroupView(ShardView):
         if shard.samples != samples:
             message = "the cached row group has another number of rows"
             raise CorruptError(message, file=file, found=shard.samples, expected=samples)
-        found = (shard.buffer, file, schema, shard.row_key, shard.rows_offset, shard.rows, shard.heap)
-        return cls(*found, {}, bytes(view[-16:]))
+        return cls(
+            buffer=shard.buffer,
+            file=file,
+            schema=schema,
+            row_key=shard.row_key,
+            rows_offset=shard.rows_offset,
+            rows=shard.rows,
+            heap=shard.heap,
+            hash=bytes(view[-16:]),
+        )
 
     def verify(self) -> None:
         """Raise CorruptError if the shard has changed since it was made."""

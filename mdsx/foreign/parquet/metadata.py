@@ -75,6 +75,8 @@ class _Parser:
         root = thrift.struct(wanted)
         if not root.keys() >= wanted.keys():
             raise ThriftError("it lacks its schema, its number of rows, or its row groups")
+        if len(self._counts) != len(self._groups):
+            raise ThriftError("a row group lists its column chunks twice")
         leaves = _top_level(root[2], self._file)
         count = max(column.stop for column in leaves.values())
         for group, found in enumerate(self._counts):

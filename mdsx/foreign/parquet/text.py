@@ -186,7 +186,7 @@ class _Parser(FileIndexParser):
         count = len(files.name)
         for name in ("size", "etag", "footer", "groups"):
             self._expect(len(getattr(files, name)) == count, f"files.{name}", len(getattr(files, name)), count)
-        hashes = self._hashes(files.xxh3_128, count)
+        hashes = self._hashes(files.xxh3_128, count, "files.xxh3_128")
         of_groups = sum(files.groups)
         self._expect(of_groups <= MAX_SHARDS, "files.groups", of_groups, f"at most {MAX_SHARDS}")
         for name in IndexedGroup.__slots__:
@@ -221,12 +221,3 @@ class _Parser(FileIndexParser):
             firsts=firsts,
             groups=arrays,
         )
-
-    def _hashes(self, text: str, count: int) -> NDArray[np.uint8]:
-        try:
-            found = np.frombuffer(bytes.fromhex(text), np.uint8) if text.isalnum() or not text else None
-        except ValueError:
-            found = None
-        if found is None or len(found) != 16 * count:
-            raise self._error("expected 32 hexadecimal digits for each file", "files.xxh3_128")
-        return found.reshape(-1, 16).copy()

@@ -44,8 +44,7 @@ class Thrift:
         """Return an integer."""
         if not _I16 <= kind <= _I64:
             raise ThriftError(f"expected an integer, found type {kind}")
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
+        return self._zigzag()
 
     def text(self, kind: int) -> str:
         """Return a string."""

@@ -15,11 +15,17 @@ from mdsx.errors import CorruptError, FormatError
 
 BLOCK = 512
 ZEROS = bytes(BLOCK)
+EXTENDED = (b"x", b"X", b"g", b"L", b"K")  # types of headers that belong to the next member
+WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, FIFOs: whatever size they claim
+EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps; more is damage
+VALUE_LIMIT = 2**32 - 1  # a column's value is smaller
+DIGITS = 20  # of a number in a header or a sparse map
 _SHOWN = 1000  # characters of a name in an error
 _HOLES, _HOLES_RATIO = 2**26, 1000
 _RECORDS = 2**18
 
 HOLES_RULE = "64 MiB and 1,000 times the stored bytes"
+RECORDS_RULE = "262,144 records plus one per stored byte"
 
 
 class TarHeader(NamedTuple):

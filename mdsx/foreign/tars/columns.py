@@ -19,10 +19,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, SampleError, UsageError
+from mdsx.foreign.npy import NPY_MAGIC
 from mdsx.foreign.tars.blocks import printable
+from mdsx.foreign.tars.grouping import SKIP, TarSample, group_samples
 from mdsx.foreign.tars.members import TarMember, read_members
-from mdsx.foreign.tars.values import NPY_MAGIC, parse_npy, type_of_extension
-from mdsx.foreign.tars.webdataset import FIRST_DOT, KEY, SKIP, Names, TarSample, group_samples, is_hidden
+from mdsx.foreign.tars.names import FIRST_DOT, KEY, Names, is_hidden
+from mdsx.foreign.tars.values import parse_npy, type_of_extension
 from mdsx.format import BYTES, INT64, STR, ColumnType, Schema, parse_type
 
 _SAMPLES = 64  # first samples from which columns are inferred; fewer if they are large
@@ -30,7 +32,6 @@ _BYTES = 2**26
 _ERRORS = 1000  # in a tar with samples, after which no more samples are read
 _MANY = 50  # columns, after which a warning is given
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
-_PLAIN = Names()
 
 ColumnTypes = dict[str, str]
 
@@ -48,11 +49,13 @@ def check_declared(columns: Mapping[str, str]) -> ColumnTypes:
 
 @dataclass(slots=True)
 class _FirstSamples:
-    """The first samples of one tar. `whole`: these are all of them."""
+    """The first samples of one tar. `errors`: the number of invalid ones; `problem`: the first error. `whole`: these
+    are all of them."""
 
     samples: list[TarSample] = field(default_factory=list)
     members: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    errors: int = 0
+    problem: str = ""
     whole: bool = True
 
 
@@ -71,14 +74,14 @@ def find_columns(
     set; `way_out`: see `Grouper`. Raise UsageError if there are no samples, or if an option names something that is in
     no tar.
     """
-    errors: list[str] = []
+    errors, problem = 0, ""
     for place, file in enumerate(files):
         with closing(read(place)) as chunks:
             first = _first_samples(chunks, file, names, skip, way_out)
-        errors += first.errors
+        errors, problem = errors + first.errors, problem or first.problem
         if first.samples:
             return _judge(first, file, declared, names, only=len(files) == 1, last=place + 1 == len(files))
-    found = f"{len(errors):,} invalid ones, the first: {errors[0]}" if errors else None
+    found = f"{errors:,} invalid ones, the first: {problem}" if errors else None
     raise UsageError("there is no sample in the tars", file=files[0], found=found)
 
 
@@ -86,14 +89,14 @@ def _first_samples(chunks: Iterator[bytes], file: str, names: Names, skip: bool,
     first, size = _FirstSamples(), 0
     members = _noted(read_members(chunks, file=file), first.members)
     for item in group_samples(members, file=file, names=names, way_out=way_out):
-        if len(first.samples) == _SAMPLES or size > _BYTES or (first.samples and len(first.errors) >= _ERRORS):
+        if len(first.samples) == _SAMPLES or size > _BYTES or (first.samples and first.errors >= _ERRORS):
             first.whole = False
             break
         if isinstance(item, TarSample):
             first.samples.append(item)
             size += sum(len(member.data) for member in item.members.values())
         elif skip:
-            first.errors.append(str(item))
+            first.errors, first.problem = first.errors + 1, first.problem or str(item)
         else:
             raise item
     return first
@@ -135,8 +138,8 @@ def infer_columns(
     declared: Mapping[str, str],
     *,
     file: str,
-    names: Names = _PLAIN,
-    warn: Callable[[str], object] = lambda warning: None,
+    names: Names,
+    warn: Callable[[str], object],
 ) -> ColumnTypes:
     """Return the columns of a dataset with these first samples, from the tar `file`: the key, then the extensions.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class TarDecoder:
             shard.pointers.check(sample, piece)
         inline = self._inline_bytes(view, at) if len(view.heap) else {}
         values: dict[str, Any] = {}
-        for name, field, place, decode in shard.fields.get(self) or self._bind(shard):
+        for name, field, place, decode in shard.readers.get(self) or self._bind(shard):
             if field is not None:
                 values[name] = field[sample] if decode is None else decode(field[sample])
                 continue
@@ -83,10 +83,10 @@ class TarDecoder:
                 fields.append((name, rows[f"column{own}"], -1, self._decoders[name]))
             else:
                 fields.append((name, None, 2 * layout.places[number], self._decoders[name]))
-        shard.fields[self] = fields
+        shard.readers[self] = fields
         return fields
 
-    def _refuse(self, shard: TarShard, sample: int) -> None:
+    def _refuse(self, shard: TarShard, sample: int) -> NoReturn:
         shard.select(np.array([sample]), verify=False).copied()
         raise AssertionError("unreachable")
 

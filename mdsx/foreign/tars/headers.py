@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mdsx.foreign.tars.blocks import BLOCK, parse_header, parse_records, printable
-
-_EXTENSION_LIMIT = 2**20
-_DIGITS = 20
-_EXTENDED = (b"x", b"X", b"g", b"L", b"K")
+from mdsx.foreign.tars.blocks import (
+    BLOCK,
+    DIGITS,
+    EXTENDED,
+    EXTENSION_LIMIT,
+    WITHOUT_BYTES,
+    parse_header,
+    parse_records,
+    printable,
+)
 
 
 class Expected(NamedTuple):
@@ -36,10 +41,10 @@ def find_problem(data: memoryview, expected: Sequence[Expected], key: bytes | No
     members = _members(data)
     if isinstance(members, str):
         return members
-    by_stop = {(member.start, member.stop): member for member in members}
-    arrays = {member.stop: member for member in members if member.stop > member.start}
+    by_span = {(member.start, member.stop): member for member in members}
+    by_stop = {member.stop: member for member in members if member.stop > member.start}
     for value in expected:
-        found = arrays.get(value.stop) if value.array else by_stop.get((value.start, value.stop))
+        found = by_stop.get(value.stop) if value.array else by_span.get((value.start, value.stop))
         if found is None or found.start > value.start:
             return f"no member has the {value.stop - value.start} bytes from {value.start} on"
         if key is not None and not found.name.startswith(key + b"."):
@@ -56,19 +61,22 @@ def _members(data: memoryview) -> list[_Member] | str:
         header = parse_header(bytes(data[at : at + BLOCK])) if len(data) - at >= BLOCK else None
         if header is None:
             return f"there is no undamaged header of a tar {at} bytes from its start"
-        start = at + BLOCK
-        stop = start + (header.size if size is None or header.kind in _EXTENDED else size)
+        start, more = at + BLOCK, header.kind == b"S" and header.block[482]
+        while more and start + BLOCK <= len(data):  # the rest of a sparse map
+            start, more = start + BLOCK, data[start + 504]
+        stored = header.size if size is None or header.kind in EXTENDED else size
+        stop = start if header.kind in WITHOUT_BYTES else start + stored
         if stop > len(data):
             return f"the member {at} bytes from its start is longer than the sample"
-        if header.kind in _EXTENDED:
-            payload = bytes(data[start : min(stop, start + _EXTENSION_LIMIT)])
+        if header.kind in EXTENDED:
+            payload = bytes(data[start : min(stop, start + EXTENSION_LIMIT)])
             if header.kind == b"L":
                 name = payload.rstrip(b"\0")
             elif header.kind in (b"x", b"X"):
                 records = dict(parse_records(payload) or [])
                 name = records.get("path", name)
                 digits = records.get("size", b"")
-                size = int(digits) if digits.isdigit() and len(digits) <= _DIGITS else size
+                size = int(digits) if digits.isdigit() and len(digits) <= DIGITS else size
         else:
             found.append(_Member(name or header.name, start, stop))
             end, name, size = stop, b"", None

@@ -16,10 +16,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, restated
+from mdsx.foreign.checks import MOST_PROBLEMS, TRAILER, check_trailer
 from mdsx.foreign.tars.decode import TarDecoder
 from mdsx.foreign.tars.layout import TarLayout
-from mdsx.foreign.tars.shard import CHANGED, TRAILER, Pointers, TarShard
+from mdsx.foreign.tars.shard import CHANGED, Pointers, TarShard
 from mdsx.foreign.tars.stored_bytes import TarRanges, TarReceiver
 from mdsx.foreign.tars.text import INDEX_KEY, Parsed, parse_text, recognizes
 from mdsx.format import (
@@ -33,12 +34,12 @@ from mdsx.format import (
     Schema,
     Selection,
     SideObject,
+    sample_name,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MOST_PROBLEMS = 1000  # listed for one tar
 _WITHOUT = "the headers of members, because the index was made without reading the tars"
 
 
@@ -98,10 +99,11 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
     def raw_hashes(self) -> NDArray[np.uint8]:
         """Return the hashes of tars. If the index has none, include the place, because different tars may have equal
         pointers."""
+        # The text has the names of IndexedTar's fields: to rename one is to rename all cached shards.
         found = [
             bytes.fromhex(tar.hash)
             if tar.hash is not None
-            else xxhash.xxh3_128_digest(f"{number}\n{tar}\n{self._file}".encode())
+            else xxhash.xxh3_128_digest(f"{number}\n{tar}\n{self._file}".encode(errors="surrogateescape"))
             for number, tar in enumerate(self._parsed.tars)
         ]
         return np.frombuffer(b"".join(found), np.uint8).reshape(-1, 16)
@@ -170,7 +172,8 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
     def verify(self, shard: int, opened: TarShard, *, file: str) -> None:
         """Check a tar by its hash in the index. Without one, only the cache's own hash can be checked; headers are
         compared whenever a sample is read."""
-        opened.check_trailer(bytes(self.raw_hashes[shard]))
+        name, message = bytes(self.raw_hashes[shard]), "the tar was damaged in the cache"
+        check_trailer(opened.trailer, name, opened.buffer, message=message, file=file)
         expected = self._parsed.tars[shard].hash
         if expected is not None and xxhash.xxh3_128_hexdigest(opened.buffer) != expected:
             for problem in opened.problems():
@@ -179,7 +182,7 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
         opened = self.open(shard, raw, file=file)
-        return [*islice(opened.problems(), _MOST_PROBLEMS)] or [*islice(opened.wrong_values(), _MOST_PROBLEMS)]
+        return [*islice(opened.problems(), MOST_PROBLEMS)] or [*islice(opened.wrong_values(), MOST_PROBLEMS)]
 
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
@@ -187,12 +190,11 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         pointers = self._pointers_of(shard, file)
         pointers.check_size(size)
         opened, expected = TarShard.parse(stored, pointers), self._parsed.tars[shard].hash
-        problems = [*islice(opened.problems(), _MOST_PROBLEMS)]
-        if first is not None:
-            problems = [_numbered(problem, first) for problem in problems]
+        problems = [*islice(opened.problems(), MOST_PROBLEMS)]
         if not problems and expected is not None and xxhash.xxh3_128_hexdigest(stored) != expected:
-            problems = [self._outside(file)]
-        return problems or self.check(shard, stored, file=file)
+            return [self._outside(file)]
+        problems = problems or [*islice(opened.wrong_values(), MOST_PROBLEMS)]
+        return [_numbered(problem, first) for problem in problems]
 
     def by_range(self, shard: int, *, file: str) -> TarRanges:
         return TarRanges(self._pointers_of(shard, file))
@@ -220,15 +222,7 @@ class TarIndex(ReadsWhole, ReadsSamples, NeedsSideObjects, ReadsLengths, ReadsRo
         return CorruptError(message, file=file, place="XXH3-128", hint=CHANGED)
 
 
-def _numbered(problem: CorruptError, first: int) -> CorruptError:
+def _numbered(problem: CorruptError, first: int | None) -> CorruptError:
     """Return a problem with its sample's number in the dataset added."""
-    place = problem.place or ""
-    number, _, rest = place.removeprefix("sample ").partition(",")
-    return CorruptError(
-        problem.message,
-        file=problem.file,
-        place=f"sample {number} ({first + int(number)} of the dataset),{rest}",
-        found=problem.found,
-        expected=problem.expected,
-        hint=problem.hint,
-    )
+    number, comma, rest = (problem.place or "").removeprefix("sample ").partition(",")
+    return restated(problem, place=f"sample {sample_name(int(number), first)}{comma}{rest}")

@@ -133,9 +133,8 @@ class TarLayout:
 
     def copied(self, selection: Selection) -> Selection:
         rows = selection.rows[selection.take]
-        wanted = Rows([selection], np.zeros(len(rows), np.int64), selection.samples, selection.addresses)
         if self.pointers.pointed:
-            self.locate(wanted, self.pointers.pointed[:1])
+            self.locate(Rows.of(selection), self.pointers.pointed[:1])
         starts = rows[_START].astype(np.int64)
         stops = starts + rows[_SIZE]
         pieces = [selection.heap[low:high] for low, high in zip(starts.tolist(), stops.tolist(), strict=True)]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.foreign.tars.values import NpyHeader, parse_npy_header, value_reader
+from mdsx.foreign.npy import NpyHeader
+from mdsx.foreign.tars.values import parse_npy_header, value_reader
 from mdsx.format import Beginning, ColumnType, Object, dimensions_encoder, value_encoder
 
 _DIGITS = 18  # of a number that is certainly an int64

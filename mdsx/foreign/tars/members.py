@@ -28,7 +28,12 @@ from mdsx.base.decompress import decompress, refuse_compressed
 from mdsx.errors import CorruptError
 from mdsx.foreign.tars.blocks import (
     BLOCK,
+    DIGITS,
+    EXTENDED,
+    EXTENSION_LIMIT,
     HOLES_RULE,
+    RECORDS_RULE,
+    VALUE_LIMIT,
     ZEROS,
     Budget,
     Tape,
@@ -43,10 +48,7 @@ from mdsx.foreign.tars.blocks import (
 )
 from mdsx.foreign.tars.runs import HeaderRun, TarScan
 
-_EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps; more is damage
-_VALUE_LIMIT = 2**32 - 1  # a column's value is smaller
 _NAME_LIMIT = 2**16
-_DIGITS = 20  # of a number in a header or a sparse map
 _SHARED = {"path", "linkpath", "size"}  # the records of a global header that matter here
 _LINKS = {
     b"1": ("a hard link", "pack it with `tar --hard-dereference`"),
@@ -174,8 +176,8 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> TarMembe
     start = tape.offset - BLOCK
     header = parse_header(block)
     long_name, records = b"", list(shared.items())
-    while header and header.kind in (b"x", b"X", b"g", b"L", b"K"):
-        payload = _payload(tape, header, start, limit=start + _EXTENSION_LIMIT - tape.offset)
+    while header and header.kind in EXTENDED:
+        payload = _payload(tape, header, start, limit=start + EXTENSION_LIMIT - tape.offset)
         if header.kind == b"L":
             long_name = payload.rstrip(b"\0")
         elif header.kind != b"K":
@@ -219,7 +221,7 @@ def _with_records(
         problem = f"has a name of {len(header.name):,} bytes; the limit is {_NAME_LIMIT:,}"
     else:
         size, pieces = _sparse_map(tape, header, start, pax, records)
-        if max(header.size, size) >= _VALUE_LIMIT:
+        if max(header.size, size) >= VALUE_LIMIT:
             problem = f"is too large: {max(header.size, size):,} bytes; a value must be smaller than 4 GiB"
     holes = max(size - header.size, 0)
     if not problem and holes > most_holes(header.size):
@@ -235,7 +237,7 @@ def _with_records(
         if tape.offset - at < header.size:
             raise tape.truncated(start, header.size, tape.offset - at, header.name)
         return TarMember(name, start, start=at, named=named, skipped=header.size)
-    data = _payload(tape, header, start, limit=_VALUE_LIMIT)
+    data = _payload(tape, header, start, limit=VALUE_LIMIT)
     if pieces is None:
         return TarMember(name, start, data, start=at, named=named)
     if not tape.budget.take_holes(holes):
@@ -257,7 +259,7 @@ def _payload(tape: Tape, header: TarHeader, start: int, *, limit: int) -> bytes:
 
 
 def _decimal(tape: Tape, start: int, value: bytes) -> int:
-    if not value.isdigit() or len(value) > _DIGITS:
+    if not value.isdigit() or len(value) > DIGITS:
         raise tape.error("pax header is damaged", start, found=repr(value[:80]))
     return int(value)
 
@@ -269,7 +271,7 @@ def _target(header: TarHeader, pax: dict[str, bytes]) -> str:
 
 def _take_records(tape: Tape, start: int, count: int) -> None:
     if not tape.budget.take_records(count):
-        hint = "the limit is 262,144 records plus one per stored byte"
+        hint = f"the limit is {RECORDS_RULE}"
         raise tape.error("the tar's headers and sparse maps have too many records", start, hint=hint)
 
 
@@ -284,7 +286,7 @@ def _sparse_map(
         if header.kind == b"S":
             pieces, more, map_start = _header_entries(header.block[386:482]), header.block[482], tape.offset
             while more:
-                if tape.offset - map_start > _EXTENSION_LIMIT:
+                if tape.offset - map_start > EXTENSION_LIMIT:
                     raise ValueError("endless")
                 block = tape.read(BLOCK).ljust(BLOCK, b"\0")
                 _take_records(tape, start, len(block) // 24)
@@ -323,8 +325,8 @@ def _expanded(
     """Return all `size` bytes of a sparse member that stores `data`."""
     try:
         if pax.get("GNU.sparse.major") == b"1":
-            count = _number(data[: _DIGITS + 1].partition(b"\n")[0])
-            if 4 * count > min(len(data), _EXTENSION_LIMIT):  # an entry has at least two digits and two line feeds
+            count = _number(data[: DIGITS + 1].partition(b"\n")[0])
+            if 4 * count > min(len(data), EXTENSION_LIMIT):  # an entry has at least two digits and two line feeds
                 raise ValueError(f"its map claims {count:,} pieces")
             _take_records(tape, start, count)
             pieces, data = _split_stored_map(data)
@@ -335,7 +337,7 @@ def _expanded(
 
 def _split_stored_map(stored: bytes) -> tuple[SparseMap, bytes]:
     """Return the map of pax version 1.0, which precedes the data as lines of decimal digits, and the data."""
-    count, _, rest = stored[:_EXTENSION_LIMIT].partition(b"\n")
+    count, _, rest = stored[:EXTENSION_LIMIT].partition(b"\n")
     lines = rest.split(b"\n", 2 * _number(count))[: 2 * _number(count)]
     size = len(count) + 1 + sum(len(line) + 1 for line in lines)
     return _paired([_number(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
@@ -356,7 +358,7 @@ def _with_holes(pieces: SparseMap, stored: bytes, size: int) -> bytes:
 
 
 def _number(digits: bytes) -> int:
-    if len(digits) > _DIGITS or not digits.isdigit():
+    if len(digits) > DIGITS or not digits.isdigit():
         raise ValueError("its map contains something other than numbers")
     return int(digits)
 

@@ -1,7 +1,7 @@
 """Pointer shards: the places of samples in an indexed tar.
 
 A pointer shard is an uncompressed shard of mdsx's own format (format-spec.md) with a row for each sample of one tar, in
-order. The dataset's columns determine its columns (`pointer_schema`):
+order. The dataset's columns determine its columns (`PointerSchema.schema`):
 
 | column | type | holds |
 |---|---|---|
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import UsageError
-from mdsx.foreign.tars.webdataset import KEY
+from mdsx.foreign.tars.names import KEY
 from mdsx.format import (
     BYTES,
     ENCODED_NULL,
@@ -153,8 +153,8 @@ class PointerBuilder:
         for column in self.schema.dataset.columns:
             check_pointable(column)
         self._columns = {column.name: [] for column in self.schema.schema.columns}
-        dataset = self.schema.dataset.columns
-        self._encoders = {k: value_encoder(dataset[k].type) for k in self.schema.inline if dataset[k].type.scalar}
+        kinds = {k: column.type for k, column in enumerate(self.schema.dataset.columns)}
+        self._encoders = {k: value_encoder(kind) for k, kind in kinds.items() if kind.scalar and kind.shape is None}
 
     def add(self, start: int, stop: int, checksum: int, values: Mapping[str, object]) -> None:
         """Add the sample in bytes [start, stop) of the tar, with the XXH3-64 of these bytes.
@@ -171,7 +171,7 @@ class PointerBuilder:
         for k, column in enumerate(self.schema.dataset.columns):
             value, name = values[column.name], column.name
             if k in self.schema.values:
-                row[f"value{k}"] = self._encoders_of_values[k](value)
+                row[f"value{k}"] = self._encoders[k](value)
                 continue
             inline, at, size = self._located(k, value, start)
             if at + (0 if size == NULL else size) > stop - start or at < 0:
@@ -219,10 +219,6 @@ class PointerBuilder:
                 rows[column.name] = np.array(kept, kind.item_dtype).reshape(len(kept), *(kind.shape or ()))
             self._columns[column.name] = []
         self._blocks.append(rows)
-
-    @cached_property
-    def _encoders_of_values(self) -> dict[int, Any]:
-        return {k: value_encoder(self.schema.dataset.columns[k].type) for k in self.schema.values}
 
     def _located(self, k: int, value: object, start: int) -> tuple[bytes, int, int]:
         """Return a pointed value's inline bytes, and the start and size of its other bytes in the sample."""

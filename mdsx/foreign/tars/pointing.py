@@ -18,18 +18,18 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, SampleError, UsageError
-from mdsx.foreign.tars.blocks import Budget, Tape
+from mdsx.foreign.tars.blocks import BLOCK, Budget, Tape
+from mdsx.foreign.tars.grouping import Grouper, TarSample
 from mdsx.foreign.tars.located import Spans, array_problem, scalar_reader, value_locator
 from mdsx.foreign.tars.members import TarMember, member_of, read_headers, read_runs
+from mdsx.foreign.tars.names import FIRST_DOT, KEY, Names, is_hidden
 from mdsx.foreign.tars.pointers import MAX_SAMPLE, Pointer, PointerBuilder, PointerSchema, Rows, batch_of, is_value
 from mdsx.foreign.tars.runs import HeaderRun
 from mdsx.foreign.tars.values import SampleReader, parse_npy_header
-from mdsx.foreign.tars.webdataset import FIRST_DOT, KEY, Grouper, Names, TarSample, is_hidden
 from mdsx.format import NULL, Encoder, Refused, Schema, parse_type
 
 _CONVERT = "convert the tars with `mdsx convert tar`"
 _HIDDEN = re.compile(r"(?:^|[\0/])\.[^/\0]*(?:\0|$)")
-_BLOCK = 512
 _DROPPED = -2
 
 
@@ -346,7 +346,7 @@ class _RunRows:
             extent = np.zeros((len(starts), 2), np.uint32)
             inline = [b""] * len(starts)
             if column.name == KEY:
-                extent[:, 0] = run.starts[firsts] - _BLOCK - starts
+                extent[:, 0] = run.starts[firsts] - BLOCK - starts
                 extent[:, 1] = list(map(len, keys if "".join(keys).isascii() else map(str.encode, keys)))
             else:
                 chosen = members[:, number]

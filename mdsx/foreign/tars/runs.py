@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.foreign.tars.blocks import BLOCK, parse_records
+from mdsx.foreign.tars.blocks import BLOCK, VALUE_LIMIT, parse_records
 
 _MAGIC = int.from_bytes(b"ustar"[:4], "little")
 _ENDS = (b"r\x0000", b"r  \0")  # the rest of the magic and the version, of ustar and of GNU
@@ -24,7 +24,6 @@ _BYTES, _ONES = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
 _TIMES = [int.from_bytes(key, "little") for key in (b" mtime", b" atime", b" ctime")]
 _TIME_KEY = len("29 mtime=")
 _MEANT = re.compile(r"path|linkpath|size|GNU\.sparse\..*|hdrcharset")
-_LARGE = 2**32 - 1  # a value is smaller
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +127,7 @@ def _parsed(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.b
     summed = headers.sum(axis=1, dtype=np.uint32)
     good &= summed + np.uint64(8 * ord(" ")) == expected + of_field
     kinds = headers[:, 156]
-    good &= ((kinds == _REGULAR) & (sizes < _LARGE)) | ((kinds == _PAX) & (sizes <= BLOCK) & (sizes > 0))
+    good &= ((kinds == _REGULAR) & (sizes < VALUE_LIMIT)) | ((kinds == _PAX) & (sizes <= BLOCK) & (sizes > 0))
     good &= (headers[:, 0] != 0) & ~(
         ustar & (headers[:, 345] != 0)
     )  # names with a prefix are left to the strict reader

@@ -16,11 +16,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, UnsupportedError
+from mdsx.foreign.checks import TRAILER
 from mdsx.foreign.tars.headers import Expected, find_problem
 from mdsx.foreign.tars.layout import TarLayout
+from mdsx.foreign.tars.names import KEY
 from mdsx.foreign.tars.pointers import CHECKSUM, EXTENTS, SIZE, START
 from mdsx.foreign.tars.text import AGAIN
-from mdsx.foreign.tars.webdataset import KEY
 from mdsx.format import (
     NULL,
     Selection,
@@ -34,8 +35,7 @@ from mdsx.format import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TRAILER = 16
-"""Bytes that follow a tar without hash in the cache."""
+CHANGED = "the tar is damaged, or was changed after it was indexed: restore it, or " + AGAIN
 
 _SMALL = 4096  # bytes of a sample whose check takes less than 2 us
 _NO_SAMPLES = memoryview(b"")
@@ -139,9 +139,6 @@ class Pointers:
         return found
 
 
-CHANGED = "the tar is damaged, or was changed after it was indexed: restore it, or " + AGAIN
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TarShard:
     """A tar whose size matches the index, with its pointers."""
@@ -149,7 +146,7 @@ class TarShard:
     pointers: Pointers
     buffer: memoryview
     trailer: bytes | None
-    fields: dict[Any, Any] = field(default_factory=dict)
+    readers: dict[Any, Any] = field(default_factory=dict)
     """A cache for what decoders of single samples prepare for this shard."""
 
     @classmethod
@@ -201,17 +198,6 @@ class TarShard:
 
     def lengths(self, column: int) -> NDArray[np.int64]:
         return self.pointers.lengths(column)
-
-    def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the tar, named `name` in the cache, changed there."""
-        if self.trailer is None:
-            return
-        hasher = xxhash.xxh3_128(name)
-        hasher.update(self.buffer)
-        if (found := hasher.digest()) != self.trailer:
-            expected = self.trailer.hex()
-            message = "the tar was damaged in the cache"
-            raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
 
     def problems(self) -> Iterator[CorruptError]:
         """Yield an error for each sample whose bytes differ from the indexed ones."""

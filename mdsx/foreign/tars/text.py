@@ -43,7 +43,6 @@ from mdsx.format import MAX_SHARDS, FileIndexParser, Schema, is_file_key, seal_f
 INDEX_KEY = "_mdsx-tars.json"
 VERSION = 1
 AGAIN = "run `mdsx index tar` again"
-MAX_METADATA_SIZE = 2**20
 MAX_POINTERS_SIZE = 2**36
 """The most bytes of a pointer shard."""
 

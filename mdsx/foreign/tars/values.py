@@ -14,19 +14,17 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from io import BytesIO
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, SampleError, shown
+from mdsx.foreign.npy import NPY_MAGIC, NpyHeader, read_npy_header
 from mdsx.foreign.tars.blocks import printable
+from mdsx.foreign.tars.grouping import TarSample
 from mdsx.foreign.tars.members import TarMember
-from mdsx.foreign.tars.webdataset import KEY, TarSample
+from mdsx.foreign.tars.names import KEY
 from mdsx.format import BYTES, EXTENSIONS, JSON, STR, ColumnType, Kind, parse_json, parse_type, value_decoder
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -34,11 +32,6 @@ _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(
 _LONGEST_NUMBER = 1000  # characters
 _PARSED_ROOM, _TARS_PARSED_ROOM, _PARSED_RATIO = 2**21, 2**24, 50
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
-
-NPY_MAGIC = npy_format.MAGIC_PREFIX
-_NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
-"""What NumPy, and Python's parser, which reads the header as a literal, raise for a damaged header."""
-_NPY_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
 
 def type_of_extension(name: str) -> str:
@@ -238,34 +231,18 @@ def _scalar(kind: Kind | None, data: bytes) -> object:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class NpyHeader:
-    """The header of a NumPy file: the array's type and shape, and where its items begin."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-    start: int
-
-
 def parse_npy_header(data: bytes) -> NpyHeader:
     """Parse the header of a NumPy file with the bytes `data`. Raise ValueError."""
-    stream = BytesIO(data)
     try:
-        version = npy_format.read_magic(stream)
-        if version not in _NPY_HEADERS:
-            raise ValueError(f"version {version[0]}.{version[1]} is unknown")
-        shape, fortran, dtype = _NPY_HEADERS[version](stream)
-    except _NPY_DAMAGE as error:
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"not a NumPy file: {problem[:200]}") from None
-    if dtype.hasobject:
+        header = read_npy_header(data)
+    except ValueError as error:
+        raise ValueError(f"not a NumPy file: {error}") from None
+    if header.dtype.hasobject:
         raise ValueError("a NumPy file with pickled objects, which are never loaded")
-    start = stream.tell()
-    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
+    expected, found = math.prod(header.shape) * header.dtype.itemsize, len(data) - header.start
     if expected != found:
         raise ValueError(f"a NumPy file of {expected} bytes of data has {found}")
-    return NpyHeader(shape, fortran, dtype, start)
+    return header
 
 
 def parse_npy(data: bytes) -> NDArray[Any]:

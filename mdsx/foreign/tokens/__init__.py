@@ -18,7 +18,6 @@ from mdsx.foreign.tokens.headers import (
 from mdsx.foreign.tokens.index import TabledIndex, TokensFormat, TokensIndex
 from mdsx.foreign.tokens.layout import LOSS, LOSS_TYPE, MODE, MODE_TYPE, TOKENS
 from mdsx.foreign.tokens.shard import TokensShard
-from mdsx.foreign.tokens.tables import record_dtype
 from mdsx.foreign.tokens.text import INDEX_KEY, IndexedLoss, IndexedShard, IndexedTokens, build_text, is_key
 
 __all__ = [
@@ -50,5 +49,4 @@ __all__ = [
     "is_key",
     "item_size_of",
     "read_raw_header",
-    "record_dtype",
 ]

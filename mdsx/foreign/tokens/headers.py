@@ -13,15 +13,13 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from tokenize import TokenError
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xxhash
-from numpy.lib import format as npy
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError, shown
+from mdsx.foreign.npy import NPY_MAGIC, read_npy_header
 from mdsx.format import Range
 
 if TYPE_CHECKING:
@@ -123,9 +121,6 @@ def item_size_of(size: int, tokens: int, *, file: str) -> int:
 LLM_C = 1024
 """Bytes of llm.c's header: 256 int32, which begin with a magic number, a version and the number of tokens."""
 _LLM_C = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
-_NPY = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
-"""What NumPy, and Python's parser, which reads the header as a literal, raise for a damaged header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +136,7 @@ class RawHeader:
 def read_raw_header(head: bytes, *, size: int, dtype: str | None, file: str) -> RawHeader:
     """Parse the first bytes of a file of `size` bytes. `dtype`: the caller's; None for the header's. Raise UsageError,
     CorruptError or UnsupportedError."""
-    if head.startswith(npy.MAGIC_PREFIX):
+    if head.startswith(NPY_MAGIC):
         found = _of_numpy(head, file)
     elif (known := _LLM_C.get(tuple(np.frombuffer(head[:8], "<i4").tolist()) if len(head) >= 8 else ())) is not None:
         found = RawHeader("llm.c", known, LLM_C, int(np.frombuffer(head, "<i4", 1, 8)[0]) if len(head) >= 12 else -1)
@@ -166,17 +161,13 @@ def read_raw_header(head: bytes, *, size: int, dtype: str | None, file: str) -> 
 
 
 def _of_numpy(head: bytes, file: str) -> RawHeader:
-    stream = BytesIO(head)
     try:
-        version = npy.read_magic(stream)
-        if version not in _NPY:
-            raise ValueError(f"version {version[0]}.{version[1]} is unknown")
-        shape, fortran, dtype = _NPY[version](stream)
-    except _NPY_DAMAGE as error:
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CorruptError(f"the NumPy header is damaged: {problem[:200]}", file=file) from None
+        header = read_npy_header(head)
+    except ValueError as error:
+        raise CorruptError(f"the NumPy header is damaged: {error}", file=file) from None
+    shape, fortran, dtype = header.shape, header.fortran, header.dtype
     little = dtype.newbyteorder("<")
     if dtype.kind not in "iuf" or dtype != little or (fortran and len(shape) > 1):
         expected, found = "numbers, little-endian and in C order", f"{dtype}{' in Fortran order' * fortran}"
         raise UnsupportedError("the array cannot be read in place", file=file, found=found, expected=expected)
-    return RawHeader("NumPy", little.newbyteorder("=").name, stream.tell(), math.prod(shape))
+    return RawHeader("NumPy", little.newbyteorder("=").name, header.start, math.prod(shape))

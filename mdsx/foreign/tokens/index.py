@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from mdsx.base.cached import cached_property
 from mdsx.errors import ChangedError, CorruptError
+from mdsx.foreign.checks import MOST_PROBLEMS, TRAILER, check_trailer
 from mdsx.foreign.tokens.decode import TokensDecoder
 from mdsx.foreign.tokens.headers import ends_hash, ends_of
 from mdsx.foreign.tokens.layout import LOSS, MODE, TOKENS, TokensLayout
 from mdsx.foreign.tokens.parsed import Files, Parsed, parse_text, recognizes
-from mdsx.foreign.tokens.shard import TRAILER, TokensShard, table_lengths
+from mdsx.foreign.tokens.shard import TokensShard, table_lengths
 from mdsx.foreign.tokens.stored_bytes import TokensRanges, TokensReceiver
 from mdsx.foreign.tokens.tables import equal_table, parse_table
 from mdsx.foreign.tokens.text import AGAIN, INDEX_KEY
@@ -42,7 +43,6 @@ from mdsx.format import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MOST_PROBLEMS = 1000  # listed for one shard
 _VERSION = b"mdsx-tokens 1\n"
 
 
@@ -199,9 +199,10 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
         raise ChangedError(message, file=file, place=place, found=found, expected=expected, hint=AGAIN)
 
     def _files(self, name: str) -> Files:
-        loss = self._parsed.loss
-        assert name == TOKENS or loss is not None
-        return self._parsed.files if name == TOKENS or loss is None else loss
+        if name == TOKENS:
+            return self._parsed.files
+        assert self._parsed.loss is not None
+        return self._parsed.loss
 
     def receive_extents(self, shard: int, *, file: str) -> TokensReceiver:
         tokens, hashes = int(self._parsed.tokens[shard]), self._parsed.hashes
@@ -226,7 +227,8 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
     def verify(self, shard: int, opened: TokensShard, *, file: str) -> None:
         """Check a shard: in the cache, by the hash after it; in place, by the hashes in the index, if there are any."""
         if opened.trailer is not None:
-            opened.check_trailer(bytes(self.raw_hashes[shard]))
+            name, message = bytes(self.raw_hashes[shard]), "the shard was damaged in the cache"
+            check_trailer(opened.trailer, name, opened.buffer, message=message, file=file)
             return
         receiver = self.receive_extents(shard, file=file)
         try:
@@ -239,7 +241,7 @@ class TokensIndex(ReadsExtents, ReadsSamples, ReadsLengths, EstimatesLengths):
             raise
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
-        return [*islice(self.open(shard, raw, file=file).problems(), _MOST_PROBLEMS)]
+        return [*islice(self.open(shard, raw, file=file).problems(), MOST_PROBLEMS)]
 
     def has_ranges(self, shard: int) -> bool:
         return True

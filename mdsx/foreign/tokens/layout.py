@@ -94,7 +94,7 @@ class TokensLayout:
         return begins, ends, totals
 
     def copied(self, selection: Selection) -> Selection:
-        rows = rows_of(selection)
+        rows = Rows.of(selection)
         begins, ends, totals = self.edges(rows)
         pieces = [
             read_joined(rows.heap_addresses + (totals * self.before[name] + begins * width), (ends - begins) * width)
@@ -124,7 +124,7 @@ class TokensLayout:
         names = [name for name, _ in self.heap if name in (self.record.names or ())]
         if not names:
             return
-        rows = rows_of(selection)
+        rows = Rows.of(selection)
         begins, ends, totals = self.edges(rows)
         for name in names:
             starts, width = totals * self.before[name], self.widths[name]
@@ -134,8 +134,3 @@ class TokensLayout:
                 if (found := xxhash.xxh3_64_intdigest(selection.heap[low:high])) != right:
                     message = f"the hash of its {name} does not match their bytes"
                     raise rows.corrupt(row, message, found=f"{found:016x}", expected=f"{right:016x}")
-
-
-def rows_of(selection: Selection) -> Rows:
-    """Return the rows of one selection."""
-    return Rows([selection], np.zeros(len(selection.take), np.int64), selection.samples, selection.addresses)

@@ -246,14 +246,5 @@ class _Parser(FileIndexParser):
     def _same(self, found: int, expected: int, place: str) -> None:
         self._expect(found == expected, place, found, expected)
 
-    def _hashes(self, text: str, count: int, place: str) -> NDArray[np.uint8]:
-        try:
-            found = np.frombuffer(bytes.fromhex(text), np.uint8) if text.isalnum() or not text else None
-        except ValueError:
-            found = None
-        if found is None or len(found) != 16 * count:
-            raise self._error("expected 32 hexadecimal digits for each", place)
-        return found.reshape(-1, 16).copy()
-
     def _is_key(self, name: str) -> bool:
         return is_key(name)

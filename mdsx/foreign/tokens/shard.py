@@ -11,22 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
+from mdsx.foreign.checks import TRAILER, blocks, damaged
 from mdsx.foreign.tokens.layout import MODE, TokensLayout
 from mdsx.format import Selection, lengths_of_selection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TRAILER = 16
-"""Bytes that follow a shard in the cache."""
 CHANGED = "the file is damaged, or was changed after it was indexed: restore it, or index the files again"
 
 _SMALL = 2**14  # bytes of a document whose check takes less than 2 us
-_BLOCK = 2**16  # documents checked at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,31 +74,10 @@ class TokensShard:
             return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
         return table_lengths(self.table, file=self.file)
 
-    def check_trailer(self, name: bytes) -> None:
-        """Raise CorruptError if the shard, named `name` in the cache, changed there."""
-        if self.trailer is None:
-            return
-        hasher = xxhash.xxh3_128(name)
-        hasher.update(self.buffer)
-        if (found := hasher.digest()) != self.trailer:
-            expected, message = self.trailer.hex(), "the shard was damaged in the cache"
-            raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
-
     def problems(self) -> Iterator[CorruptError]:
         """Yield an error for each document that is not in the shard, or does not match its hashes."""
-        for start in range(0, self.samples, _BLOCK):
-            yield from self._wrong(np.arange(start, min(start + _BLOCK, self.samples)))
-
-    def _wrong(self, samples: NDArray[np.int64]) -> Iterator[CorruptError]:
-        try:
-            selection = self.select(samples, verify=True)
-            lengths_of_selection(selection, 0)
-        except CorruptError as error:
-            if len(samples) == 1:
-                yield error
-                return
-            for half in np.array_split(samples, 2):
-                yield from self._wrong(half)
+        for block in blocks(self.samples):
+            yield from damaged(block, lambda samples: lengths_of_selection(self.select(samples, verify=True), 0))
 
 
 def table_lengths(table: NDArray[np.void], *, file: str) -> NDArray[np.int64]:

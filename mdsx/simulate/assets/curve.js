@@ -1,51 +1,46 @@
 /* Shuffle quality against cache: a dot for each pair of lanes and block, one of which is selected. */
 "use strict";
 
-/* Return what can be shown of a choice: how it is called, its value, and the wanted value, if any. */
-function measures(advice, exact) {
-  const { wanted } = advice;
-  const found = [
+/* Return what can be shown of a choice: how it is called, its value, and the wanted value. */
+function measures({ wanted, most_repeated: mostRepeated }) {
+  return [
     {
       name: "Shards in a batch, compared with an exact shuffle",
       axis: "of an exact shuffle's shards in a batch",
       value: (choice) => choice.distinct_share,
-      wanted: wanted.distinct, higher: true,
+      wanted: () => wanted.distinct, higher: true,
       text: (choice) => `${full(choice.distinct)} shards in a batch, ${percent(choice.distinct_share)} of an exact shuffle's`,
     },
-  ];
-  if (advice.curve.some((choice) => choice.repeated !== undefined)) {
-    found.push({
+    {
       name: "New shards in each batch, which the batch before lacks",
       axis: "of a batch's shards are new",
       value: (choice) => 1 - choice.repeated,
-      wanted: exact === null ? null : 1 - (exact + wanted.repeated * (1 - exact)), higher: true,
+      wanted: () => 1 - mostRepeated, higher: true,
       text: (choice) => `${percent(1 - choice.repeated)} of a batch's shards are new, not in the batch before`,
-    });
-  }
-  found.push({
-    name: "Correlation of reading and storing order (0 is best)",
-    axis: "correlation, without sign",
-    value: (choice) => Math.abs(choice.correlation),
-    wanted: Math.max(wanted.correlation ?? 0, 3 / Math.sqrt(advice.tried_shards || 1)), higher: false, plain: true,
-    text: (choice) => `correlation of reading and storing order ${Number(choice.correlation.toPrecision(2))}`,
-  });
-  return found;
+    },
+    {
+      name: "Correlation of reading and storing order (0 is best)",
+      axis: "correlation, without sign",
+      value: (choice) => Math.abs(choice.correlation),
+      wanted: (choice) => choice.most_correlation, higher: false, plain: true,
+      text: (choice) => `correlation of reading and storing order ${Number(choice.correlation.toPrecision(2))}`,
+    },
+  ];
 }
 
-const meets = (measure, choice) => measure.wanted === null ? null
-  : measure.higher ? measure.value(choice) >= measure.wanted - 1e-12 : measure.value(choice) <= measure.wanted + 1e-12;
+const meets = (measure, choice) => measure.higher ? measure.value(choice) >= measure.wanted(choice) - 1e-12
+  : measure.value(choice) <= measure.wanted(choice) + 1e-12;
 
-function curveSection({ advice, quality, settings }, { points }) {
+function curveSection({ advice, settings }, { points }) {
   const order = advice.curve.map((_, place) => place).sort((a, b) => advice.curve[a].cache_bytes - advice.curve[b].cache_bytes
     || advice.curve[a].distinct_share - advice.curve[b].distinct_share);
   const choices = order.map((place) => advice.curve[place]);
   const lanes = [...new Set(choices.map((choice) => choice.lanes))].sort((a, b) => a - b);
-  const exactFound = (quality.methods ?? []).find((method) => method.method === "exact");
-  const all = measures(advice, exactFound?.repeated ?? null);
+  const all = measures(advice);
   const chosen = choices.findIndex((choice) => choice.lanes === advice.chosen.lanes
     && choice.shuffle_block === advice.chosen.shuffle_block);
   let measure = all[0];
-  let selected = Math.max(chosen, 0);
+  let selected = chosen;
   let figure = null;
 
   const point = byId("point");
@@ -84,7 +79,7 @@ function curveSection({ advice, quality, settings }, { points }) {
         say(text, at + (right ? -6 : 6) * scale, top + height - 8 * scale, right ? "right" : "left");
       }
     };
-    if (measure.wanted !== null) line(measure.wanted, "y", "wanted", [6, 4]);
+    line(measure.wanted(choices[selected]), "y", "wanted", [6, 4]); // the limit of a correlation depends on how many shards were tried
     const { min, max } = self.scales.x;
     if (settings.cache > min && settings.cache < max) line(settings.cache, "x", "simulated cache", [2, 3]);
     const last = [...choices.keys()].sort((a, b) => (a === chosen) - (b === chosen));
@@ -132,11 +127,11 @@ function curveSection({ advice, quality, settings }, { points }) {
   function draw() {
     const caches = choices.map((choice) => choice.cache_bytes);
     const data = [caches, ...lanes.map((lane) => choices.map((choice) => (choice.lanes === lane ? measure.value(choice) : null)))];
-    const wanted = measure.wanted ?? 0;
+    const wanted = Math.max(...choices.map(measure.wanted));
     figure = chart(`${measure.name}, against the cache of a node. All values are in the table below.`, 360, data, (axis) => ({
       scales: {
         x: { time: false, distr: 3, range: (self, low, high) => [low / 1.25, high * 1.25] },
-        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.2 || 1] },
+        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.2 || 1] }, // one shard alone has no new ones
       },
       axes: [
         {
@@ -175,9 +170,9 @@ function curveSection({ advice, quality, settings }, { points }) {
       `cache ${texts.cache}, ${choice.lanes} lanes, block ${choice.shuffle_block}, ${percent(choice.distinct_share)} of an exact shuffle`);
     const marks = all.map((each) => {
       const good = meets(each, choice);
-      const limit = each.wanted === null ? "" : ` (wanted: ${each.higher ? "at least" : "at most"} ${each.plain ? shortNumber(each.wanted) : percent(each.wanted)})`;
-      const state = good === null ? "" : good ? "✓ " : "✗ ";
-      return el("li", {}, el("span", { class: good ? "good" : good === null ? "" : "bad" }, state), each.text(choice), limit);
+      const limit = each.wanted(choice);
+      const wanted = ` (wanted: ${each.higher ? "at least" : "at most"} ${each.plain ? shortNumber(limit) : percent(limit)})`;
+      return el("li", {}, el("span", { class: good ? "good" : "bad" }, good ? "✓ " : "✗ "), each.text(choice), wanted);
     });
     byId("selected").replaceChildren(
       el("p", { class: "title" }, `${bytes(choice.cache_bytes)} cache, ${choice.lanes.toLocaleString("en")} lanes, block of ${choice.shuffle_block.toLocaleString("en")} samples${place === chosen ? " (recommended)" : ""}`),
@@ -189,7 +184,7 @@ function curveSection({ advice, quality, settings }, { points }) {
   }
 
   // those who have less disk, or the simulated one
-  const score = (choice) => [choice.enough ? 1 : 0, Math.min(choice.distinct_share / advice.wanted.distinct, 1), -(choice.repeated ?? 0)];
+  const score = (choice) => [choice.enough ? 1 : 0, Math.min(choice.distinct_share / advice.wanted.distinct, 1), -choice.repeated];
   const better = (a, b) => score(a).map((value, place) => value - score(b)[place]).find((apart) => Math.abs(apart) > 1e-9) ?? 0;
   const fitting = [...choices.keys()].filter((place) => choices[place].cache_bytes <= settings.cache);
   const within = fitting.length ? fitting.reduce((best, place) => (better(choices[place], choices[best]) > 0 ? place : best)) : null;
@@ -199,8 +194,8 @@ function curveSection({ advice, quality, settings }, { points }) {
     button.addEventListener("click", () => select(to));
     jumps.push([button, to]);
   }
-  if (chosen >= 0) jump(`Recommended: ${bytes(choices[chosen].cache_bytes)}`, chosen);
-  if (within !== null && within !== chosen && choices[chosen]?.cache_bytes > settings.cache) {
+  jump(`Recommended: ${bytes(choices[chosen].cache_bytes)}`, chosen);
+  if (within !== null && within !== chosen && choices[chosen].cache_bytes > settings.cache) {
     jump(`Best with the simulated cache of ${bytes(settings.cache)}: ${percent(choices[within].distinct_share)} of an exact shuffle${choices[within].enough ? "" : ", but not the wanted quality"}`, within);
   }
   byId("jumps").append(...jumps.map(([button]) => button));
@@ -212,7 +207,7 @@ function curveSection({ advice, quality, settings }, { points }) {
 
   const rows = choices.map((choice, place) => {
     const row = [bytes(choice.cache_bytes), choice.lanes.toLocaleString("en"), choice.shuffle_block.toLocaleString("en"),
-      percent(choice.distinct_share), choice.repeated === undefined ? "" : percent(1 - choice.repeated),
+      percent(choice.distinct_share), percent(1 - choice.repeated),
       String(Number(choice.correlation.toPrecision(2))), choice.enough ? "yes" : "no"];
     row.chosen = place === chosen;
     return row;

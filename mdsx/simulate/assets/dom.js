@@ -78,8 +78,3 @@ function timeUnit(most) {
   if (most < 3 * 3600) return [60, "min"];
   return most < 72 * 3600 ? [3600, "hours"] : [86400, "days"];
 }
-
-function duration(seconds) {
-  const [unit, name] = timeUnit(seconds * 1.2);
-  return `${Number((seconds / unit).toPrecision(3))} ${name}`;
-}

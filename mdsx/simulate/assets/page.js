@@ -48,24 +48,23 @@
       copyBox("Check it: simulate this choice", shown.chosen.command), copyBox("Use it: train with this choice", shown.chosen.python)));
     byId("reasons").append(...advice.reasons.map((reason) => el("li", {}, reason)));
   } else byId("advice").remove();
-  if (chosen && advice.curve?.length > 1) curveSection(report, shown);
+  if (chosen && advice.curve.length > 1) curveSection(report, shown);
   else byId("curve").remove();
 
   // --- quality
   if (shown.quality) {
-    const maps = quality.maps ?? {};
-    const found = quality.methods.filter(({ method }) => maps[method]);
+    const { maps, methods: found } = quality;
     byId("maps").append(...found.map((method) => {
       const name = shown.names[method.method] ?? method.method;
       const held = method.method === "exact" ? "needs the whole dataset" : `holds ${bytes(method.held_bytes)} at a time`;
-      const text = `${full(method.distinct)} ${shown.quality.kind} in a batch, correlation ${Number((method.correlation ?? 0).toPrecision(2))}; ${held}`;
+      const text = `${full(method.distinct)} ${shown.quality.kind} in a batch, correlation ${Number(method.correlation.toPrecision(2))}; ${held}`;
       return el("div", {}, el("h3", {}, name),
         mapChart(`Order map of ${name}: ${text}. Points are in the table below.`, maps[method.method], settings.samples), el("p", {}, text));
     }));
     byId("quality-table").append(table("Quality of the shuffles", shown.quality.heads, shown.quality.rows));
     byId("quality-note").textContent = `Measured on ${shown.quality.sampling}. Correlation: of the position in the epoch and the stored number; 0 is best. `
       + "Distance: how far apart neighbours are stored; 1 is an exact shuffle. Buffer and py1e hold the same bytes as mdsx.";
-    const first = found.length ? maps[found[0].method].positions : [];
+    const first = maps[found[0].method].positions;
     const every = Math.max(1, Math.floor(first.length / 20));
     const some = first.map((_, place) => place).filter((place) => place % every === 0);
     const rows = some.map((place) => [first[place].toLocaleString("en"),

@@ -16,7 +16,7 @@ from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announced, Announcement
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
-from mdsx.storage.cache.directory import failure
+from mdsx.storage.cache.directory import directory_of, failure
 from mdsx.storage.cache.eviction import Evictor, Needs, ShardNames, ShardNeeds
 from mdsx.storage.cache.filenames import SHARDS
 from mdsx.storage.cache.files import Cached, Write, held
@@ -90,8 +90,8 @@ class Cache:
         """Return whether both have the same settings, however they are written."""
         return self._meaning() == other._meaning()
 
-    def _meaning(self) -> tuple[str | None, int | None, str]:
-        directory = None if self.directory is None else os.path.realpath(os.path.expanduser(self.directory))
+    def _meaning(self) -> tuple[str, int | None, str]:
+        directory = os.path.realpath(directory_of(self.directory))
         return directory, None if self.limit is None else parse_size(self.limit), self.verify
 
     @classmethod

@@ -40,10 +40,9 @@ from mdsx.base.sizes import format_size, parse_size
 from mdsx.base.system import fcntl, network_file_system
 from mdsx.base.warn import warn
 from mdsx.errors import TransportError, UsageError
-from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announcement, Announcements
-from mdsx.storage.cache.directory import bypass, disk_size, is_folder
+from mdsx.storage.cache.directory import bypass, directory_of, disk_size, failure, is_folder
 from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
     Hold,
@@ -119,9 +118,7 @@ class CacheDirectory:
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
-        if directory is None:
-            directory = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
-        self.directory = Path(os.path.abspath(expanded(os.fspath(directory))))
+        self.directory = directory_of(directory)
         self._needs = self.directory / filenames.NEEDS
         self._given = None if limit is None else parse_size(limit, name="the cache's limit")
         self._process_or_none: _Process | None = None
@@ -205,9 +202,7 @@ class CacheDirectory:
                 mapped = map_held(hold, path)
                 self._process().evictor.set_next_use(path, 0.0)
         except OSError as error:
-            if (too_many := exhausted(error, str(path))) is not None:
-                raise too_many from error
-            raise
+            raise failure(self.directory, error) from error
         finally:
             if mapped is None:
                 hold.release()

@@ -74,7 +74,7 @@ class Contents:
 
     @property
     def size(self) -> int:
-        """Return the bytes of all shards."""
+        """Return the bytes of all files."""
         return sum(dataset.size for dataset in self.datasets)
 
 

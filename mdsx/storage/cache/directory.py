@@ -19,6 +19,7 @@ from pathlib import Path
 from mdsx.base.process import exhausted
 from mdsx.base.warn import warn
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -27,6 +28,13 @@ _OTHERWISE = {errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EISDIR}
 _UNKNOWN_SIZE = 2**50
 _OF_DISKS = "lost+found"  # at the top of a disk
 _OWN = "give another directory: cache=, or $MDSX_CACHE"
+
+
+def directory_of(given: str | os.PathLike[str] | None) -> Path:
+    """Return the path of the cache that a user names; None means `$MDSX_CACHE`, or else `~/.cache/mdsx`."""
+    if given is None:
+        given = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
+    return Path(os.path.abspath(expanded(os.fspath(given))))
 
 
 def make_folder(path: Path) -> None:
@@ -174,7 +182,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
 
 def _nearest(directory: Path) -> Path:
     """Return the directory, or its nearest existing parent."""
-    return next(path for path in (directory, *directory.parents) if path.exists())
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 
 
 def _can_be_made(directory: Path) -> bool:

@@ -167,6 +167,12 @@ def resize(descriptor: int, size: int, new: int) -> None:
         os.ftruncate(descriptor, new)
 
 
+def _write_at(descriptor: int, view: memoryview, start: int) -> None:
+    while len(view):
+        done = os.pwrite(descriptor, view, start)
+        view, start = view[done:], start + done
+
+
 class _Unwritten(Exception):
     """Writing to the cache failed. Not an OSError, which `fill` could mistake for an error of its own."""
 
@@ -183,11 +189,8 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
         view = memoryview(data)
         start = reached
         reached += len(view)
-        view = view[: max(size - start, 0)]
         try:
-            while len(view):
-                done = os.pwrite(descriptor, view, start)
-                view, start = view[done:], start + done
+            _write_at(descriptor, view[: max(size - start, 0)], start)
         except OSError as error:
             raise _Unwritten(error) from error
 
@@ -205,10 +208,7 @@ def write_into(descriptor: int, pieces: Iterable[tuple[int, Buffer]], size: int)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             return False
         for start, piece in pieces:
-            view = memoryview(piece).cast("B")
-            while len(view):
-                done = os.pwrite(descriptor, view, start)
-                view, start = view[done:], start + done
+            _write_at(descriptor, memoryview(piece).cast("B"), start)
     except OSError:
         return False
     return True

@@ -9,16 +9,18 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mdsx.storage.below import opened
 from mdsx.storage.cache import filenames
+from mdsx.storage.cache.announced import Announced, Announcements
 from mdsx.storage.cache.contents import check_is_cache, last_used
 from mdsx.storage.cache.directory import entries, failure
 from mdsx.storage.cache.eviction import candidates
@@ -84,11 +86,14 @@ def prune(
     """
 
     work, now = _Work(directory, fingerprints, dry_run=dry_run), time.time()
+    files, announced = work.files(), work.announced()
+    ahead = [file if file.needed > now else file._replace(needed=-math.inf) for file in files]  # no past uses
+    needed_in = {file.path: seconds for seconds, file in candidates(ahead, now, {}, announced=announced)}
     idle_files, rest = [], []
-    for _, file in reversed(candidates(work.files(), now, {})):
-        if 0 < file.needed - now <= _SOON:
+    for _, file in reversed(candidates(files, now, {}, announced=announced)):
+        if (seconds := needed_in[file.path]) <= _SOON:
             work.found.needed.add(file.size)
-        elif filenames.is_unfinished(file.path) or (idle is not None and _is_idle(file, idle, now)):
+        elif filenames.is_unfinished(file.path) or (idle is not None and seconds > idle and _is_idle(file, idle, now)):
             idle_files.append(file)
         else:
             rest.append(file)
@@ -111,7 +116,7 @@ def _is_idle(file: Cached, idle: float, now: float) -> bool:
         status = os.lstat(file.path)
     except FileNotFoundError:
         return True
-    return now - last_used(status, now) >= idle and not 0 < file.needed - now <= idle
+    return now - last_used(status, now) >= idle
 
 
 class _Work:
@@ -128,6 +133,14 @@ class _Work:
         """Return all files of the selected datasets."""
         found, only = self._ledger.scan(), self._fingerprints
         return [file for file in found if only is None or os.path.basename(os.path.dirname(file.path)) in only]
+
+    def announced(self) -> Mapping[str, Sequence[Announced]]:
+        """Return what live processes announce to need, by fingerprint."""
+        try:
+            with self._ledger.locked():
+                return Announcements(self._directory / filenames.NEEDS).scan()
+        except OSError as error:
+            raise failure(self._directory, error) from error
 
     def remove(self, files: Iterable[Cached], *, unless_used: bool = False, until: int = -1) -> None:
         """Remove `files`, in order, until the rest has at most `until` bytes. `unless_used`: skip files used since the

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import quote, unquote, urlencode
 
@@ -27,7 +25,6 @@ from mdsx.storage.retry import TransientError, contact
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
 _MOST_BLOCKS = 50_000
-_SKEW = 15 * 60  # seconds by which a clock may be off
 _HOST = re.compile(r"([a-z0-9-]+)((?:\.[a-z0-9-]+)*)\.(?:blob|dfs)((?:\.[a-z0-9-]+)+)", re.IGNORECASE)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _TEXTS = re.compile(
@@ -184,11 +181,10 @@ class AzStorage(HttpStorage):
         return super()._error(status, text, headers, file)
 
     def _way_in(self, headers: Mapping[str, str]) -> str:
-        with suppress(ValueError):
-            ahead = time.time() - parse.date(headers.get("Date", ""))
-            if abs(ahead) > _SKEW:
-                wrong = "fast" if ahead > 0 else "slow"
-                return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {wrong}: set it"
+        ahead = parse.skew(headers.get("Date", ""))
+        if abs(ahead) > parse.SKEWED:
+            wrong = "fast" if ahead > 0 else "slow"
+            return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {wrong}: set it"
         return f"mdsx used {self._account.uses}: check it, its permissions, and the account's network rules"
 
 
@@ -208,7 +204,7 @@ def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
                     parse.entry(
                         key,
                         parse.number(about.findtext("Content-Length", "")),
-                        _quoted(about.findtext("Etag", "")),
+                        parse.quoted(about.findtext("Etag", "")),
                         parse.date(date) if (date := about.findtext("Last-Modified", "")) else 0.0,
                         file,
                     )
@@ -222,8 +218,3 @@ def _condition(etag: str | None) -> dict[str, str]:
     if etag is None:
         return {}
     return {"If-Match": etag} if etag else {"If-None-Match": "*"}
-
-
-def _quoted(etag: str) -> str:
-    """Return an ETag from a listing with quotes, as GET returns it."""
-    return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -112,14 +112,14 @@ def find_account(options: AzOptions, name: str, there: str, url: str) -> Account
     if key := options.account_key or given.key:
         return Account(account, place, "the account key of the options", key=_checked(key, url))
     if sas := options.sas_token or given.sas:
-        return Account(account, place, "the SAS token of the options", sas=_signature(sas))
+        return Account(account, place, "the SAS token of the options", sas=_sas_query(sas))
     if options.token:
         return Account(account, place, "the option token", token=options.token)
     if not options.client_id:
         if key := found.key or (_first(_KEYS) if ours else None):
             return Account(account, place, "the account key of the environment", key=_checked(key, url))
         if sas := found.sas or (_first((_SAS,)) if ours else None):
-            return Account(account, place, "the SAS token of the environment", sas=_signature(sas))
+            return Account(account, place, "the SAS token of the environment", sas=_sas_query(sas))
     return Account(
         account, place, "the credentials that azure-identity found", identity=shared_identity(options.client_id)
     )
@@ -191,7 +191,7 @@ def _checked(key: Secret, url: str) -> Secret:
     return Secret(key.reveal())
 
 
-def _signature(sas: Secret) -> Secret:
+def _sas_query(sas: Secret) -> Secret:
     """Return a SAS token as a query."""
     query = Secret(sas.reveal().removeprefix("?"))
     return Secret(query.reveal(), (query.reveal(), *parse_qs(query.reveal()).get("sig", ())))

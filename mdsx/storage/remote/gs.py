@@ -61,7 +61,7 @@ class _Failure(msgspec.Struct):
     errors: list[_Reason] = []
 
 
-class _Answer(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     """The body of an error."""
 
     error: _Failure
@@ -108,7 +108,7 @@ class GsStorage(HttpStorage):
         _, started = self._ask(file, "POST", begin, headers=announced)
         hosts = ("*.googleapis.com",) if self._server == _GOOGLE else ()
         session = followed(begin, started.get("Location") or ":", hosts, file=file, what="sends the upload")
-        kept, known, stored, tries = 0, True, False, Tries(self._limit)
+        kept, most, known, stored, tries = 0, 0, True, False, Tries(self._limit)
         while not stored:
             stop = min(kept + MULTIPART, total)
             place, part = (f"{kept}-{stop - 1}", data[kept:stop]) if known else ("*", data[:0])
@@ -123,7 +123,8 @@ class GsStorage(HttpStorage):
                     raise TransientError(TransportError, "the server has all bytes, but not the object yet", file=file)
                 if known and reached <= kept:
                     raise TransientError(TransportError, "the server kept no bytes of a part", file=file)
-                if reached > kept:
+                if reached > most:
+                    most = reached
                     tries.progressed()
                 kept, known = reached, True
             except TransientError as failure:
@@ -217,7 +218,7 @@ class GsStorage(HttpStorage):
         return response
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
-        reason, text = _said(text)
+        reason, text = _reason_and_message(text)
         text = shortened(text)
         what = f"Google Cloud Storage answered {status} {text}"
         if status == 404 and (file == self.url or text.startswith(_NO_BUCKET)):
@@ -242,10 +243,10 @@ def _if_match(etag: str | None) -> dict[str, str]:
     return {} if etag is None else {"ifGenerationMatch": etag or "0"}
 
 
-def _said(text: str) -> tuple[str, str]:
+def _reason_and_message(text: str) -> tuple[str, str]:
     """Return the reason and the message of an error's body, which is JSON or plain text."""
     try:
-        error = parse.json(text, _Answer).error
+        error = parse.json(text, _ErrorBody).error
         return error.errors[0].reason if error.errors else "", error.message
     except ValueError:
         return "", text

@@ -166,13 +166,13 @@ def _request(
     try:
         there = Address.of(url)
         answer = pool(there.server).request(method, there.reveal(), body=body, headers=headers, **options)
-        return _Answer(answer.status, answer.headers, Body(answer, url).whole(limits.TOKEN))
+        return _Response(answer.status, answer.headers, Body(answer, url).whole(limits.TOKEN))
     except (HTTPError, OSError, HTTPException, TransientError, ValueError) as error:
         raise GoogleTransportError(error, retryable=True) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     """A response as google-auth expects it."""
 
     status: int

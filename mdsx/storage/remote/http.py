@@ -62,7 +62,7 @@ class HttpStorage(RemoteStorage):
         def ask() -> Any:
             response = self._sent(method, address, sent, file=file, body=body)
             if response.status not in accepted:
-                raise self._error(response.status, address.redacted(said(response)), response.headers, file)
+                raise self._error(response.status, address.redacted(error_text(response)), response.headers, file)
             return response
 
         return self._asked(file, ask)
@@ -171,7 +171,7 @@ class ReadOnlyStorage(HttpStorage):
         raise UsageError("this storage is read-only", file=f"{self.url}/{key}", hint=self.instead)
 
 
-def said(response: Any) -> str:
+def error_text(response: Any) -> str:
     """Return the text of an error response, and return its connection to the pool."""
     text = b""
     with suppress(Exception):

@@ -29,7 +29,7 @@ FRAMING_SHARE = 8
 OBJECT = 2 * 2**30
 """Bytes of an object that is read whole. A range has as many as requested; a download keeps none in memory."""
 DOCUMENT = 32 * 2**20
-"""Bytes of a page of a listing, of a token, and of every other response in XML or JSON."""
+"""Bytes of a page of a listing, and of every other response in XML or JSON."""
 ERROR = 64 * 1024
 """Bytes of an error's body that are read."""
 TOKEN = 2**20

@@ -20,7 +20,7 @@ from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.s3_client import Client, S3Options, errors, identity_of, retire, shared_client
-from mdsx.storage.remote.s3_errors import REGION, said
+from mdsx.storage.remote.s3_errors import REGION, required_field
 from mdsx.storage.remote.storage import Pages, RemoteStorage, bucket_and_prefix, covering, ranged
 from mdsx.storage.retry import tried
 
@@ -55,19 +55,19 @@ class S3Storage(RemoteStorage):
         try:
             self._put_parts(file, where, data, condition)
         except MissingError as error:  # if the response to the completion was lost, a retry finds no upload
-            if "NoSuchUpload" not in str(error):
+            if "NoSuchUpload" not in error.message:
                 raise
             self._put_parts(file, where, data, condition)
 
     def _put_parts(self, file: str, where: dict[str, Any], data: Pieces, condition: dict[str, Any]) -> None:
         size = max(MULTIPART, -(-len(data) // _MOST_PARTS))
         begun = self._ask(file, "create_multipart_upload", **where)
-        upload = {**where, "UploadId": said(begun, "UploadId", file)}
+        upload = {**where, "UploadId": required_field(begun, "UploadId", file)}
         try:
             parts = []
             for number, part in enumerate(data.cut(size), 1):
                 answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
-                parts.append({"PartNumber": number, "ETag": said(answer, "ETag", file)})
+                parts.append({"PartNumber": number, "ETag": required_field(answer, "ETag", file)})
             self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # report the first failure; a resume aborts the upload
@@ -81,9 +81,9 @@ class S3Storage(RemoteStorage):
             page = self._ask(self.url, "list_objects_v2", **asked)
             items = page.get("Contents", ())
             for item in items:
-                key = said(item, "Key", self.url)[len(self._prefix) :]
+                key = required_field(item, "Key", self.url)[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    etag, modified = _quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
+                    etag, modified = parse.quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
                     yield parse.entry(key, item.get("Size"), etag, modified, self.url)
             if "NextContinuationToken" not in page:
                 return
@@ -104,14 +104,14 @@ class S3Storage(RemoteStorage):
                 uploads += found
                 if not page.get("IsTruncated"):
                     break
-                key, number = (said(page, name, file) for name in ("NextKeyMarker", "NextUploadIdMarker"))
+                key, number = (required_field(page, name, file) for name in ("NextKeyMarker", "NextUploadIdMarker"))
                 asked.update(KeyMarker=key, UploadIdMarker=number)
                 pages.following(f"{key}\n{number}", len(found))
         except MissingError as error:
-            if "NoSuchUpload" not in str(error):  # rclone's response if a bucket has no uploads
+            if "NoSuchUpload" not in error.message:  # rclone's response if a bucket has no uploads
                 raise
         for upload in uploads:
-            where = {name: said(upload, name, file) for name in ("Key", "UploadId")}
+            where = {name: required_field(upload, name, file) for name in ("Key", "UploadId")}
             key, begun = where["Key"][len(self._prefix) :], _seconds(upload.get("Initiated"))
             if choose is not None and not choose(Entry(key, 0, where["UploadId"], begun)):
                 continue
@@ -142,9 +142,6 @@ class S3Storage(RemoteStorage):
 
     def _where(self, key: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key), **self._payer}
-
-    def _file(self, key: str) -> str:
-        return f"{self.url}/{check_key(key)}"
 
     @property
     def _client(self) -> Client:
@@ -227,8 +224,3 @@ class _Body(io.RawIOBase):
 
 def _seconds(date: datetime | None) -> float:
     return parse.seconds(date) if date else 0.0
-
-
-def _quoted(etag: str) -> str:
-    """Return an ETag from a listing with quotes, as GET returns it: rclone lists it without."""
-    return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -285,14 +285,14 @@ def _sent(session: Any, request: Any) -> Any:
         return answer
     body = Body(answer.raw, _asking.file)
     if refused:
-        data = _said(body)
+        data = _error_body(body)
         answer.raw.close()
     elif data := body.whole():
         parse.check_xml(data)
     return AWSResponse(answer.url, answer.status_code, answer.headers, _Document(data))
 
 
-def _said(body: Body) -> bytes:
+def _error_body(body: Body) -> bytes:
     """Return the body of an error response; b"" if it is not XML, as from a proxy: then only the status counts."""
     with suppress(TransientError, TransportError, ValueError):
         data = body.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +48,6 @@ _OF_TLS = {
 }
 _OF_PROXY = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY lists hosts to reach without a proxy"
 _NOT_OF_S3 = f"a proxy or a gateway may have answered in place of S3: {_OF_PROXY}; or check the credentials"
-_SKEWED = 900  # seconds by which a clock may differ from S3's
 _ELSEWHERE = {"301", "307", "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
 
 
@@ -61,20 +59,12 @@ def region_hint(region: str | None = None) -> str:
     return f"{hint} (boto3 does not read AWS_REGION)" if ignored else hint
 
 
-def _skew(headers: Mapping[str, str]) -> float:
-    """Return by how many seconds this machine's clock is fast, from a server's headers; 0 if they have no date."""
-    try:
-        return time.time() - parse.date(headers.get("date", ""))
-    except ValueError:
-        return 0
-
-
 def not_s3(file: str) -> TransportError:
     hint = "check AWS_ENDPOINT_URL or the option endpoint"
     return TransportError("the endpoint did not return an S3 response", file=file, hint=hint)
 
 
-def said(answer: Mapping[str, Any], name: str, file: str) -> str:
+def required_field(answer: Mapping[str, Any], name: str, file: str) -> str:
     """Return a field that S3 always sends in a response."""
     value = answer.get(name)
     if not isinstance(value, str) or not value:
@@ -128,8 +118,8 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
         hint = _WAYS_OUT.get(code, "check the credentials and their permissions")
         if not code:  # the body is not S3's
             text, hint = f"status {status}, without S3's reason", _NOT_OF_S3
-        seconds = _skew(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
-        if abs(seconds) > _SKEWED:  # some servers call it AccessDenied
+        seconds = parse.skew(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
+        if abs(seconds) > parse.SKEWED:  # some servers call it AccessDenied
             text += f"; this machine's clock is {abs(seconds) / 60:,.0f} minutes {'fast' if seconds > 0 else 'slow'}"
             hint = _WAYS_OUT["RequestTimeTooSkewed"]
         return ForbiddenError(f"S3 refused: {text}", file=file, hint=hint)

@@ -70,7 +70,15 @@ class RemoteStorage(ABC):
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         def read() -> Piece:
-            answer = self._open(key, start, stop, etag)
+            try:
+                answer = self._open(key, start, stop, etag)
+            except TruncatedError:
+                if start or stop is None:
+                    raise
+                answer = self._open(key, 0, None, etag)  # an empty object has no range
+                if answer.total:
+                    answer.close()
+                    raise
             if stop is None and (size := answer.left) > limits.OBJECT:
                 answer.close()
                 message = "the object is too large to be read whole"

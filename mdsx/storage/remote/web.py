@@ -56,11 +56,15 @@ class WebStorage(ReadOnlyStorage):
         endpoint(self._server, file=safe, form="https://host/path")
         self._redirects = named_hosts(self._options.redirects)
         self._credentials: Secret | None = None
+        self._uses = "the signature in the URL" if self._query else "none: requests are anonymous"
         if parts.username is not None:
+            self._uses = "the user and password in the URL"
             self._credentials = Secret.login(unquote(parts.username), unquote(parts.password or ""))
         elif self._options.user is not None:
+            self._uses = "the options user and password"
             self._credentials = Secret.login(self._options.user, revealed(self._options.password or ""))
         elif self._options.token:
+            self._uses = "the option token"
             self._credentials = Secret.bearer(self._options.token)
 
     def _authorised(self, method: str, address: Address, headers: Headers, file: str) -> tuple[Address, Headers]:
@@ -86,9 +90,7 @@ class WebStorage(ReadOnlyStorage):
         raise NoListingError("a web server cannot list its files", file=self.url, hint=hint)
 
     def identity(self) -> str:
-        if not self._credentials:
-            return "the signature in the URL" if self._query else "none: requests are anonymous"
-        return "the option token" if self._options.token else "the user and password in the URL"
+        return self._uses
 
     def _endpoint(self) -> str:
         return self._server

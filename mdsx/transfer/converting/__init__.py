@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from mdsx.transfer.converting.conversion import (
-    Conversion,
-    ConversionProgress,
-    convert,
-    convert_source,
-    open_output,
-    open_source,
-)
-from mdsx.transfer.converting.inputs import build
+from mdsx.transfer.converting.building import build
+from mdsx.transfer.converting.conversion import Conversion, convert, convert_source, open_output, open_source
+from mdsx.transfer.converting.progress import ConversionProgress
 from mdsx.transfer.converting.source import Block, Counted, Item, Request, Row, SampleSource, Unit
 
 __all__ = [

@@ -15,17 +15,19 @@ from inspect import signature
 from typing import Any, Literal
 
 from mdsx.base.process import Engine, Workers
-from mdsx.base.progress import Progress, Totals
+from mdsx.base.progress import Progress
 from mdsx.base.sizes import parse_size
 from mdsx.base.warn import warn
-from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
+from mdsx.errors import ChangedError, MissingError, UsageError, restated, shown
 from mdsx.foreign.tars import printable
 from mdsx.format import Schema, filenames
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
-from mdsx.transfer.converting.pipeline import Advance, PartWork, is_finished, metadata_of
-from mdsx.transfer.converting.plan import ConversionPlan, decode_plan, encode_plan
-from mdsx.transfer.converting.record import added, keep_skips, kept_skips, total
+from mdsx.transfer.choices import check_choice
+from mdsx.transfer.converting.pipeline import PartWork, is_finished, metadata_of
+from mdsx.transfer.converting.plan import ConversionPlan, encode_plan
+from mdsx.transfer.converting.progress import WatchReporter
+from mdsx.transfer.converting.record import Tally, keep_skips, kept_skips, stored_plan, total
 from mdsx.transfer.converting.source import Request, SampleSource
 from mdsx.writer import Writer, WriterOptions, join_parts
 from mdsx.writer.runs import Overwriting
@@ -138,8 +140,7 @@ def convert(
         SampleError: A sample does not fit its columns. The error names the file and the place.
         UsageError: An argument is invalid, or `url` holds something else.
     """
-    if on_error not in ("raise", "skip"):
-        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    check_choice("on_error", on_error, "raise", "skip")
     if columns:
         Schema.from_columns(columns)
     workers = Workers.of(num_workers, engine)
@@ -216,7 +217,7 @@ def convert_source(
         Schema.from_columns(columns)
     except UsageError as error:
         hint = error.hint or "--rename gives it another name; --drop leaves it out"
-        raise UsageError(error.message, file=source.files[0].url, place=error.place, hint=hint) from None
+        raise restated(error, file=source.files[0].url, hint=hint) from None
     plan = ConversionPlan.of(
         source, storage.url, columns, shard_size=size, compression=compression, on_error=on_error, parts=parts
     )
@@ -230,15 +231,26 @@ def convert_source(
     discard(storage, filenames.CONVERT_FOLDER)
     remove(storage, filenames.CONVERT_SKIPPED)  # left from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
-    codecs = Schema.from_columns(plan.columns).codecs
-    work = PartWork(plan, source, sealed(storage_options), answered(), codecs)
-    paths = [plan.out, *(file.url for file in plan.files[:1])]
-    tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
+    tally = total(_convert_parts(source, plan, workers, storage_options, reporter))
     keep_skips(storage, tally)
     if plan.parts > 1:
         join_parts(storage, plan.parts, None, overwrite=False)
     _remove_plan(storage)
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
+
+
+def _convert_parts(
+    source: SampleSource,
+    plan: ConversionPlan,
+    workers: Workers,
+    options: StorageOptions | None,
+    reporter: WatchReporter,
+) -> list[Tally]:
+    """Convert all parts. Return the tally of each."""
+    codecs = Schema.from_columns(plan.columns).codecs
+    work = PartWork(plan, source, sealed(options), answered(), codecs)
+    paths = [plan.out, *(file.url for file in plan.files[:1])]
+    return workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths)
 
 
 def _overwrite(
@@ -264,10 +276,7 @@ def _overwrite(
         plan = replace(plan, run=run.run)
         reporter = WatchReporter(plan, watch, len(source.amounts))
         reporter.report()
-        codecs = Schema.from_columns(plan.columns).codecs
-        work = PartWork(plan, source, sealed(options), answered(), codecs)
-        paths = [plan.out, *(file.url for file in plan.files[:1])]
-        tallies = list(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
+        tallies = _convert_parts(source, plan, workers, options, reporter)
         for part in range(plan.parts):
             remove(storage, filenames.within(filenames.run_part(run.run, part), filenames.convert_record(part)))
         run.commit(run.done(part, tally.samples) for part, tally in enumerate(tallies))
@@ -312,7 +321,7 @@ def _finished_before(
 def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
     """Return `plan` with the number of parts of an earlier run that it continues."""
     try:
-        begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
+        begun = stored_plan(storage)
     except MissingError:
         return plan
     difference = begun.difference(plan)
@@ -337,59 +346,3 @@ def _remove_plan(storage: Storage) -> None:
     """Remove files needed only until the dataset is finished, and leftovers of attempts that died with their nodes."""
     discard(storage, filenames.CONVERT_FOLDER, filenames.PARTS)
     remove_ours(storage, list(storage.list(filenames.CONVERT_FOLDER)), but=[filenames.CONVERT_SKIPPED])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversionProgress(Progress):
-    """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`.
-    `amounts`: what the source counts besides samples; `earlier`: the part of it that earlier calls did."""
-
-    kind: str
-    url: str
-    columns: Mapping[str, str]
-    files: int
-    parts: int
-    amounts: tuple[int, ...] = ()
-    earlier: tuple[int, ...] = ()
-
-
-class WatchReporter:
-    """Adds up the workers' messages, and passes the sums to `watch`."""
-
-    def __init__(self, plan: ConversionPlan, watch: Callable[[Progress], object], amounts: int = 0) -> None:
-        """`amounts`: how many amounts the source counts."""
-        self._plan, self._watch, self._amounts = plan, watch, amounts
-        self._totals = Totals(3 + amounts)
-        self._earlier: dict[int, list[int]] = {}  # part -> its amounts when it began
-
-    def __call__(self, message: Advance) -> None:
-        skipped = self._totals.sums[2]
-        amounts = added([0] * self._amounts, message.amounts)
-        self._earlier.setdefault(message.part, amounts)
-        self._totals.reach(message.part, message.size, message.samples, message.skipped, *amounts)
-        again = self._totals.sums[2] == skipped  # a worker had reported this error before it died
-        self.report(*([] if message.error is None or again else [message.error]))
-
-    def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
-        """Report that there is nothing to do."""
-        self._totals.reach(0, self._plan.source_bytes, samples, len(problems), *[0] * self._amounts)
-        self.report(*problems)
-
-    def report(self, *problems: MdsxError) -> None:
-        """Call `watch`."""
-        plan, (size, samples, _, *amounts) = self._plan, self._totals.sums
-        self._watch(
-            ConversionProgress(
-                samples,
-                size,
-                plan.source_bytes,
-                problems=problems,
-                kind=plan.kind,
-                url=plan.out,
-                columns=plan.columns,
-                files=len(plan.files),
-                parts=plan.parts,
-                amounts=tuple(amounts),
-                earlier=tuple(map(sum, zip([0] * self._amounts, *self._earlier.values(), strict=True))),
-            )
-        )

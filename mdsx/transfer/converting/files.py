@@ -10,7 +10,7 @@ import glob
 import os
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import MissingError, UsageError
 from mdsx.foreign.tars import printable
 from mdsx.storage import Storage, StorageOptions, find_entries, is_visible, open_storage
+from mdsx.transfer.ahead import read_ahead
 
 _RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
 _OTHERS = {
@@ -99,7 +100,7 @@ def with_folders(names: Sequence[str], kind: FileKind, options: StorageOptions |
     return found
 
 
-def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None = None) -> list[bytes]:
+def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None) -> list[bytes]:
     """Return the bytes of some ranges of `file`, fetched at the same time. Raise ChangedError if it was replaced."""
     storage, key = _opened(file, options)
     return list(
@@ -124,18 +125,12 @@ def read_chunks(
     """
     storage, key = _opened(file, options)
     end = file.size if stop is None else min(stop, file.size)
-    if first >= end:
-        return
 
-    def fetch(start: int) -> bytes:
-        return storage.get(key, start=start, stop=min(start + at_once, end), etag=file.etag).data
+    def fetch(start: int, stop: int) -> bytes:
+        return storage.get(key, start=start, stop=stop, etag=file.etag).data
 
-    with ThreadPoolExecutor(1, thread_name_prefix="mdsx-source") as ahead:
-        coming = ahead.submit(fetch, first)
-        for start in range(first, end, at_once):
-            chunk = coming.result()
-            if start + at_once < end:
-                coming = ahead.submit(fetch, start + at_once)
+    with closing(read_ahead(fetch, at_once, end, first=first)) as chunks:
+        for chunk in chunks:
             count(len(chunk))
             yield chunk
 

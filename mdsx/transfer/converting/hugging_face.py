@@ -32,7 +32,7 @@ from mdsx.secret import Secret, revealed
 from mdsx.transfer.converting.files import File, local_files
 from mdsx.transfer.converting.hf_loading import commit_of, is_saved, library, load, load_saved
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 
 UNIT = 2**25  # about this many bytes; a constant, because a conversion continues only with the same units
 _BATCH, _ROWS = 2**22, 4096  # about this many bytes, and at most this many rows, in a table
@@ -222,8 +222,7 @@ class HuggingFace(SampleSource):
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         """Return the writer's error for a row, with the option that would accept its value."""
         refused = super().refused(unit, place, error)
-        column = (refused.place or "").rpartition("column ")[2]
-        hint = next((_hint(name, place) for name in place.columns if repr(name) == column), None)
+        hint = next((_hint(name, place) for name in place.columns if is_about(refused, name)), None)
         return restated(refused, hint=hint or refused.hint)
 
 

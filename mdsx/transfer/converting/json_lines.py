@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, restated, shown
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind
 from mdsx.transfer.converting.json_objects import ObjectReader, parse_object, strict_parser
 from mdsx.transfer.converting.json_types import inferred_type
 from mdsx.transfer.converting.line_files import LineFiles, LinePlace, each_line, is_filled
 from mdsx.transfer.converting.lines import Lines
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 
 _SAMPLES, _BYTES = 512, 2**23  # of the first samples, from which columns are inferred
 _KIND = FileKind("JSONL file", "jsonl")
@@ -26,8 +27,7 @@ _KIND = FileKind("JSONL file", "jsonl")
 
 def open_source(request: Request, *, nan: Literal["error", "null"] = "error") -> JsonLines:
     """Return the source of `mdsx convert jsonl`. `nan`: "error", or "null" to read NaN and Infinity as null."""
-    if nan not in ("error", "null"):
-        raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+    check_choice("nan", nan, "error", "null")
     return JsonLines(request, nan_null=nan == "null")
 
 
@@ -58,19 +58,20 @@ class JsonLines(SampleSource):
 
         Columns are in the order in which their keys first occur.
         """
-        errors: list[MdsxError] = []
+        invalid = 0
+        first: MdsxError | None = None
         for number, file in enumerate(self.files):
             objects: list[dict[str, Any]] = []
             for item in self._first_objects(self._lines.whole(number)):
                 if isinstance(item, dict):
                     objects.append(item)
                 elif self._skip:
-                    errors.append(item)
+                    invalid, first = invalid + 1, first or item
                 else:
                     raise item
             if objects:
                 return self._judge(objects, file.url)
-        found = f"{len(errors):,} invalid ones, the first: {errors[0]}" if errors else None
+        found = f"{invalid:,} invalid ones, the first: {first}" if first else None
         raise UsageError("there is no sample in the files", file=self.files[0].url, found=found)
 
     def _first_objects(self, whole: Unit) -> Iterator[dict[str, Any] | MdsxError]:
@@ -144,15 +145,14 @@ class JsonLines(SampleSource):
 
     # --- errors
 
-    def place_of(self, place: Any) -> str:
-        return self._lines.place_of(place.place if isinstance(place, _Read) else place)
+    def place_of(self, place: _Read) -> str:
+        return self._lines.place_of(place.place)
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         """Return the writer's error for the values of a line, with the option that would accept them."""
         refused = super().refused(unit, place, error)
-        column = (refused.place or "").rpartition("column ")[2]
         values = place.reader.values(place.line)
-        hint = next((place.reader.hint(name, value) for name, value in values.items() if repr(name) == column), None)
+        hint = next((place.reader.hint(name, value) for name, value in values.items() if is_about(refused, name)), None)
         return restated(refused, hint=hint or refused.hint)
 
 

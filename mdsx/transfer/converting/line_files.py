@@ -58,7 +58,7 @@ class LineFiles:
             try:
                 return is_compressed(next(chunks))
             except UnsupportedError as error:
-                raise UnsupportedError(error.message, file=file.url, hint=error.hint) from None
+                raise restated(error, file=file.url) from None
 
     def lines(
         self, unit: Unit, count: Callable[[int], object] = lambda size: None
@@ -76,8 +76,7 @@ class LineFiles:
                     else:
                         yield lines
             except FormatError as error:  # the compression is damaged
-                place = f"after line {before}"
-                yield type(error)(error.message, file=file.url, place=place, found=error.found, hint=error.hint)
+                yield restated(error, file=file.url, place=f"after line {before}")
 
     def _cut(self, unit: Unit, count: Callable[[int], object]) -> Generator[Lines, None, None]:
         file, options = self.files[unit.file], self._options

@@ -21,6 +21,7 @@ from mdsx.foreign.arrow import pa
 from mdsx.foreign.tokens import MegatronIndex
 from mdsx.format import INT8, ColumnType, Range, Schema, parse_type
 from mdsx.storage import StorageOptions
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import File, FileKind, find_files, read_ranges
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
@@ -35,8 +36,7 @@ _ROWS = 2**18  # sequences or documents of the index that are read at once
 
 def open_source(request: Request, *, per: Literal["document", "sequence"] = "document") -> Megatron:
     """Return the source of indexed datasets. Raise UsageError, MissingError, or CorruptError for a damaged index."""
-    if per not in ("document", "sequence"):
-        raise UsageError("per is unknown", found=shown(per), expected="document or sequence")
+    check_choice("per", per, "document", "sequence")
     return Megatron(request, Naming.parse(request.rename, request.drop, request.declared), per)
 
 

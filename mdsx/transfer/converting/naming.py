@@ -29,10 +29,11 @@ class Naming:
         """Return the caller's options, checked. `declared`: the columns with a declared type. Raise UsageError."""
         new: dict[str, str] = {}
         for name, old in rename.items():
-            (former,) = olds if len(olds := [old] if isinstance(old, str) else list(old)) == 1 else (None,)
-            if former is None:
+            olds = [old] if isinstance(old, str) else list(old)
+            if len(olds) != 1:
                 message = "a column can be renamed from only one other"
                 raise UsageError(message, place=f"rename, column {name!r}", found=shown(old))
+            former = olds[0]
             if new.setdefault(former, name) != name:
                 raise UsageError(
                     "a column is renamed twice", place=f"column {former!r}", found=f"{new[former]}, {name}"
@@ -75,5 +76,5 @@ class Naming:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the options as JSON, for `Source.settings`."""
+        """Return the options as JSON, for `SampleSource.settings`."""
         return {"rename": dict(sorted(self.new.items())), "drop": sorted(self.drop)}

@@ -85,7 +85,8 @@ class ConversionPlan:
     def digest(self) -> str:
         """Return a hash that differs between conversions to different samples or shards.
 
-        It depends on the files' URLs, sizes and content, but not on the times of local files.
+        It depends on the files' URLs, sizes and content, but neither on the times of local files nor on the number of
+        parts.
         """
         identities = [file.identity for file in self.files]
         fields = self.kind, identities, self.units, self.settings, list(self.columns.items())

@@ -18,8 +18,8 @@ import msgspec
 from mdsx import errors
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import filenames
-from mdsx.storage import Storage
-from mdsx.transfer.converting.plan import decode_plan
+from mdsx.storage import Storage, file_of
+from mdsx.transfer.converting.plan import ConversionPlan, decode_plan
 
 _KEPT = 100
 _SAVE_EVERY = 10.0  # seconds; a rerun reads later units again
@@ -135,8 +135,14 @@ def kept_skips(storage: Storage) -> Tally:
         return total(_load(storage, filenames.CONVERT_SKIPPED))
     if filenames.CONVERT_PLAN not in kept:
         return Tally()
-    begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
+    begun = stored_plan(storage)
     return total(PartTallies(storage, part).total(len(begun.units)) for part in range(begun.parts))
+
+
+def stored_plan(storage: Storage) -> ConversionPlan:
+    """Return the plan of an unfinished conversion. Raise MissingError or CorruptError."""
+    key = filenames.CONVERT_PLAN
+    return decode_plan(storage.get(key).data, file=file_of(storage, key))
 
 
 def _save(storage: Storage, key: str, tallies: list[Tally]) -> None:
@@ -147,4 +153,4 @@ def _load(storage: Storage, key: str) -> list[Tally]:
     try:
         return msgspec.json.decode(storage.get(key).data, type=list[Tally])
     except msgspec.MsgspecError as error:
-        raise CorruptError(f"not a conversion's tallies: {error}", file=f"{storage.url}/{key}") from None
+        raise CorruptError(f"not a conversion's tallies: {error}", file=file_of(storage, key)) from None

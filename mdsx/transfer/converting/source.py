@@ -65,7 +65,7 @@ class Request:
 
     `declared`: column -> type, instead of inferred ones. `rename`: new name -> old names; `drop`: what to leave out.
     `skip`: whether invalid samples are left out. `options`: for the sources' storage. `only`: read only these columns,
-    by their names in the source; sources of lines, tars and Parquet files support it.
+    by their names in the source; the kinds that `tokenize` reads support it.
     """
 
     sources: Sequence[Any]
@@ -129,3 +129,8 @@ class SampleSource(ABC):
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return what the source adds to the metadata of a dataset with these columns."""
         return {}
+
+
+def is_about(error: SampleError, column: str) -> bool:
+    """Return whether the writer refused the value of this column."""
+    return (error.place or "").endswith(f"column {column!r}")

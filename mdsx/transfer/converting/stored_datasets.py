@@ -5,6 +5,7 @@ A unit is the selected part of a shard.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
@@ -69,7 +70,7 @@ class StoredDatasets(SampleSource):
             for run in scan(view, most=_BLOCK, check=True):
                 found, samples = view.present(run.columns), len(run.samples)
                 found |= {name: as_stored(found[name]) for name in self._packaged}
-                yield Block({new: found[old] for old, new in self._names.items()}, samples, partial(_nth, done))
+                yield Block({new: found[old] for old, new in self._names.items()}, samples, partial(operator.add, done))
                 done += samples
                 count(unit.size * samples // (unit.stop - unit.start))
         except FormatError as error:
@@ -108,10 +109,6 @@ def _units(number: int, dataset: Dataset) -> Iterator[Unit]:
     for count, stop, size in zip(counts.tolist(), stops.tolist(), _sizes(dataset).tolist(), strict=True):
         if count:
             yield Unit(number, stop - count, stop, size)
-
-
-def _nth(first: int, number: int) -> int:
-    return first + number
 
 
 def _opened(request: Request) -> Iterator[Dataset]:

@@ -18,6 +18,7 @@ from mdsx.foreign.tars import (
     group_samples,
     read_members,
 )
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
@@ -26,8 +27,7 @@ _TARS = FileKind("tar", "tar")
 
 def open_source(request: Request, *, key_until: str = FIRST_DOT, nan: Literal["error", "null"] = "error") -> TarFiles:
     """Return the source of tars. Raise UsageError, or MissingError if a tar is missing."""
-    if nan not in ("error", "null"):
-        raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+    check_choice("nan", nan, "error", "null")
     names, declared = Names.parse(key_until, request.rename, request.drop), check_declared(request.declared)
     names.check_declared(declared)
     return TarFiles(request, names, declared, nan)

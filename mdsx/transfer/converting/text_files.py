@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from mdsx.base.decompress import decompress
 from mdsx.errors import CorruptError, FormatError, MdsxError, SampleError, UsageError, restated, shown
 from mdsx.storage import StorageOptions
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.line_files import LineFiles, LinePlace, each_line, without_mark
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
@@ -24,8 +25,7 @@ _KIND = FileKind("text file", "txt")
 
 def open_source(request: Request, *, per: Literal["file", "line"] = "file") -> SampleSource:
     """Return the source of text files. Raise UsageError, or MissingError if one is missing."""
-    if per not in ("file", "line"):
-        raise UsageError("per is unknown", found=shown(per), expected="file or line")
+    check_choice("per", per, "file", "line")
     if other := [name for name in request.only or () if name != TEXT]:
         raise UsageError("text files have no such column", found=shown(other[0]), expected=TEXT)
     return TextLines(request) if per == "line" else TextFiles(request)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 class Seen:
     """What the first samples show of a feature. `kinds`: kind -> where it first occurred."""
 
-    kinds: dict[str, str]
+    kinds: dict[str, str] = field(default_factory=dict)
     samples: int = 0
     fewest: int = 2**63
     most: int = 0

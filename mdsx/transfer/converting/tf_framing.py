@@ -92,7 +92,7 @@ def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator
                 return
             data, found = stream.read(size), stream.read(4)
         except FormatError as damage:
-            yield error(damage.message, hint=damage.hint)
+            yield error(damage.message, found=damage.found, expected=damage.expected, hint=damage.hint)
             return
         if len(found) < 4:
             yield error("file is truncated in the middle of a record", found=len(data) + len(found), expected=size + 4)

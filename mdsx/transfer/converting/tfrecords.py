@@ -13,7 +13,7 @@ from mdsx.errors import CorruptError, MdsxError, SampleError, UnsupportedError, 
 from mdsx.format import Schema, parse_type
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 from mdsx.transfer.converting.tf_columns import Reader, Seen, describe, readers, unfit
 from mdsx.transfer.converting.tf_example import BadMessage, Feature, SequenceExample, message_class, parse_example
 from mdsx.transfer.converting.tf_framing import TFRecord, checksum, read_records, record_place
@@ -43,20 +43,20 @@ class TFRecords(SampleSource):
 
     def columns(self) -> tuple[dict[str, str], list[str]]:
         seen: dict[str, Seen] = {}
-        samples, whole, problems = 0, True, []
+        samples, size, whole, invalid = 0, 0, True, 0
+        first: MdsxError | None = None
         for unit in self.units:
-            size = 0
             with closing(self._examples(unit, lambda size: None)) as examples:
                 for item in examples:
                     if isinstance(item, MdsxError):
                         if not self._skip:
                             raise item
-                        problems.append(item)
+                        invalid, first = invalid + 1, first or item
                         continue
                     record, features = item
                     for name, feature in features.items():
                         if name not in seen:
-                            seen[name] = Seen({})
+                            seen[name] = Seen()
                         seen[name].add(feature, f"{self.files[unit.file].url}: {record.place}")
                     samples, size = samples + 1, size + len(record.data)
                     if samples == _FIRST_SAMPLES or size > _FIRST_BYTES:
@@ -65,7 +65,7 @@ class TFRecords(SampleSource):
             if not whole:
                 break
         if not samples:
-            found = f"{len(problems):,} invalid ones, the first: {problems[0]}" if problems else None
+            found = f"{invalid:,} invalid ones, the first: {first}" if first else None
             raise UsageError("there is no sample in the TFRecord files", file=self.files[0].url, found=found)
         return self._inferred(seen, samples, whole)
 
@@ -93,7 +93,6 @@ class TFRecords(SampleSource):
         columns |= {column: kind for column, kind in declared.items() if column not in columns}
         if not columns:
             raise UsageError("no feature is left in the samples", file=file, found=", ".join(sorted(seen))[:300])
-        Schema.from_columns(columns)
         return columns, warnings
 
     def read(
@@ -122,7 +121,7 @@ class TFRecords(SampleSource):
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         for name, column in self._naming.new.items():
-            if error.place == f"column {column!r}":
+            if is_about(error, column):
                 error = restated(error, place=f"feature {shown(name)}, {error.place}")
         return super().refused(unit, place, error)
 
@@ -188,14 +187,14 @@ class _Table:
 
     def _extra(self, features: Mapping[str, Feature]) -> _Unfit:
         name = min(features.keys() - self._known)
-        one = Seen({})
+        one = Seen()
         one.add(features[name], "")
         hint = f"--column '{name}={one.column(2)}' accepts it, and is null elsewhere; --drop '{name}' leaves it out"
         return _Unfit("the sample has a feature that the first samples lack", name, hint)
 
     def _unfit(self, name: str, column: str, feature: Feature, error: Exception) -> _Unfit:
         why = describe(feature) if isinstance(error, KeyError) else unfit(error)  # type: ignore[arg-type]
-        one = Seen({})
+        one = Seen()
         one.add(feature, "")
         hint = f"declare a type that accepts all samples with --column; this sample would be {one.column(1)}"
         return _Unfit(f"does not fit column {column!r} of type {self._columns[column]}: {why}", name, hint)

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.tars import Names
 from mdsx.shards import Cast, ColumnChoice, View, scan, stored_columns
 from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.exporting.json_lines import JsonLines, Nan
 from mdsx.transfer.exporting.kinds import ExportKind
 from mdsx.transfer.exporting.parquet_files import Parquets, arrow_schema_of
@@ -163,8 +164,8 @@ def export(
         else:
             replacing.withdraw()
         raise
-    if already := record.finished and not missing:
-        return reporter.result(record, already=already)
+    if record.finished and not missing:
+        return reporter.result(record, already=True)
     if replacing is None:
         finish(storage, record)
     else:
@@ -232,9 +233,8 @@ def _kind(kind: str, dataset: Dataset, options: dict[str, object]) -> ExportKind
         return tars
     if kind == "jsonl":
         _check_options(kind, options, "nan", "compression")
-        nan = options.get("nan", "error")
-        if nan not in ("error", "null"):
-            raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+        nan: Any = options.get("nan", "error")
+        check_choice("nan", nan, "error", "null")
         name, level = _compression(options.get("compression", "none"), ("none", "gzip", "zstd"))
         return JsonLines(schema, nan, (name, level or {"gzip": 6, "zstd": 3}.get(name, 0)), url)
     _check_options(kind, options, "compression", "row_group_size")
@@ -253,7 +253,8 @@ def _compression(text: object, known: Sequence[str]) -> tuple[str, int | None]:
     """Return the name and the level, or None, of a compression. Raise UsageError."""
     name, colon, level = str(text).partition(":")
     levels = _LEVELS.get(name)
-    right = not colon or (levels is not None and level.isdecimal() and levels[0] <= int(level[:4]) <= levels[1])
+    short = len(level) <= 2 and level.isdecimal()
+    right = not colon or (levels is not None and short and levels[0] <= int(level) <= levels[1])
     if name not in known or not right:
         raise UsageError("there is no such compression", found=shown(text), expected=", ".join(known))
     return name, int(level) if colon else None

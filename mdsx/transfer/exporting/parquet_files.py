@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mdsx.base.warn import warn
-from mdsx.datasets import excerpt_of
-from mdsx.errors import UsageError
-from mdsx.foreign.arrow import KEPT_SCHEMA, arrow_type, can_restore, json_texts, pa, parse_schema, restore, to_table
+from mdsx.datasets import arrow_type_of, excerpt_of
+from mdsx.errors import UsageError, restated
+from mdsx.foreign.arrow import KEPT_SCHEMA, can_restore, json_texts, pa, parse_schema, restore, to_table
 from mdsx.foreign.parquet import ParquetFile, ParquetIndex
-from mdsx.format import ColumnType, Refused, Schema
+from mdsx.format import Refused, Schema
 from mdsx.storage import file_of
 from mdsx.transfer.exporting.kinds import misfit
 
 if TYPE_CHECKING:
     from mdsx.datasets import Dataset
     from mdsx.shards import Columns, Shards
-
-_FIRST = 64  # samples that show the Arrow types of another format's values
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class ExportedParquet:
                 ) from None  # fmt: skip
             except UsageError as error:
                 hint = f"--drop {shlex.quote(column.name)} leaves the column out"
-                raise UsageError(error.message, file=kind.url, place=place, found=error.found, hint=hint) from None
+                raise restated(error, file=kind.url, place=place, hint=hint) from None
         self._file.add(pa.Table.from_arrays(arrays, schema=kind.arrow_schema))
 
     def finish(self) -> memoryview:
@@ -104,19 +102,12 @@ def arrow_schema_of(dataset: Dataset) -> Any:
         if place >= 0:
             wanted = schema.field(place).type
             warn(f"{dataset.url}: column {column.name!r} of type '{column.type}' is not exported as Arrow's {wanted}")
-        fields.append(pa.field(column.name, _own_type(dataset, column.name, column.type)))
+        fields.append(pa.field(column.name, arrow_type_of(dataset, column)))
     found = pa.schema(fields)
     (only, *_) = kept.values()
     if whole and only is not None and len(only) == len(found):
         found = found.with_metadata(only.metadata)  # it may describe the columns, as with datasets and pandas
     return found
-
-
-def _own_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
-    if kind.foreign is None or kind.kind == "document":
-        return arrow_type(replace(kind, foreign=None))
-    first = range(min(_FIRST, len(dataset)))
-    return dataset.select_columns([name]).take(first, as_arrow=True).schema.field(0).type
 
 
 def _kept_schema(shards: Shards, url: str) -> Any:

@@ -23,7 +23,8 @@ from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import ChangedError, CorruptError, MissingError, TruncatedError, UnsupportedError, UsageError, shown
 from mdsx.foreign.tars import is_wids
 from mdsx.format import filenames
-from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside
+from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, open_beside
+from mdsx.transfer.indexing.sources import get_listed
 
 FOLDER = ".nv-meta"
 _SQLITE, _INFOS = "index.sqlite", (".info.json", ".info.yaml")
@@ -89,11 +90,7 @@ class OtherIndex:
         """
 
         def get(start: int, stop: int, more: int = 0) -> bytes:
-            stop = min(max(stop, start + more), entry.size)
-            data = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None).data
-            if len(data) != stop - start:
-                raise ChangedError("the tar changed while it was indexed", file=file_of(storage, entry.key))
-            return data
+            return get_listed(storage, entry, start, min(max(stop, start + more), entry.size))
 
         if storage.path(entry.key) is not None:
             return lambda start, stop: get(start, stop, _MORE)
@@ -107,9 +104,10 @@ class OtherIndex:
         number = self.numbers[self.name(entry.key)]
         query = "SELECT content_byte_offset, content_byte_size FROM sample_parts WHERE tar_file_id = ? ORDER BY 1"
         found: list[tuple[int, int]] = []
+        uri = f"{Path(self.sqlite).absolute().as_uri()}?mode=ro&immutable=1"
         at = 0
         try:
-            with closing(sqlite3.connect(f"file:{self.sqlite}?mode=ro&immutable=1", uri=True)) as database:
+            with closing(sqlite3.connect(uri, uri=True)) as database:
                 self._bound(database)
                 for start, size in database.execute(query, (number,)):
                     if not (isinstance(start, int) and isinstance(size, int) and at <= start <= start + size):
@@ -127,8 +125,8 @@ class OtherIndex:
         Raise CorruptError if the members are not a plain table: a view or a virtual table may have endless rows.
         """
         assert self.sqlite is not None
-        steps = _STEPS + _STEPS_A_BYTE * os.path.getsize(self.sqlite)
-        database.set_progress_handler(lambda: 1, steps)  # a result other than 0 ends the query
+        left = iter(range(1 + _STEPS_A_BYTE * os.path.getsize(self.sqlite) // _STEPS))
+        database.set_progress_handler(lambda: next(left, None) is None, _STEPS)  # True ends the query
         database.execute("PRAGMA trusted_schema = OFF")
         query = "SELECT type, rootpage FROM sqlite_master WHERE lower(name) = 'sample_parts'"
         found = database.execute(query).fetchall()
@@ -223,7 +221,9 @@ def _energon(storage: Storage) -> OtherIndex:
         return OtherIndex(file, counts, str(path), numbers)
     folder = tempfile.TemporaryDirectory(prefix="mdsx-energon-")
     local = Path(folder.name) / _SQLITE
-    local.write_bytes(storage.get(_SQLITE).data)
+    entry = describe(storage, _SQLITE)
+    with local.open("wb") as out:
+        storage.download(_SQLITE, out.write, size=entry.size, etag=entry.etag or None)
     return OtherIndex(file, counts, str(local), numbers, folder)
 
 

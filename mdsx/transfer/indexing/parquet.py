@@ -18,7 +18,7 @@ from mdsx.base.process import REQUESTS, Engine, Report, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.sizes import format_size
 from mdsx.base.warn import warn
-from mdsx.errors import ChangedError, FormatError, MissingError, TruncatedError, UsageError, shown
+from mdsx.errors import FormatError, MissingError, TruncatedError
 from mdsx.foreign.parquet import (
     INDEX_KEY,
     Columns,
@@ -31,9 +31,9 @@ from mdsx.foreign.parquet import (
     mean_sizes,
     read_footer,
 )
-from mdsx.format import filenames, is_file_key
+from mdsx.format import is_file_key
 from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
-from mdsx.transfer.indexing.sources import IndexedKind, find_files
+from mdsx.transfer.indexing.sources import IndexedKind, find_files, get_listed, refuse_dataset, refuse_others
 
 LARGE = 2**28
 """Decoded bytes above which a row group is too large to shuffle well."""
@@ -152,33 +152,13 @@ def index_parquet(
 
 def _check_place(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> None:
     """Raise UsageError if `place`, where the index will be, contains another dataset, or an index of other files."""
-    if _exists(place, filenames.INDEX):
-        hint = "index folders below this one, or move the other dataset"
-        message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the Parquet files"
-        raise UsageError(message, file=place.url, hint=hint)
+    refuse_dataset(place, _KIND.name)
     try:
         known = ParquetFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
     except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return
-    others = sorted(set(known.names) - {entry.key for entry in entries})
-    if others and not replace_index:
-        there = {entry.key for entry in storage.list()}
-        for name in filter(there.__contains__, others):
-            raise UsageError(
-                f"the index here has other files too, such as {shown(name)}",
-                file=file_of(place, INDEX_KEY),
-                hint="name them as well, or replace the index: replace_index=True (--replace-index)",
-            )
-
-
-def _exists(storage: Storage, key: str) -> bool:
-    try:
-        storage.get(key, stop=1)
-    except MissingError:
-        return False
-    except TruncatedError:  # it is empty
-        return True
-    return True
+    if not replace_index:
+        refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _KIND.name)
 
 
 # --- footers
@@ -244,19 +224,8 @@ def _described(storage: Storage, entry: Entry) -> _ReadFooter:
 
 def _read_footer(storage: Storage, entry: Entry) -> tuple[Footer, str]:
     """Return the footer of a file, and the XXH3-128 of its bytes."""
-    footer, data = read_footer(partial(_bytes, storage, entry), size=entry.size, file=file_of(storage, entry.key))
+    footer, data = read_footer(partial(get_listed, storage, entry), size=entry.size, file=file_of(storage, entry.key))
     return footer, xxhash.xxh3_128_hexdigest(data)
-
-
-def _bytes(storage: Storage, entry: Entry, start: int, stop: int) -> bytes:
-    """Return bytes of the object that was listed. Raise ChangedError if it was replaced."""
-    if start == stop:
-        return b""
-    piece = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
-    if piece.total != entry.size or len(piece.data) != stop - start:
-        file, hint = file_of(storage, entry.key), "index the files again when nothing writes to them"
-        raise ChangedError("the file changed while it was indexed", file=file, hint=hint)
-    return piece.data
 
 
 # --- sizes of values
@@ -281,7 +250,7 @@ def _measure(
                 ranges += chunks
         if not chosen:
             return {}
-        parts = [memoryview(_bytes(storage, entry, *each)) for each in ranges]
+        parts = [memoryview(get_listed(storage, entry, *each)) for each in ranges]
         schema, _ = columns.schema.choose({name: name for name in chosen})
         return mean_sizes(footer, group, schema, ranges, parts)
     return {}

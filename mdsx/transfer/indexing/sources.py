@@ -1,15 +1,17 @@
-"""Find the files to index, named by URLs or in folders, all below one folder."""
+"""Find the files to index, named by URLs or in folders, all below one folder. Read them, and check where the index will
+be."""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from mdsx.base.braces import expand_braces
-from mdsx.errors import MissingError, UsageError
+from mdsx.errors import ChangedError, MissingError, TruncatedError, UsageError, shown
+from mdsx.format import filenames
 from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, find_entries, is_visible, open_storage
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -165,3 +167,46 @@ def _listed(storage: Storage) -> list[Entry] | None:
 
 def _named(storage: Storage, name: str) -> list[Entry]:
     return [entry for entry in storage.list(name) if entry.key == name]
+
+
+# --- where the index will be
+
+
+def refuse_dataset(place: Storage, name: str, *, but: Callable[[bytes], bool] = lambda data: False) -> None:
+    """Raise UsageError if readers would read another dataset at `place` instead of the files of this `name`.
+
+    `but`: whether an `index.json` with these bytes may be there.
+    """
+    try:
+        data = place.get(filenames.INDEX).data
+    except MissingError:
+        return
+    except TruncatedError:  # it is empty
+        data = b""
+    if not but(data):
+        hint = "index folders below this one, or move the other dataset"
+        message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the {name}"
+        raise UsageError(message, file=place.url, hint=hint)
+
+
+def refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Sequence[Entry], name: str) -> None:
+    """Raise UsageError if `keys`, those of the `index` that is there, name files that exist but are not indexed now."""
+    if others := sorted(set(keys) - {entry.key for entry in entries}):
+        there = {entry.key for entry in storage.list()}
+        for key in filter(there.__contains__, others):
+            hint = "name them as well, or replace the index: replace_index=True (--replace-index)"
+            raise UsageError(f"the index here has other {name} too, such as {shown(key)}", file=index, hint=hint)
+
+
+# --- reading
+
+
+def get_listed(storage: Storage, entry: Entry, start: int, stop: int) -> bytes:
+    """Return bytes of the object that was listed. Raise ChangedError if it was replaced."""
+    if start == stop:
+        return b""
+    piece = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
+    if piece.total != entry.size or len(piece.data) != stop - start:
+        hint = "index the files again when nothing writes to them"
+        raise ChangedError("the file changed while it was indexed", file=file_of(storage, entry.key), hint=hint)
+    return piece.data

@@ -29,7 +29,7 @@ class Asked:
 
     declared: Mapping[str, str]
     names: Names
-    checked: bool = True
+    checked: bool
 
     @property
     def metadata(self) -> dict[str, object]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import xxhash
 
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import ChangedError, FormatError, MissingError, TruncatedError, UnsupportedError, UsageError, shown
+from mdsx.errors import FormatError, MissingError, TruncatedError, UnsupportedError
 from mdsx.foreign.tars import (
     INDEX_KEY,
     IndexedTar,
@@ -35,8 +35,17 @@ from mdsx.foreign.tars import (
 )
 from mdsx.format import Schema, filenames
 from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
+from mdsx.transfer.ahead import read_ahead
 from mdsx.transfer.indexing.other_indexes import OtherIndex, other_hint, read_other
-from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files
+from mdsx.transfer.indexing.sources import (
+    IndexedKind,
+    Urls,
+    expand,
+    find_files,
+    get_listed,
+    refuse_dataset,
+    refuse_others,
+)
 from mdsx.transfer.indexing.tar_record import Asked, Records, TarRecord, put_record
 
 _CHUNK, _AHEAD = 2**22, 1  # bytes read at once from a disk, and how many such chunks are read ahead
@@ -157,7 +166,8 @@ def index_tars(
     if left and other is None and (hint := other_hint(storage)):
         warn(hint)
     work = _Work(storage, place, known, asked.names, digest, answered(), other)
-    paths = [place.url, *(file_of(storage, entry.key) for entry in left[:1])]
+    members = [other.sqlite] if other and other.sqlite else []
+    paths = [place.url, *members, *(file_of(storage, entry.key) for entry in left[:1])]
     for record in workers.map(work, left, counts.reach, name="mdsx-index", paths=paths):
         done[record.name] = record
     tars = [done[entry.key] for entry in entries]
@@ -188,37 +198,15 @@ class _Before:
 
 def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> _Before:
     """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
-    _refuse_dataset(place)
+    refuse_dataset(place, _KIND.name, but=is_wids)
     try:
         data = place.get(INDEX_KEY).data
         known = parse_text(data, file=file_of(place, INDEX_KEY)).tars
     except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return _Before()
-    others = sorted({tar.name for tar in known} - {entry.key for entry in entries})
-    if others and not replace_index:
-        there = {entry.key for entry in storage.list()}
-        for name in filter(there.__contains__, others):
-            raise UsageError(
-                f"the index here has other tars too, such as {shown(name)}",
-                file=file_of(place, INDEX_KEY),
-                hint="name them as well, or replace the index: replace_index=True (--replace-index)",
-            )
+    if not replace_index:
+        refuse_others(file_of(place, INDEX_KEY), storage, (tar.name for tar in known), entries, _KIND.name)
     return _Before(data, tuple(tar.pointers for tar in known))
-
-
-def _refuse_dataset(place: Storage) -> None:
-    """Raise UsageError if readers would read another dataset instead of the tars."""
-    try:
-        data = place.get(filenames.INDEX).data
-    except MissingError:
-        return
-    except TruncatedError:
-        data = b""
-    if is_wids(data):
-        return
-    hint = "index folders below this one, or move the other dataset"
-    message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the tars"
-    raise UsageError(message, file=place.url, hint=hint)
 
 
 def _find_columns(storage: Storage, entries: Sequence[Entry], asked: Asked) -> dict[str, str]:
@@ -269,7 +257,7 @@ class _Work:
     digest: str
     known: tuple[str, ...]
     """Known facts about endpoints that have answered."""
-    other: OtherIndex | None = None
+    other: OtherIndex | None
 
     def __call__(self, task: Entry, report: Report) -> TarRecord:
         believe(self.known)
@@ -309,23 +297,7 @@ def _read(storage: Storage, entry: Entry, *, ahead: int | None = None) -> Genera
     local = storage.path(entry.key) is not None
     size = _CHUNK if local else _RANGE
     ahead = ahead or (_AHEAD if local else _RANGES)
-
-    def fetch(start: int) -> bytes:
-        stop = min(start + size, entry.size)
-        piece = storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
-        if piece.total != entry.size or len(piece.data) != stop - start:
-            hint = "index the tars again when nothing writes to them"
-            raise ChangedError("the tar changed while it was indexed", file=file_of(storage, entry.key), hint=hint)
-        return piece.data
-
-    with ThreadPoolExecutor(ahead, thread_name_prefix="mdsx-source") as threads:
-        coming: list[Future[bytes]] = []
-        for start in range(0, entry.size, size):
-            coming.append(threads.submit(fetch, start))
-            if len(coming) > ahead:
-                yield coming.pop(0).result()
-        while coming:
-            yield coming.pop(0).result()
+    return read_ahead(partial(get_listed, storage, entry), size, entry.size, ahead=ahead)
 
 
 # --- the index

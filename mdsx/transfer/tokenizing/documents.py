@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,17 +79,18 @@ class DocumentReader:
         if self._rows:
             rows, self._rows, self._size = self._rows, [], 0
             kept = {name: [row.values[name] for _, row in rows] for name in self._keep}
-            yield Documents([text for text, _ in rows], kept, partial(_place_of, [row.place for _, row in rows]))
+            yield Documents([text for text, _ in rows], kept, partial(operator.getitem, [row.place for _, row in rows]))
 
     def _block(self, block: Block) -> Iterator[Documents | BadDocument]:
         values = _column(block.columns, self._text)
         kept = {name: _column(block.columns, name) for name in self._keep}
-        texts = [_text_of(value) for value in (values if isinstance(values, list) else values.tolist())]
+        texts: list[Any] = [_text_of(value) for value in (values if isinstance(values, list) else values.tolist())]
+        whole = Documents(texts, kept, block.place)
         start = size = 0
         for number, text in enumerate(texts):
             bad = isinstance(text, SampleError)
             if (bad or size >= self._most or number - start == _MOST) and start < number:
-                yield _part(texts, kept, block.place, start, number)
+                yield whole.part(start, number)
                 start, size = number, 0
             if isinstance(text, SampleError):
                 yield BadDocument(block.place(number), text)
@@ -96,14 +98,7 @@ class DocumentReader:
             else:
                 size += len(text)
         if start < len(texts):
-            yield _part(texts, kept, block.place, start, len(texts))
-
-
-def _part(
-    texts: Sequence[Any], kept: Mapping[str, Any], place: Callable[[int], Any], start: int, stop: int
-) -> Documents:
-    columns = {name: values[start:stop] for name, values in kept.items()}
-    return Documents(texts[start:stop], columns, partial(_shifted, place, start))
+            yield whole.part(start, len(texts))
 
 
 def _column(columns: Any, name: str) -> Any:
@@ -127,7 +122,3 @@ def _text_of(value: Any) -> str | SampleError:
 
 def _shifted(place: Callable[[int], Any], by: int, number: int) -> Any:
     return place(by + number)
-
-
-def _place_of(places: Sequence[Any], number: int) -> Any:
-    return places[number]

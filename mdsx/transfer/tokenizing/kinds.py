@@ -15,7 +15,6 @@ from mdsx.format import parse_type
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting import Request, SampleSource, open_source
 
-KINDS = ("jsonl", "parquet", "tar", "text", "dataset")
 _SUFFIXES = {
     "jsonl": "jsonl",
     "ndjson": "jsonl",
@@ -27,6 +26,7 @@ _SUFFIXES = {
     "text": "text",
     "md": "text",
 }
+_KINDS = (*dict.fromkeys(_SUFFIXES.values()), "dataset")
 _COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _NULLABLE = "str?"  # so that a missing text makes only one document invalid
 
@@ -56,8 +56,8 @@ def open_texts(
     sources = [
         each for source in sources for each in (datasets_of(source) if isinstance(source, Mixture) else [source])
     ]
-    if kind is not None and kind not in KINDS:
-        raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(KINDS))
+    if kind is not None and kind not in _KINDS:
+        raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(_KINDS))
     if not sources:
         raise UsageError("no source is named")
     found = kind or _kind_of_all(sources)
@@ -83,7 +83,8 @@ def open_texts(
 def _texts(source: SampleSource, text: str, kind: str) -> Texts:
     """Return the columns to read from a source. Raise UsageError if the column `text` has no texts."""
     columns, warnings = source.columns()
-    base = parse_type(columns[text]).base
+    found = parse_type(columns[text])
+    base = found.base if found.shape is None else None
     mixed = kind == "jsonl" and base == "json"
     if base not in ("str", "bytes") and not mixed:
         place, hint = f"column {text!r}", "--text-column names another column"

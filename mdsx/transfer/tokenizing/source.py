@@ -21,6 +21,7 @@ from mdsx.errors import MdsxError, SampleError, restated
 from mdsx.foreign.arrow import pa
 from mdsx.transfer.converting import Block, Counted, Item, SampleSource, Unit
 from mdsx.transfer.tokenizing.documents import BadDocument, DocumentReader, Documents
+from mdsx.transfer.tokenizing.kinds import Texts
 from mdsx.transfer.tokenizing.rows import RowCutter
 from mdsx.transfer.tokenizing.vocabulary import Encoder
 
@@ -39,10 +40,10 @@ class _Place(NamedTuple):
 
 
 class TokenSource(SampleSource):
-    """The documents of `inner` as tokens: one row for each, or rows of `length` tokens.
+    """The documents of `texts` as tokens: one row for each, or rows of `length` tokens.
 
-    `columns`: the columns to read, name -> type: `text`, which has the texts, and `keep`, which are stored with the
-    tokens. `warnings`: about the columns. `batch`: about how many characters to tokenize at once.
+    `warnings`: about the columns. `keep`: the columns that are stored with the tokens. `batch`: about how many
+    characters to tokenize at once.
     """
 
     kind: ClassVar[str] = "tokenize"
@@ -50,23 +51,22 @@ class TokenSource(SampleSource):
 
     def __init__(
         self,
-        inner: SampleSource,
-        columns: Mapping[str, str],
+        texts: Texts,
         warnings: Sequence[str],
         encoder: Encoder,
         *,
-        text: str,
         keep: Sequence[str],
         length: int | None,
         batch: int,
     ) -> None:
-        self._inner, self._read_columns, self._warnings, self._encoder = inner, dict(columns), list(warnings), encoder
-        self._text, self._keep, self._length, self._batch = text, tuple(keep), length, batch
+        inner = self._inner = texts.source
+        self._read_columns, self._warnings, self._encoder = dict(texts.columns), list(warnings), encoder
+        self._text, self._keep, self._length, self._batch = texts.text, tuple(keep), length, batch
         self.files = inner.files
         self.units = list(_joined(inner.units, _SMALLEST if length is None else max(_SMALLEST_OF_ROWS, _ROWS * length)))
         self.lengths = (TOKENS,) if length is None else ()
         marks = {"begin_of_text": encoder.begin, "end_of_text": encoder.end}
-        self._described = {"tokenizer": encoder.vocabulary.digest, "text": text, **marks}
+        self._described = {"tokenizer": encoder.vocabulary.digest, "text": texts.text, **marks}
         of_inner = {"kind": inner.kind, **inner.settings}
         self.settings = {**self._described, "keep": list(keep), "rows": length, "dtype": encoder.dtype, **of_inner}
 

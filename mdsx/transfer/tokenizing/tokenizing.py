@@ -17,6 +17,7 @@ from mdsx.errors import UsageError, shown
 from mdsx.format import UINT16, UINT32, Index, Schema, parse_type
 from mdsx.shards import read_index
 from mdsx.storage import Storage, StorageOptions
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting import Conversion, ConversionProgress, convert_source, open_output
 from mdsx.transfer.tokenizing.kinds import open_texts
 from mdsx.transfer.tokenizing.source import AMOUNTS, TOKENS, TokenSource
@@ -140,8 +141,7 @@ def tokenize(
         SampleError: A document has no text. The error names the file and the place.
         UsageError: An argument is invalid, or `url` holds something else.
     """
-    if on_error not in ("raise", "skip"):
-        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    check_choice("on_error", on_error, "raise", "skip")
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise UsageError("rows must be an integer of at least 1", found=shown(rows))
     keep = _kept(keep, rows)
@@ -162,9 +162,7 @@ def tokenize(
     )
     batch = _BATCH * min(threads, _MOST_BATCHES)
     warnings = [*texts.warnings, _JOINED] if rows is not None and not encoder.added else texts.warnings
-    source = TokenSource(
-        texts.source, texts.columns, warnings, encoder, text=texts.text, keep=keep, length=rows, batch=batch
-    )
+    source = TokenSource(texts, warnings, encoder, keep=keep, length=rows, batch=batch)
     storage, meter = open_output(url, storage_options), _Meter(watch)
     conversion = convert_source(
         source,

@@ -205,7 +205,7 @@ export class Samples {
     }
     this.message.replaceChildren();
     this.search?.abort.abort();
-    this.search = { column: this.column.value, text, next: 0, matches: 0, abort: new AbortController(), running: false };
+    this.search = { column: this.column.value, text, next: 0, matches: 0, running: false };
     this.rows = el("ol", { class: "rows matches" });
     this.far = el("p", { class: "far" });
     this.buttons = el("p", { class: "turn" });
@@ -218,6 +218,7 @@ export class Samples {
   async scan(search) {
     search.abort = new AbortController();
     search.running = true;
+    let failure = null;
     this.note(search);
     const stop = Math.min(search.next + GO, this.dataset.samples);
     const until = performance.now() + GO_SECONDS * 1000;
@@ -233,10 +234,13 @@ export class Samples {
         this.note(search);
       }
     } catch (error) {
-      if (error.name !== "AbortError") this.far.replaceChildren(problem(error));
+      if (error.name !== "AbortError") failure = error;
     } finally {
       search.running = false;
-      if (search === this.search) this.note(search);
+      if (search === this.search) {
+        this.note(search);
+        if (failure) this.far.append(problem(failure));
+      }
     }
   }
 
@@ -264,14 +268,13 @@ export class Samples {
     if (!search.running) say(far);
   }
 
-  /* Stop the search; `close` removes what it found. Return whether there was one. */
+  /* Stop the search, if there is one; `close` removes what it found. */
   stop(close) {
-    if (!this.search) return false;
+    if (!this.search) return;
     this.search.abort.abort();
     if (close) {
       this.results.hidden = true;
       this.search = null;
     }
-    return true;
   }
 }

@@ -105,7 +105,7 @@ function sourceOf(where) {
   return address(`${where.path}/picture`, fields);
 }
 
-export function picture(where, label) {
+function picture(where, label) {
   const note = el("figcaption", {}, "loading");
   const image = el("img", { alt: label, src: sourceOf(where) });
   image.addEventListener("load", () => {

@@ -26,7 +26,7 @@ from mdsx.base.sizes import parse_age
 from mdsx.errors import ChangedError, TransportError
 from mdsx.format import filenames
 from mdsx.shards import refuse_foreign
-from mdsx.storage import Entry, Storage, StorageOptions, discard, open_storage, remove
+from mdsx.storage import Entry, Storage, StorageOptions, discard, exists, file_of, open_storage, remove
 from mdsx.writer.runs import replaced
 from mdsx.writer.runs.record import Ages, RunFolder, folders_of, remove_files, runs_at
 
@@ -136,7 +136,7 @@ class _Verdicts:
             if not run.has_ended and "dead" not in run.signs:
                 self._storage.put(filenames.run_sign(run.run, "dead"), b"")
         named = _named(self._storage)
-        has_index = any(entry.key == filenames.INDEX for entry in self._storage.list(filenames.INDEX))
+        has_index = exists(self._storage, filenames.INDEX)
         for run in runs:
             stay = False
             for folder, entries in run.parts.items():
@@ -224,7 +224,7 @@ def _now(storage: Storage) -> float:
         return time
     message = "the storage's listing lacks the times of objects, so nothing can be removed by age"
     hint = "remove the attempts yourself while no run is active"
-    raise TransportError(message, file=f"{storage.url}/{key}", hint=hint)
+    raise TransportError(message, file=file_of(storage, key), hint=hint)
 
 
 def _named(storage: Storage) -> set[str]:

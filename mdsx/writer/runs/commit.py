@@ -28,11 +28,22 @@ from typing import Any, Literal
 import xxhash
 
 from mdsx.base.process import Owner
-from mdsx.base.sizes import parse_size
+from mdsx.base.warn import warn
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.shards import refuse_foreign
-from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, describe, open_storage, remove
+from mdsx.storage import (
+    Entry,
+    Piece,
+    Storage,
+    StorageOptions,
+    answered,
+    describe,
+    file_of,
+    get_or_none,
+    open_storage,
+    remove,
+)
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.runs import replaced
@@ -99,17 +110,14 @@ class Driver:
             UsageError: An argument is invalid, or `url` has a dataset already.
             TransportError: Storage failed, or cannot be written.
         """
-        size = parse_size(shard_size, name="shard_size")
-        options = WriterOptions.parse(columns, size, compression)
+        options = WriterOptions.parse(columns, shard_size, compression)
         build_index(options.schema, None, [], metadata)  # raises an error for invalid metadata
         lengths = checked_lengths(options.schema, lengths, url)
         storage = open_storage(url, storage_options, write=True)
         found = check_place(storage, mode)
         run = secrets.token_hex(8)
-        schema = options.schema
-        job = WriteJob(
-            storage.url, dict(columns), size, compression, run, storage_options, answered(), lengths, schema.codecs
-        )
+        size, codecs = options.shard_size, options.schema.codecs
+        job = WriteJob(storage.url, dict(columns), size, compression, run, storage_options, answered(), lengths, codecs)
         record = RunRecord(storage, run)
         record.begin(overwrites=overwrites)
         return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
@@ -149,7 +157,13 @@ class Driver:
             self.record.stop()
             raise
         folders, indexes = [folder for folder, _ in parts], [part for _, part in parts]
-        join_lengths(self.storage, folders, indexes, index, stored)
+        try:
+            join_lengths(self.storage, folders, indexes, index, stored)
+        except MdsxError as error:  # the dataset is complete without them
+            what = f"{self.storage.url}: the lengths were not stored: {error}"
+            warn(f"{what}; write them with `mdsx lengths` or `mdsx sizes`", seen_by="process")
+        finally:
+            self.record.stop()
         with suppress(MdsxError):  # what fails here is left to a clean
             self._tidy(stored)
         size = int(index.raw_sizes.sum())
@@ -180,7 +194,7 @@ class Driver:
         """Return the index to replace. Raise ChangedError if it has changed or was removed."""
         if self._replaced is None:
             return None
-        there = _there(self.storage)
+        there = get_or_none(self.storage, filenames.INDEX)
         if there is None or there.etag != self._replaced:
             raise self._late()
         return there.data
@@ -201,7 +215,7 @@ class Driver:
     def _read(self, result: Done) -> Index:
         """Return the index of an attempt. Raise ChangedError unless it is the one that the attempt wrote."""
         key = filenames.within(result.folder, filenames.INDEX)
-        file = f"{self.storage.url}/{key}"
+        file = file_of(self.storage, key)
         try:
             data = self.storage.get(key).data
         except MissingError:
@@ -227,7 +241,7 @@ class Driver:
     def _late(self) -> ChangedError:
         message = "another run has finished a dataset here meanwhile"
         hint = "read that dataset, or write to another URL"
-        return ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint)
+        return ChangedError(message, file=file_of(self.storage, filenames.INDEX), hint=hint)
 
     def _stays(self, state: State, index: Index, before: bytes | None) -> bool:
         """Return whether the written index is valid although a clean has marked the run as dead.
@@ -263,7 +277,7 @@ class Driver:
 
     def _remove_unnamed(self, keys: Iterable[str]) -> set[str]:
         """Remove the run's files except parts that the index there names. Return the folders of these parts."""
-        there = _there(self.storage)
+        there = get_or_none(self.storage, filenames.INDEX)
         named = folders_of(parse_index(there.data)) if there else set[str]()
         remove_files(self.storage, [key for key in keys if filenames.split_part(key)[0] not in named])
         return named
@@ -275,7 +289,7 @@ def check_place(storage: Storage, mode: str) -> Piece | None:
     if mode not in _MODES:
         raise UsageError("unknown mode", found=shown(mode), expected=" or ".join(_MODES))
     refuse_foreign(storage, "there is a dataset of another format already", hint="write to another URL")
-    found = _there(storage)
+    found = get_or_none(storage, filenames.INDEX)
     if found is not None and mode == "create":
         hint = 'write to another URL, or replace it: mode="replace" in Ray, mode "overwrite" in Spark'
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
@@ -286,7 +300,7 @@ def check_place(storage: Storage, mode: str) -> Piece | None:
     if found is None:
         _refuse_unnamed(storage)
     else:
-        parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # its files are removed at the end
+        parse_index(found.data, file=file_of(storage, filenames.INDEX))  # its files are removed at the end
     return found
 
 
@@ -297,16 +311,9 @@ def _refuse_unnamed(storage: Storage) -> None:
         raise UsageError("there are shards without an index", file=storage.url, hint=hint)
     for entry in storage.list(filenames.PARTS):
         if folder := filenames.split_part(entry.key)[0]:
-            file = f"{storage.url}/{folder}"
+            file = file_of(storage, folder)
             hint = "join the parts with `mdsx merge`, or write to another URL"
             raise UsageError("there is a part that no index names", file=file, hint=hint)
-
-
-def _there(storage: Storage) -> Piece | None:
-    try:
-        return storage.get(filenames.INDEX)
-    except MissingError:
-        return None
 
 
 def _one_each(results: Iterable[Done], url: str) -> list[Done]:
@@ -323,7 +330,7 @@ def _check_shards(storage: Storage, folder: str, index: Index, stored: Mapping[s
     """Raise ChangedError if a shard of an attempt is missing or has another size."""
     for key, size in zip(index.shard_names(folder), index.sizes.tolist(), strict=True):
         if stored.get(key) != size and _size(storage, key) != size:
-            raise _changed("a shard of an attempt is missing or has another size", f"{storage.url}/{key}")
+            raise _changed("a shard of an attempt is missing or has another size", file_of(storage, key))
 
 
 def _size(storage: Storage, key: str) -> int | None:

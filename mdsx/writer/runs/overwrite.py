@@ -19,7 +19,7 @@ import xxhash
 
 from mdsx.errors import MdsxError, UsageError
 from mdsx.format import Index, filenames, parse_index
-from mdsx.storage import Entry, Piece, Storage, StorageOptions, discard, open_storage, remove
+from mdsx.storage import Entry, Piece, Storage, StorageOptions, discard, exists, file_of, open_storage, remove
 from mdsx.writer.runs import replaced
 from mdsx.writer.runs.commit import Driver, check_place
 from mdsx.writer.runs.job import Done
@@ -49,7 +49,7 @@ class Overwriting:
         Raise UsageError, before anything is written, if the folder has files that are not the dataset's.
         """
         storage = open_storage(url, storage_options, write=True)
-        if not any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
+        if not exists(storage, filenames.INDEX):
             return None
         found = check_place(storage, "replace")
         if found is None:
@@ -128,7 +128,7 @@ def _check_named(storage: Storage, found: Piece) -> set[str]:
     dead = {run for run, folder in runs.items() if "overwrites" in folder.signs}
     for run, folder in runs.items():
         if folder.signs and run not in dead:
-            file = f"{storage.url}/{next(iter(folder.signs.values())).key}"
+            file = file_of(storage, next(iter(folder.signs.values())).key)
             hint = "wait until it has ended; if it has died, remove its files with `mdsx clean`"
             raise UsageError("there is an unfinished run of Ray or Spark", file=file, hint=hint)
     indexes = [parse_index(found.data), *(index for _, index in replaced.indexes_at(storage))]
@@ -140,7 +140,7 @@ def _check_named(storage: Storage, found: Piece) -> set[str]:
         if not left and entry.key not in names and not _is_beside(entry.key, folders):
             hint = "it would stay beside the new dataset: move it elsewhere, or write to another URL"
             message = "this file does not belong to the dataset to overwrite"
-            raise UsageError(message, file=f"{storage.url}/{entry.key}", hint=hint)
+            raise UsageError(message, file=file_of(storage, entry.key), hint=hint)
     return dead
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError
 from mdsx.format import Index, filenames, parse_index, parse_json
-from mdsx.storage import Entry, Storage
+from mdsx.storage import Entry, Storage, file_of, get_or_none
 from mdsx.writer.runs.record import folders_of
 
 _FORMAT, _VERSION = "mdsx-replaced", 1
@@ -39,11 +39,11 @@ def put_note(storage: Storage, run: str, index: bytes) -> None:
 def read_note(storage: Storage, run: str) -> Note | None:
     """Return the run's note; None if it replaces nothing, or has finished the removal. Raise FormatError."""
     key = filenames.run_sign(run, "replaced")
-    file = f"{storage.url}/{key}"
-    try:
-        found = parse_json(storage.get(key).data)
-    except MissingError:
+    file = file_of(storage, key)
+    if (there := get_or_none(storage, key)) is None:
         return None
+    try:
+        found = parse_json(there.data)
     except CorruptError as error:
         raise CorruptError(str(error), file=file, hint=_UNKNOWN) from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT or found.get("version") != _VERSION:
@@ -72,7 +72,7 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
     if missing := first_missing(now, stored):
         message = "a shard of the new dataset is missing, so the replaced one stays"
-        raise ChangedError(message, file=f"{storage.url}/{missing}", hint="see `mdsx verify`")
+        raise ChangedError(message, file=file_of(storage, missing), hint="see `mdsx verify`")
     was = [note.old, *(index for key, index in indexes.items() if key in theirs)]
     kept = [index for key, index in indexes.items() if key not in theirs]
     keys = {name for index in was for name in index.shard_names()}
@@ -115,7 +115,7 @@ def indexes_at(storage: Storage) -> Iterator[tuple[str, Index]]:
     """
     for entry in list(storage.list(filenames.ALL_INDEXES)):
         if entry.key == filenames.INDEX or filenames.is_kept_index(entry.key):
-            file = f"{storage.url}/{entry.key}"
+            file = file_of(storage, entry.key)
             with suppress(MissingError):  # it was removed meanwhile
                 try:
                     yield entry.key, parse_index(storage.get(entry.key).data, file=file)

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from mdsx import MdsxError, UsageError
-from mdsx.base.process import Report, map_in_processes
-from mdsx.base.process.pool import _noticing_death
+from mdsx.base.process.pool import Report, _noticing_death, map_in_processes
 
 
 def square(task: int, report: Report) -> tuple[int, int]:
@@ -97,7 +96,7 @@ def reporting(task: int, report: Report) -> None:
 
 PARENT = """
 import os, sys
-from mdsx.base.process import map_in_processes
+from mdsx.base.process.pool import map_in_processes
 from tests.base.process.test_pool import reporting
 
 if __name__ == "__main__":

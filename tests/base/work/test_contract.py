@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from mdsx.base.process import Counter, Counters
-from mdsx.base.work import Executor, Processes, Relay, Several, Stop, Threads
+from mdsx.base.work import Executor, Processes, Relay, Several, Threads
+from mdsx.base.work.contract import Stop
 from tests.base.work.makers import (
     EXECUTORS,
     IN_THREADS,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 
 import mdsx
 from mdsx.base.work import Processes, WorkerInfo, worker_info
-from tests.base.work.makers import Maker, array, drawn, living_workers, processes, same, waiting_for
+from tests.base.work.makers import Maker, array, drawn, living_workers, processes, relayed, same, waiting_for
 
 N = 40
 METHODS = ["fork", "spawn", "forkserver"]
@@ -54,6 +55,23 @@ def test_what_cannot_be_pickled_is_named_with_the_way_out() -> None:
     with pytest.raises(mdsx.UsageError, match=r"'spawn'.*lambda.*in a module.*notebook.*'fork'"):
         results(runner)
     assert not living_workers()
+
+
+def test_workers_that_started_without_the_others_serve_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, may_start = BaseProcess.start, iter([True, False])
+
+    def limited(process: BaseProcess) -> None:
+        if not next(may_start, True):
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(BaseProcess, "start", limited)
+    runner = relayed(processes, same, count=2, persistent=True)
+    with pytest.raises(OSError, match="unavailable"):
+        results(runner)
+    assert not living_workers()
+    assert results(runner) == list(range(N))
+    runner.close()
 
 
 SCRIPT = """

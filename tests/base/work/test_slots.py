@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdsx
+from mdsx.base.work.memory import SharedNumbers
 from mdsx.base.work.parcels import pack
 from mdsx.base.work.slots import SlotReader, SlotWriter, found_in
 from tests.forks import forked
@@ -205,6 +206,22 @@ def test_kept_results_hold_no_descriptor() -> None:
     del pipe
     gc.collect()
     assert [int(values[0]) for (values,) in kept] == list(range(50))
+
+
+def test_memory_that_cannot_be_mapped_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    for module in ("slots", "memory"):
+        monkeypatch.setattr(f"mdsx.base.work.{module}.map_file", refuse)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        Pipe().send(np.full(PAGE, 1))
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        SharedNumbers(1)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_too_many_open_files_raise_naming_the_limit() -> None:

@@ -16,7 +16,7 @@ import zstandard
 
 import mdsx
 from mdsx.checks.damage import ShardRepair
-from mdsx.checks.damage.verify import examine
+from mdsx.checks.damage.examine import examine
 from mdsx.errors import FormatError
 from mdsx.format import parse_index
 from mdsx.storage import Storage, open_storage

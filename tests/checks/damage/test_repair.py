@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import shutil
 from contextlib import suppress
@@ -13,7 +14,7 @@ import pytest
 import mdsx
 from mdsx.checks.damage import Repair
 from mdsx.format import compress
-from mdsx.storage import open_storage
+from mdsx.storage import Storage, open_storage
 from tests.checks.damage.datasets import (
     COLUMNS,
     FRAME,
@@ -575,6 +576,18 @@ def test_an_index_replaced_during_a_repair_stays(plain: Path) -> None:
     with pytest.raises(mdsx.ChangedError, match="the index was replaced"):
         mdsx.repair(plain, drop_damaged=True, watch=meddle)
     assert (plain / "index.json").read_bytes() == other
+
+
+def test_an_index_that_appears_during_a_repair_stays(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain / "index.json").unlink()
+
+    def meddle(storage: Storage, key: str) -> None:
+        (plain / key).write_bytes(b"another")
+
+    monkeypatch.setattr(importlib.import_module("mdsx.checks.damage.repair"), "discard", meddle)
+    with pytest.raises(mdsx.ChangedError):
+        mdsx.repair(plain)
+    assert (plain / "index.json").read_bytes() == b"another"
 
 
 def test_a_shard_changed_during_a_repair_is_not_replaced(plain: Path) -> None:

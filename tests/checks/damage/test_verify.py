@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,21 @@ def test_a_damaged_index_is_reported_alone(dataset: Path) -> None:
 def test_no_dataset_is_an_error_not_a_damage(tmp_path: Path) -> None:
     with pytest.raises(mdsx.MissingError):
         damages(tmp_path)
+
+
+def test_storage_that_fails_is_an_error_not_a_damage(dataset: Path) -> None:
+    path = shards(dataset)[1]
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(mdsx.TransportError, match="the disk failed"):
+        damages(dataset)
+
+
+@pytest.mark.parametrize("verb", [mdsx.verify, mdsx.repair])
+@pytest.mark.parametrize("threads", [0, -1, 2.0, True])
+def test_the_number_of_threads_is_an_integer_of_at_least_1(verb: Any, threads: Any, dataset: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match="num_threads must be an integer of at least 1"):
+        verb(dataset, num_threads=threads)
 
 
 @pytest.mark.parametrize("compression", STORED)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -112,6 +113,14 @@ def test_locks_that_do_not_exclude_are_a_problem(tmp_path: Path, monkeypatch: py
     found = checked(tmp_path)["locks"]
     assert found.state == "problem"
     assert "use a local file system" in str(found.advice)
+
+
+def test_a_file_system_that_hangs_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(command: list[str], **options: Any) -> NoReturn:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert checked(tmp_path)["locks"].state == "problem"
 
 
 def test_a_network_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

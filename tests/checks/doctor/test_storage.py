@@ -95,6 +95,8 @@ def test_a_profile_is_named(s3: S3Server, tmp_path: Path, monkeypatch: pytest.Mo
         ("s3://bucket/x", {"anonymous": True}, "none: requests are anonymous"),
         ("https://host/x", {}, "none: requests are anonymous"),
         ("https://ann:hush@host/x", {}, "the user and password in the URL"),
+        ("https://ann:hush@host/x", {"token": "hush-hush"}, "the user and password in the URL"),
+        ("https://host/x", {"user": "ann", "password": "hush"}, "the options user and password"),
         ("https://host/x?sig=hush-hush", {}, "the signature in the URL"),
         ("https://host/x", {"token": "hush-hush"}, "the option token"),
         ("hf://datasets/a/b", {"token": "hush-hush"}, "the option token"),

@@ -206,6 +206,16 @@ def test_files_of_hugging_face_are_stored_by_their_bytes() -> None:
     assert "embed" in str(error)
 
 
+class Column:
+    """A column that has only Arrow's C interface, as those of other libraries."""
+
+    def __init__(self, array: pa.ChunkedArray) -> None:
+        self._array = array
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._array.__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.parametrize("cuts", [[0], [30, 30], [7, 7, 50], [60], [0, 0]])
 def test_empty_batches_of_a_stream_are_left_out(cuts: list[int]) -> None:
     """pyarrow cannot join those that came through the C interface and do not begin at the first value."""
@@ -213,6 +223,8 @@ def test_empty_batches_of_a_stream_are_left_out(cuts: list[int]) -> None:
     whole = pa.array(values)[5:]
     batches = [pa.record_batch({"x": whole[start:stop]}) for start, stop in pairwise([0, *cuts, 60])]
     same({"x": "float64?"}, pa.RecordBatchReader.from_batches(batches[0].schema, batches), {"x": values[5:]})
+    column = pa.chunked_array([batch["x"] for batch in batches])
+    same({"x": "float64?"}, {"x": Column(column)}, {"x": values[5:]})
 
 
 def test_nulls_in_dictionaries_and_run_ends_make_a_column_nullable() -> None:

@@ -75,6 +75,7 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], type[Exception]
     "other columns": (put("column_names", value=["id", "txt"]), UnsupportedError, "not those of the first shard"),
     "columns of other types": (put("column_encodings", value=["int", "bytes"]), UnsupportedError, "first shard"),
     "fewer sizes": (every("column_sizes", [8]), CorruptError, "the numbers of column names"),
+    "more sizes": (put("column_sizes", value=[8, None, 8]), CorruptError, r"shards\[1\]: the numbers of column names"),
     "duplicate columns": (every("column_names", ["id", "id"]), CorruptError, "'id' is a duplicate"),
     "a column without a name": (every("column_names", ["", "text"]), CorruptError, "0 bytes"),
     "wrong size of a value": (every("column_sizes", [4, None]), CorruptError, r"column_sizes\[0\]: .*expected 8"),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import mdsx
 from mdsx.foreign.parquet import FileColumns
 from mdsx.foreign.parquet.footer import footer_offset, parse_footer
+from mdsx.foreign.parquet.metadata import parse_metadata
 
 TABLE = pa.table({"id": range(100), "text": [f"text {number}" for number in range(100)], "list": [[1, 2]] * 100})
 
@@ -138,6 +139,16 @@ def test_a_footer_that_claims_more_rows_is_an_error(tmp_path: Path) -> None:
     mdsx.index_parquet(tmp_path / "lie")
     with pytest.raises(mdsx.CorruptError, match=r"0\.parquet"):
         list(mdsx.Dataset(tmp_path / "lie", cache=tmp_path / "cache"))
+
+
+def test_a_row_group_that_lists_its_column_chunks_twice_is_damaged() -> None:
+    schema = b"\x29\x2c" + b"\x48\x01r\x15\x02\0" + b"\x15\x02\x38\x01a\0"
+    chunk = b"\x1c" + b"\x3c\x66\x14\x16\x14\x26\x08\0\0"  # 10 bytes from byte 4 on
+    once, again = b"\x19" + chunk, b"\x09\x02" + chunk
+    head, tail = schema + b"\x16\x02" + b"\x19\x1c", b"\x26\x02\0" + b"\0"  # one row
+    assert parse_metadata(head + once + tail, file="file").chunks.shape == (1, 1, 5)
+    with pytest.raises(mdsx.CorruptError, match="column chunks twice"):
+        parse_metadata(head + once + again + tail, file="file")
 
 
 def test_text_that_is_not_utf8_is_an_error_of_its_sample(tmp_path: Path) -> None:

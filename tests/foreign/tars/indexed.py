@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from mdsx.foreign.tars import INDEX_KEY, KEY, IndexedTar, Pointer, PointerBuilder, PointerSchema, build_text
+from mdsx.foreign.tars import INDEX_KEY, KEY, IndexedTar, build_text
+from mdsx.foreign.tars.pointers import Pointer, PointerBuilder, PointerSchema
 from mdsx.format import Schema, filenames
 from tests.foreign.tars.tars import npy, tar_bytes
 

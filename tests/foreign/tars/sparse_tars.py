@@ -51,7 +51,10 @@ def pax_sparse(records: Mapping[str, str], stored: bytes, name: str = "s.bin") -
 
 
 def old_gnu(pieces: Sequence[tuple[int, int]], size: int, stored: bytes, name: str = "g.bin") -> bytes:
-    """Return a member of type S with up to 4 pieces."""
-    entries = b"".join(b"%011o\0%011o\0" % piece for piece in pieces)
+    """Return a member of type S. The header has the first 4 pieces, and each block after it 21."""
+    entries = [b"%011o\0%011o\0" % piece for piece in pieces]
+    blocks = [b"".join(entries[place : place + 21]).ljust(504, b"\0") for place in range(4, len(entries), 21)]
+    more = b"".join(block + bytes([number < len(blocks)]) + bytes(7) for number, block in enumerate(blocks, 1))
     real = b"%011o\0" % size if size < 8**11 else b"\x80" + size.to_bytes(11, "big")
-    return header(name, len(stored), b"S", at_386=entries, at_483=real) + padded(stored)
+    fields = {"at_386": b"".join(entries[:4]), "at_482": bytes([bool(blocks)]), "at_483": real}
+    return header(name, len(stored), b"S", **fields) + more + padded(stored)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
 from mdsx import SampleError
 from mdsx.foreign.tars.columns import check_declared, infer_columns
+from mdsx.foreign.tars.grouping import TarSample
 from mdsx.foreign.tars.members import TarMember
-from mdsx.foreign.tars.webdataset import Names, TarSample
+from mdsx.foreign.tars.names import Names
 from tests.foreign.tars.tars import npy
 
 
@@ -17,8 +20,19 @@ def sample(key: str, **members: bytes) -> TarSample:
     return TarSample(key, {name: TarMember(f"{key}.{name}", 0, data) for name, data in members.items()})
 
 
+def inferred(
+    samples: Sequence[TarSample],
+    *,
+    declared: dict[str, str] | None = None,
+    names: Names | None = None,
+    warn: Callable[[str], object] = lambda warning: None,
+) -> dict[str, str]:
+    columns = check_declared(declared or {})
+    return infer_columns(samples, columns, file="x.tar", names=names or Names(), warn=warn)
+
+
 def infer(*samples: TarSample, **declared: str) -> dict[str, str]:
-    return infer_columns(samples, check_declared(declared), file="x.tar")
+    return inferred(samples, declared=declared)
 
 
 def test_types_follow_the_extension() -> None:
@@ -83,11 +97,11 @@ def test_numbers_are_int64_unless_one_is_none(values: list[bytes], kind: str) ->
 def test_a_number_among_names_warns() -> None:
     warnings: list[str] = []
     samples = [sample("1", cls=b"1"), sample("2", cls=b"cat")]
-    infer_columns(samples, {}, file="x.tar", warn=warnings.append)
+    inferred(samples, warn=warnings.append)
     assert len(warnings) == 1
     assert warnings[0].startswith("x.tar: member '2.cls', offset 0: is not an int64, but others of column 'cls' are;")
-    infer_columns(samples[1:], {}, file="x.tar", warn=warnings.append)
-    infer_columns(samples, {"cls": "str"}, file="x.tar", warn=warnings.append)
+    inferred(samples[1:], warn=warnings.append)
+    inferred(samples, declared={"cls": "str"}, warn=warnings.append)
     assert len(warnings) == 1
 
 
@@ -102,7 +116,7 @@ def test_extensions_of_several_types_become_bytes(extensions: str, kind: str) ->
     first = extensions.split(";")[0]  # the types of all extensions count, even of those not yet seen
     data = npy(np.zeros(2, np.float32)) if "npy" in first else b"1"
     samples = [TarSample("1", {"x": TarMember(f"1.{first}", 0, data)})]
-    assert infer_columns(samples, {}, file="x.tar", names=names)["x"] == kind
+    assert inferred(samples, names=names)["x"] == kind
 
 
 def test_declared_columns_override_and_add_to_inferred_ones() -> None:

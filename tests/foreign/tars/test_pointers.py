@@ -10,7 +10,8 @@ import pytest
 import xxhash
 
 import mdsx
-from mdsx.foreign.tars import Pointer, PointerBuilder, PointerSchema, TarsFormat, build_text
+from mdsx.foreign.tars import TarsFormat, build_text
+from mdsx.foreign.tars.pointers import Pointer, PointerBuilder, PointerSchema
 from mdsx.foreign.tars.text import IndexedTar
 from mdsx.format import Encoder, Refused, Schema, ShardBuilder, ShardView
 from tests.foreign.tars.indexed import pointers_of, tar_of

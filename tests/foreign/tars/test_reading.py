@@ -268,6 +268,16 @@ def test_verify_finds_every_changed_byte(folder: Path, often: Often) -> None:
     assert verify(folder).ok
 
 
+@pytest.mark.parametrize("checksums", [True, False])
+def test_verify_numbers_values_that_cannot_be_decoded(folder: Path, tmp_path: Path, checksums: bool) -> None:
+    wrong: list[list[dict[str, Any]]] = [
+        [{"json": b"{"} if tar == 1 and k == 2 else {"json": {}} for k in range(PER_TAR)] for tar in range(TARS)
+    ]
+    write_indexed(tmp_path / "wrong", {"json": "json"}, wrong, checksums=checksums)
+    (problem,) = verify(tmp_path / "wrong")
+    assert f"0001.tar: sample 2 ({PER_TAR + 2} of the dataset), column 'json'" in str(problem)
+
+
 def test_a_wrong_pointer_file_is_an_error_that_names_it(url: str, folder: Path) -> None:
     (path,) = [folder / each.pointers for each in Shards(folder).index._parsed.tars[1:2]]  # type: ignore[attr-defined]
     undamaged = path.read_bytes()

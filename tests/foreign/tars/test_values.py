@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from mdsx import SampleError
+from mdsx.foreign.tars.grouping import TarSample
 from mdsx.foreign.tars.members import TarMember
 from mdsx.foreign.tars.values import SampleReader, parse_npy
-from mdsx.foreign.tars.webdataset import TarSample
 from tests.foreign.tars.tars import npy
 
 

@@ -48,6 +48,12 @@ def test_a_dataset_on_s3_is_read(subject: Subject, folder: Path, s3_url: str) ->
     assert all_of(data) == [subject.expected(FIRST + number) for number in range(COUNT)]
 
 
+def test_a_folder_whose_name_is_not_utf8_is_read(subject: Subject, folder: Path, tmp_path: Path) -> None:
+    found = folder.rename(tmp_path / "\udcff")
+    for url in (str(found), f"{SCHEME}{found}"):
+        assert all_of(mdsx.Dataset(url)) == [subject.expected(FIRST + number) for number in range(COUNT)]
+
+
 def test_a_run_skips_damaged_samples_or_groups_but_no_object(subject: Subject, folder: Path, far: str) -> None:
     """An object with wrong bytes may be another one."""
     index = read_index(FarDisk(folder))

@@ -393,3 +393,18 @@ def test_a_shard_evicted_during_opening_is_a_miss(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Hold, "try_lock", evicted_before)
     assert cache.open(key(1)) is None
+
+
+def test_a_shard_that_cannot_be_mapped_is_an_error_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+
+    def refuse(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("mdsx.storage.cache.files.map_file", refuse)
+    with pytest.raises(mdsx.TransportError, match="the cache failed: Cannot allocate memory"):
+        fetch(cache, 1)

@@ -329,10 +329,11 @@ def test_a_full_disk_bypasses_the_cache(compressed: str, tmp_path: Path, command
         subprocess.run(["umount", "-l", str(tmp_path / "disk")], check=True)
 
 
-def test_an_unusable_default_cache_is_bypassed(compressed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o555, 0])
+def test_an_unusable_default_cache_is_bypassed(compressed: str, tmp_path: Path, mode: int) -> None:
     (tmp_path / "closed").mkdir()
     let_through(tmp_path)
-    (tmp_path / "closed").chmod(0o555)
+    (tmp_path / "closed").chmod(mode)
     (warned,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
     assert "it cannot be made" in warned
 
@@ -376,6 +377,13 @@ def test_a_folder_in_place_of_a_shard_is_named(tmp_path: Path, suffix: str) -> N
     path.mkdir(parents=True)
     with pytest.raises(mdsx.UsageError, match="a file that the cache did not make"):
         fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
+
+
+def test_the_default_cache_is_the_same_as_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("MDSX_CACHE", raising=False)
+    assert mdsx.Cache().same_as(mdsx.Cache("~/.cache/mdsx"))
+    assert not mdsx.Cache().same_as(mdsx.Cache(tmp_path))
 
 
 def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

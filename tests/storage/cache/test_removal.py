@@ -21,6 +21,7 @@ from tests.conftest import Often
 from tests.forks import as_another_user, let_through
 from tests.storage.cache import reading
 from tests.storage.cache.reading import Reader, background, killed
+from tests.storage.cache.test_announced import announce
 from tests.storage.cache.test_cache import SIZE, content, fetch, key, names, there, usage
 from tests.storage.cache.test_kills import DEADLINE, read_all, wait_for_progress
 from tests.storage.cache.watch import Watch, check
@@ -102,6 +103,15 @@ def test_a_shard_needed_within_the_age_is_not_idle(cache: CacheDirectory, monkey
         cache.touch(key(number), needed_in=number * DAY + 3600)
     assert amounts(prune(cache.directory, idle=2.5 * DAY)) == (2, 0, 0, 3)
     assert there(cache) == names(0, 1, 2)
+
+
+def test_what_a_job_has_announced_is_not_pruned(cache: CacheDirectory) -> None:
+    made = announce(CacheDirectory(cache.directory), s2=300.0, s3=2 * DAY, s4=5 * DAY)
+    assert amounts(prune(cache.directory, idle=2.5 * DAY)) == (1, 0, 1, 4)
+    assert there(cache) == names(0, 1, 2, 3)
+    assert amounts(prune(cache.directory, size=2 * SIZE)) == (2, 0, 1, 2)
+    assert there(cache) == names(0, 2)
+    del made
 
 
 def test_clear_removes_all_even_what_is_needed_soon(cache: CacheDirectory) -> None:

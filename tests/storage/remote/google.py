@@ -36,6 +36,7 @@ class Google(ThreadingHTTPServer):
         self.answers: list[tuple[int, object]] = []  # to the next requests for objects
         self.cuts: list[int] = []  # bytes of the next parts to keep before the connection breaks
         self.unready = 0  # answers that an uploaded object is not there yet
+        self.forgets: list[bool] = []  # whether it has lost the bytes of a session, at the next queries for its state
         self.lock = threading.Lock()
 
     @property
@@ -142,6 +143,8 @@ class _Exchange(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             kept += self.rfile.read(length)
+        elif google.forgets and google.forgets.pop(0):
+            kept.clear()
         if len(kept) == int(total) and google.unready:
             google.unready -= 1
             self._answer(308, b"", Range=f"bytes=0-{len(kept) - 1}")

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ import mdsx
 from mdsx.base.pieces import Pieces
 from mdsx.storage import MissingBucketError, open_storage, retry, throttle
 from mdsx.storage.remote import az as az_module
-from mdsx.storage.remote import az_identity
+from mdsx.storage.remote import az_identity, parse
 from mdsx.storage.remote.az import AzStorage
 from tests.forks import forked
 from tools.fault_proxy import Proxy, status
@@ -331,7 +330,7 @@ def test_renewed_credentials_apply_immediately(
 
 
 def test_a_clock_that_is_off_is_named(storage: AzStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(az_module, "time", SimpleNamespace(time=lambda: time.time() - 3600))
+    monkeypatch.setattr(parse, "now", lambda: time.time() - 3600)
     with pytest.raises(mdsx.ForbiddenError, match=r"clock is (59|60) minutes slow"):
         open_storage(storage.url, {"account_key": KEY}).get("key")
 

@@ -324,6 +324,15 @@ def test_a_broken_part_continues_where_the_server_kept_it(google: Google, monkey
     assert "set/larger" not in google.objects
 
 
+def test_bytes_that_the_server_loses_again_and_again_are_no_progress(
+    google: Google, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gs_module, "MULTIPART", 400)
+    google.cuts, google.forgets = [400, 0] * 50, [False, True] * 50
+    with pytest.raises(mdsx.TransportError, match=rf"given up after {retry.TRIES} tries"):
+        open_to_all(google).put("large", bytes(1000))
+
+
 @pytest.mark.parametrize("size", [100, 1000])
 def test_a_replace_depends_on_the_generation(google: Google, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(gs_module, "MULTIPART", 400)

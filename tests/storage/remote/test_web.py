@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.storage import open_storage, retry
+from mdsx.storage import describe, open_storage, retry
 from mdsx.torch import StreamingDataset
 from tools.servers.http import HttpServer
 
@@ -121,6 +121,11 @@ def send(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **head
 def test_a_server_without_ranges_is_read_exactly() -> None:
     with answering(lambda request: send(request, 200, DATA)) as url:
         assert open_storage(url).get("x", start=5, stop=9).data == DATA[5:9]
+
+
+def test_an_empty_file_that_has_no_ranges_is_described() -> None:
+    with answering(lambda request: send(request, 416 if request.headers["Range"] else 200)) as url:
+        assert describe(open_storage(url), "x").size == 0
 
 
 def test_a_server_that_hides_the_size_is_refused() -> None:

@@ -251,7 +251,7 @@ def ending_badly(number: int) -> Iterator[dict[str, Any]]:
 def test_skipping_an_input_leaves_out_all_its_samples(
     tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdsx.transfer.converting.inputs._HELD", held)  # so little that samples go to a file
+    monkeypatch.setattr("mdsx.transfer.converting.building._HELD", held)  # so little that samples go to a file
     problems: list[str] = []
     made = built(
         tmp_path / "out",

@@ -13,7 +13,8 @@ from mdsx import Dataset, MdsxError, SampleError
 from mdsx.base.process import Workers
 from mdsx.format import filenames
 from mdsx.storage import open_storage
-from mdsx.transfer.converting.conversion import WatchReporter, convert_source
+from mdsx.transfer.converting.conversion import convert_source
+from mdsx.transfer.converting.progress import WatchReporter
 from mdsx.transfer.converting.source import Block, Row, Unit
 from tests.transfer.converting.numbers import Numbers
 

@@ -172,6 +172,14 @@ def test_an_option_that_matches_nothing_raises_or_warns(tmp_path: Path, recwarn:
     assert "the first 1,000 samples have no feature 'y'" in str(recwarn[-1].message)
 
 
+def test_columns_are_inferred_from_so_many_bytes_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.transfer.converting.tfrecords._FIRST_BYTES", len(example({"x": 1})) * 11 // 2)
+    write(tmp_path / "a.tfrecord", [{"x": 1}] * 4)
+    write(tmp_path / "b.tfrecord", [{"x": 1}, {"x": 1}, {"x": 1, "y": 1}])
+    with pytest.raises(SampleError, match=r"b\.tfrecord: record 2, .*a feature that the first samples lack"):
+        convert(tmp_path)
+
+
 # --- errors
 
 

@@ -170,7 +170,9 @@ def test_messagepack_that_json_cannot_hold_is_an_error(tmp_path: Path, value: ob
     assert raised.value.place == "sample 1, column 'x'"
 
 
-@pytest.mark.parametrize("options", [{"nan": "no"}, {"compression": "lz4"}, {"compression": "zstd:23"}])
+@pytest.mark.parametrize(
+    "options", [{"nan": "no"}, {"compression": "lz4"}, {"compression": "zstd:23"}, {"compression": "zstd:000199"}]
+)
 def test_options_are_checked_before_anything_is_written(dataset: Path, tmp_path: Path, options: Any) -> None:
     with pytest.raises(UsageError):
         mdsx.export("jsonl", dataset, tmp_path / "out", **options)

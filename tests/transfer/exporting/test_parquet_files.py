@@ -113,6 +113,13 @@ def test_a_value_that_does_not_fit_its_kept_type_is_an_error_that_names_the_colu
     assert list((tmp_path / "out").glob("*.parquet")) == []
 
 
+def test_a_kept_type_that_parquet_does_not_have_is_an_error(tmp_path: Path) -> None:
+    path = kept(tmp_path / "in", pa.table({"x": [1], "empty": pa.array([{}], pa.struct([]))}))
+    with pytest.raises(UsageError, match=r"Parquet cannot hold .*'empty'.*leave out"):
+        mdsx.export("parquet", path, tmp_path / "out")
+    assert mdsx.export("parquet", path, tmp_path / "other", columns=["x"]).samples == 1
+
+
 def test_other_columns_have_the_types_of_the_documented_table(dataset: Path, tmp_path: Path) -> None:
     mdsx.export("parquet", dataset, tmp_path / "out", file_size="40kB")
     found, ds = back(tmp_path / "out"), mdsx.Dataset(dataset)

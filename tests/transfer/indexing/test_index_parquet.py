@@ -278,7 +278,15 @@ def test_the_names_of_classes_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b"[]", b'{"info":{"features":[]}}', b'{"info":{"features":{"n":{"_type":"ClassLabel","names":3}}}}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"info":{"features":[]}}',
+        b'{"info":{"features":{"n":[]}}}',
+        b'{"info":{"features":{"n":{"_type":"ClassLabel","names":3}}}}',
+        b'{"info":{"features":{"n":{"_type":"ClassLabel","names":["\\ud800"]}}}}',
+    ],
 )
 def test_strange_metadata_of_others_gives_no_names(tmp_path: Path, text: bytes) -> None:
     table = pa.table({"n": pa.array([1, 2])}).replace_schema_metadata({b"huggingface": text})

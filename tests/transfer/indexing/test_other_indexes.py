@@ -8,15 +8,18 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mdsx
+from mdsx.base.process import Workers
 from mdsx.foreign.tars import parse_text
-from mdsx.storage import open_storage
+from mdsx.storage import Entry, open_storage
 from mdsx.storage.local import LocalStorage
-from mdsx.transfer.indexing.other_indexes import FOLDER
+from mdsx.transfer.indexing.other_indexes import FOLDER, OtherIndex
+from tests.foreign.tars.sparse_tars import header, old_gnu, padded
 from tests.foreign.tars.tars import JPEG, npy, write_tar
 
 INDEX = "_mdsx-tars.json"
@@ -72,8 +75,8 @@ def wids(folder: Path, count: int = 10) -> Path:
     return folder / "index.json"
 
 
-def check_samples(folder: Path | str, tmp_path: Path) -> None:
-    dataset = mdsx.Dataset(folder, cache=tmp_path / "cache")
+def check_samples(folder: Path | str, tmp_path: Path, index: Path | None = None) -> None:
+    dataset = mdsx.Dataset(folder, cache=tmp_path / "cache", index=index)
     assert len(dataset) == 20
     for number, sample in enumerate(dataset):
         assert (sample["__key__"], sample["cls"]) == (f"{number:03d}", number)
@@ -138,6 +141,63 @@ def test_energons_index_says_which_ranges_to_fetch(folder: Path, tmp_path: Path,
     found = mdsx.index_tars(s3_url, from_index=f"{s3_url}/{FOLDER}")
     assert (found.samples, found.checksums) == (20, False)
     check_samples(s3_url, tmp_path)
+
+
+def test_energons_index_may_have_any_size(
+    folder: Path, tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdsx.storage.remote.limits.OBJECT", 4096)  # bytes of an object that is read whole
+    monkeypatch.setattr("mdsx.transfer.indexing.other_indexes._STEPS_A_BYTE", 2**31)
+    assert (energon(folder) / "index.sqlite").stat().st_size > 4096
+    uploaded(folder, s3_url)
+    mdsx.index_tars(s3_url, from_index=f"{s3_url}/{FOLDER}", index=tmp_path / "index")
+    check_samples(s3_url, tmp_path, index=tmp_path / "index")
+
+
+def test_energons_index_may_be_in_a_folder_of_any_name(folder: Path, tmp_path: Path, s3_url: str) -> None:
+    uploaded(folder, s3_url)
+    energon(folder)
+    folder = folder.rename(tmp_path / "50% #1?")
+    assert mdsx.index_tars(s3_url, from_index=folder / FOLDER).samples == 20
+
+
+def test_all_nodes_of_a_cluster_need_the_file_with_energons_members(
+    folder: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed: list[str] = []
+    run: Any = Workers.map
+
+    def spied(self: Workers, *given: Any, paths: Any, **options: Any) -> Any:
+        needed.extend(paths)
+        return run(self, *given, **options)
+
+    monkeypatch.setattr(Workers, "map", spied)
+    mdsx.index_tars(uploaded(folder, s3_url), from_index=energon(folder))
+    assert f"{folder}/{FOLDER}/index.sqlite" in needed
+
+
+def test_a_tar_that_grew_is_noticed_without_an_etag(folder: Path) -> None:
+    listed = Entry("0.tar", (folder / "0.tar").stat().st_size - 512, "")
+    read = OtherIndex("wids", {}).fetch(open_storage(folder), listed)
+    with pytest.raises(mdsx.ChangedError, match=r"0\.tar: the file changed while it was indexed"):
+        read(0, 512)
+
+
+SPARSE = old_gnu([(1024 * piece, 512) for piece in range(30)], 30 * 1024, bytes(30 * 512), "s.map")
+EMPTY = header("d/", 700, b"5") + header("l.map", 700, b"2")
+
+
+@pytest.mark.parametrize("between", [SPARSE, EMPTY], ids=["sparse", "empty"])
+def test_members_that_are_left_out_may_be_of_any_kind(between: bytes, folder: Path, tmp_path: Path) -> None:
+    """Maps of sparse members may follow their headers; links and directories have no bytes, whatever they claim."""
+    for tar in range(2):
+        data = b""
+        for number in range(10 * tar, 10 * tar + 10):
+            data += header(f"{number}.jpg", len(JPEG)) + padded(JPEG) + between
+            data += header(f"{number}.cls", len(str(number))) + padded(str(number).encode())
+        (folder / f"{tar}.tar").write_bytes(data + bytes(1024))
+    mdsx.index_tars(folder, from_index=wids(folder), drop="map")
+    assert [sample["cls"] for sample in mdsx.Dataset(folder, cache=tmp_path / "cache")] == [*range(20)]
 
 
 def test_another_index_of_other_tars_is_refused(folder: Path) -> None:

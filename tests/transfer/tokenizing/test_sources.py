@@ -178,6 +178,12 @@ def test_datasets_need_the_columns(tmp_path: Path) -> None:
             run(tmp_path, folder, **options)
 
 
+def test_lists_of_texts_are_no_texts(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [["ba"], ["ko", "mi"]]}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=r"column 'text': the column has no texts \(found str\[\*\]"):
+        run(tmp_path, tmp_path / "a.parquet", on_error="skip")
+
+
 # --- which kind
 
 

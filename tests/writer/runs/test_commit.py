@@ -353,3 +353,18 @@ def test_lengths_of_all_parts_are_stored_with_the_dataset(url: str) -> None:
         begin(f"{url}-2", lengths=["tokens"])
     with pytest.raises(mdsx.UsageError, match="a list of column names"):
         begin(f"{url}-2", lengths="text")
+
+
+def test_a_dataset_is_complete_without_its_files_of_lengths(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise mdsx.TransportError("no answer")
+
+    driver = begin(url, lengths=["text"])
+    done = [write_part(driver.job, part, batches(part)) for part in range(2)]
+    write_part(driver.job, 0, batches(0))  # its result is lost
+    monkeypatch.setattr(commit, "join_lengths", refuse)
+    with pytest.warns(UserWarning, match=r"the lengths were not stored: no answer.*`mdsx lengths`"):
+        driver.commit(done)
+    assert numbers(url) == list(range(2 * SAMPLES))
+    found = {filenames.split_part(key)[0] or key for key in keys(driver.storage)}
+    assert found == {"index.json", *(result.folder for result in done)}

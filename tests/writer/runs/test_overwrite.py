@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 import mdsx
 from mdsx.storage import open_storage
+from mdsx.writer import writer
 from tests.conftest import Often
 from tests.writer.jobs import DieAt, contents, killed, start_job
 
@@ -90,6 +91,17 @@ def test_a_writer_that_fails_leaves_the_old_dataset(dataset: Path) -> None:
     before = contents(dataset)
     with pytest.raises(RuntimeError):
         fail(dataset, overwrite=True)
+    assert contents(dataset) == before
+
+
+def test_a_writer_that_cannot_begin_leaves_the_old_dataset(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise mdsx.TransportError("no answer")
+
+    before = contents(dataset)
+    monkeypatch.setattr(writer, "begin", refuse)
+    with pytest.raises(mdsx.TransportError, match="no answer"):
+        overwrite(dataset)
     assert contents(dataset) == before
 
 

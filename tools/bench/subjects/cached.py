@@ -5,11 +5,8 @@ The least is what eviction by true next use (Belady's MIN) downloads, of whole s
 
 from __future__ import annotations
 
-import heapq
-import math
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import alone, call
 from tools.bench.subjects.s3 import served, url_of
+from tools.misses import least_misses
 from tools.scale.made import SAMPLES, make
 
 _SHARDS, _PER_SHARD, _EPOCHS = 50, 20_000, 4
@@ -92,33 +90,6 @@ def halved(data: str, weights: list[float]) -> Figures:
     later = sum(misses[len(used[0]) :]) * sizes.mean()
     least, downloaded = (each / (_EPOCHS - 1) / whole for each in (later, received[-1] - received[1]))
     return {"by the dataset": downloaded, "the least": least, "by the least": downloaded / least if least else 1.0}
-
-
-def least_misses(steps: Sequence[Sequence[int]], capacity: int) -> list[int]:
-    """Return how many shards have to be fetched at each step, which uses some shards, if the one that is needed last
-    leaves whenever there is no room."""
-    uses: dict[int, list[int]] = {}  # shard -> its steps, the next one last
-    for number in range(len(steps) - 1, -1, -1):
-        for shard in steps[number]:
-            uses.setdefault(shard, []).append(number)
-    kept, last, found = set[int](), list[tuple[float, int]](), []  # last: (-next use, shard), some of them outdated
-    for needed in steps:
-        missing = [shard for shard in needed if shard not in kept]
-        found.append(len(missing))
-        kept.update(missing)
-        for shard in needed:
-            uses[shard].pop()
-        while len(kept) > max(capacity, len(needed)):
-            use, shard = heapq.heappop(last)
-            if shard in kept and shard not in needed and use == _next(uses[shard]):
-                kept.remove(shard)
-        for shard in needed:
-            heapq.heappush(last, (_next(uses[shard]), shard))
-    return found
-
-
-def _next(uses: list[int]) -> float:
-    return -uses[-1] if uses else -math.inf
 
 
 def prepare_many(data: str, shards: int) -> Figures:

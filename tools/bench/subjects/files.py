@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import mdsx
 from tools.bench import limits
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Subject
 from tools.bench.subjects import alone, call, prepare, workloads
+from tools.bench.subjects.s3 import size_of
 
 _PROCESSES = 2
 _GIGABYTE = 2**18  # samples of 4 KiB
@@ -67,7 +67,7 @@ def verify(data: str) -> Figures:
         found, took = timed(lambda: mdsx.verify(data))
     if not found.ok:
         raise ValueError(str(list(found)))
-    return {"MB/s": _size(data) / took / 1e6}
+    return {"MB/s": size_of(data) / took / 1e6}
 
 
 def convert(data: str) -> Figures:
@@ -75,7 +75,7 @@ def convert(data: str) -> Figures:
     _, took = timed(
         lambda: mdsx.convert("tar", f"{data}/*.tar", f"{target}/out", columns=columns, num_workers=_PROCESSES)
     )
-    return {"MB/s": _size(data) / took / 1e6}
+    return {"MB/s": size_of(data) / took / 1e6}
 
 
 def opening(data: str) -> Figures:
@@ -83,7 +83,3 @@ def opening(data: str) -> Figures:
     command = [sys.executable, "-c", _OPEN, data]
     *_, found = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2))
     return dict(json.loads(found))
-
-
-def _size(data: str) -> int:
-    return sum(path.stat().st_size for path in Path(data).iterdir())

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ def subjects(scale: float) -> list[Subject]:
     made = call(prepare_frames, sizes=sizes)
 
     def job(name: str, kind: str, function: str) -> Contestant:
-        what = call(job_of, sizes=sizes, job=function)
-        return Contestant(name, what.__class__(what.function, what.arguments, "spark"), made, kind)
+        what = replace(call(job_of, sizes=sizes, job=function), environment="spark")
+        return Contestant(name, what, made, kind)
 
     return [
         Subject(

@@ -9,16 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tools.bench import limits
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, alone, call, contestant, workloads
-from tools.peers import Layout, Lazy, Peer, peer
-from tools.workloads import FEW, columns_of, sample
+from tools.peers import Layout, Peer, peer
+from tools.workloads import FEW, arrow_of, columns_of, sample
 
-pyarrow = Lazy("pyarrow")
 _FORKS: dict[str, Any] = {"workers": 2}  # both cores, where writing starts processes
 
 
@@ -64,7 +61,7 @@ def write(
     rows = pickle.loads(Path(data, "rows").read_bytes())
     batch = columns_of(rows) if batches else {}
     if arrow:
-        batch = {name: _arrow(values) for name, values in batch.items()}
+        batch = {name: arrow_of(values) for name, values in batch.items()}
 
     def run(count: int) -> None:
         directory = Path(tempfile.mkdtemp())
@@ -77,10 +74,3 @@ def write(
         run(min(FEW, samples))
     _, took = timed(lambda: run(samples))
     return {"samples/s": samples / took}
-
-
-def _arrow(values: Any) -> Any:
-    """An Arrow array; one of lists of one length for an array [n, width]."""
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
-    return pyarrow.array(values)

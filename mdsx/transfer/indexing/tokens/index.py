@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from mdsx.base.process import Engine, Workers
+from mdsx.base.process import REQUESTS, Engine, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
 from mdsx.errors import FormatError, MissingError, TruncatedError, UsageError, shown
@@ -31,19 +32,22 @@ from mdsx.storage import (
     Storage,
     StorageOptions,
     answered,
+    describe,
     discard,
     file_of,
     find_entries,
     open_beside,
     remove,
 )
-from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files
+from mdsx.transfer.choices import check_choice
+from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files, refuse_dataset, refuse_others
 from mdsx.transfer.indexing.tokens.datatrove import DatatroveKind
 from mdsx.transfer.indexing.tokens.megatron import MegatronKind
 from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
 from mdsx.transfer.indexing.tokens.raw import RawKind
 from mdsx.transfer.indexing.tokens.source import TokensKind
 
+_NAME = "token files"
 _FILES = 32  # indexed at once, each in some 12 MiB of memory
 _DTYPES = [name for name, base in NUMBERS.items() if base.kind == "integer"]
 
@@ -120,8 +124,7 @@ def index_megatron(
         UsageError: An argument is invalid, the files have tokens of different types, or the folder has another index.
         TransportError: Storage failed.
     """
-    if per not in ("document", "sequence"):
-        raise UsageError("per is unknown", found=shown(per), expected="document or sequence")
+    check_choice("per", per, "document", "sequence")
     kind = MegatronKind(per, modes)
     sources = [_without_idx(url) for url in expand(sources)]
     return _index(kind, sources, hash, index, Workers.of(num_workers, engine), replace_index, storage_options, watch)
@@ -245,7 +248,7 @@ def _index(
     watch: Callable[[Progress], object],
 ) -> IndexedTokenFiles:
     """Index files of one kind: see `index_megatron`."""
-    storage, entries = find_files(given, options, _found(kind), write=index is None)
+    storage, entries = find_files(given, options, IndexedKind(_NAME, kind.suffixes, is_key), write=index is None)
     place = storage if index is None else open_beside(given[0], index, options, write=True)
     before = _index_before(place, storage, entries, replace_index=replace_index)
     discard(place, INDEX_KEY, filenames.TABLES_FOLDER)
@@ -286,22 +289,20 @@ def _index(
     )
 
 
-def _found(kind: TokensKind) -> IndexedKind:
-    return IndexedKind("token files", kind.suffixes, is_key)
-
-
 def _with_beside(storage: Storage, kind: TokensKind, entries: Sequence[Entry]) -> list[dict[str, Entry]]:
     """Return the objects of each file, by role. Raise MissingError."""
     keys = [kind.beside(entry.key) for entry in entries]
     found = list[dict[str, Entry]]({TOKENS: entry} for entry in entries)
     for role in keys[0] if keys else ():
+        names = [each[role] for each in keys]
         try:
-            there = find_entries(storage, [each[role] for each in keys])
-        except MissingError:
+            there = find_entries(storage, names)
+        except MissingError:  # a web server lacks some of them
             if role != LOSS:
                 raise
-            there = {}
-        missing = [each[role] for each in keys if each[role] not in there]
+            losses = Share(REQUESTS).map(lambda name: _described(storage, name), names)
+            there = {entry.key: entry for entry in losses if entry}
+        missing = [name for name in names if name not in there]
         if role == LOSS and len(missing) == len(keys):
             continue
         if missing:
@@ -309,9 +310,16 @@ def _with_beside(storage: Storage, kind: TokensKind, entries: Sequence[Entry]) -
                 "only some of the files have losses" if role == LOSS else "a token file needs this file next to it"
             )
             raise MissingError(message, file=file_of(storage, missing[0]))
-        for objects, each in zip(found, keys, strict=True):
-            objects[role] = there[each[role]]
+        for objects, name in zip(found, names, strict=True):
+            objects[role] = there[name]
     return found
+
+
+def _described(storage: Storage, key: str) -> Entry | None:
+    """Return the entry of an object; None if it does not exist."""
+    with suppress(MissingError):
+        return describe(storage, key)
+    return None
 
 
 def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> list[tuple[str, str]]:
@@ -342,34 +350,14 @@ def _index_before(
     place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
 ) -> TokensIndex | None:
     """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other files."""
-    if _exists(place, filenames.INDEX):
-        hint = "index folders below this one, or move the other dataset"
-        message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the token files"
-        raise UsageError(message, file=place.url, hint=hint)
+    refuse_dataset(place, _NAME)
     try:
         known = TokensFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
     except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
         return None
-    others = sorted(set(known.names) - {entry.key for entry in entries})
-    if others and not replace_index:
-        there = {entry.key for entry in storage.list()}
-        for name in filter(there.__contains__, others):
-            raise UsageError(
-                f"the index here has other files too, such as {shown(name)}",
-                file=file_of(place, INDEX_KEY),
-                hint="name them as well, or replace the index: replace_index=True (--replace-index)",
-            )
+    if not replace_index:
+        refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _NAME)
     return known
-
-
-def _exists(storage: Storage, key: str) -> bool:
-    try:
-        storage.get(key, stop=1)
-    except MissingError:
-        return False
-    except TruncatedError:  # it is empty
-        return True
-    return True
 
 
 def _tidy(place: Storage, keep: set[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.base.decompress import gunzip
+from mdsx.errors import CorruptError, UnsupportedError, UsageError, restated
 from mdsx.foreign.tokens import TOKENS, Block, RawHeader, read_raw_header
 from mdsx.transfer.indexing.tokens.source import ROWS, TABLE, VALUES, Documents, SourceFile, Values
 
@@ -101,23 +101,15 @@ def _of_csv(source: SourceFile, tokens: int) -> Iterator[Block]:
 
 def _lines(source: SourceFile, file: str) -> Iterator[bytes]:
     """Yield the lines of a gzip file, in bounded memory."""
-    unpack, rest, inside = zlib.decompressobj(31), b"", False
-    for low in range(0, source.size(TABLE), _GZIP):
-        data = source.get(TABLE, low, min(low + _GZIP, source.size(TABLE)))
-        while data:
-            try:
-                rest += unpack.decompress(data, _GZIP)
-            except zlib.error as error:
-                raise CorruptError(f"the gzip file is damaged: {error}", file=file) from None
-            data = unpack.unconsumed_tail
-            inside = not unpack.eof
-            if unpack.eof:  # members may follow one another
-                data, unpack = unpack.unused_data, zlib.decompressobj(31)
-            *lines, rest = rest.split(b"\n")
+    size, rest = source.size(TABLE), b""
+    chunks = (source.get(TABLE, low, min(low + _GZIP, size)) for low in range(0, size, _GZIP))
+    try:
+        for piece in gunzip(chunks):
+            *lines, rest = (rest + piece).split(b"\n")
             if len(rest) > _LINE:
-                raise CorruptError("a line is too long", file=file, expected=f"at most {_LINE} bytes")
+                raise CorruptError("a line is too long", expected=f"at most {_LINE} bytes")
             yield from (line for line in lines if line.strip())
-    if inside:
-        raise CorruptError("the gzip file ends early", file=file)
+    except CorruptError as error:
+        raise restated(error, file=file) from None
     if rest.strip():
         yield rest

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError
 from mdsx.foreign.tokens import TOKENS, Block
 from mdsx.storage import Entry, Storage, file_of
+from mdsx.transfer.indexing.sources import get_listed
 
 Integers = NDArray[np.int64]
 
@@ -42,14 +42,7 @@ class SourceFile:
 
     def get(self, role: str, start: int, stop: int) -> bytes:
         """Return bytes of the object that was listed. Raise ChangedError if it was replaced."""
-        entry = self.entries[role]
-        if start == stop:
-            return b""
-        piece = self.storage.get(entry.key, start=start, stop=stop, etag=entry.etag or None)
-        if piece.total != entry.size or len(piece.data) != stop - start:
-            hint = "index the files again when nothing writes to them"
-            raise ChangedError("the file changed while it was indexed", file=self.file(role), hint=hint)
-        return piece.data
+        return get_listed(self.storage, self.entries[role], start, stop)
 
 
 @dataclass(frozen=True)

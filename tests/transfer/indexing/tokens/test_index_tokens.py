@@ -17,6 +17,7 @@ from mdsx.foreign.tokens import ENDS
 from mdsx.shards import View, lengths_of
 from mdsx.storage import open_storage
 from tests.foreign.tokens.writers import documents, write_datatrove, write_dolma, write_llm_c, write_megatron
+from tools.servers.http import HttpServer
 
 FILES, PER_FILE = 3, 700
 KINDS = ["megatron", "datatrove", "dolma"]
@@ -204,6 +205,19 @@ def test_files_on_other_clouds_are_indexed_and_read(cloud: str, tmp_path: Path, 
     dataset = mdsx.Dataset(url)
     assert read([dataset[1000]]) == plain(tokens[1000:1001])
     assert read(dataset[:]) == plain(tokens)
+
+
+def test_files_of_web_servers_have_losses_all_or_none(tmp_path: Path) -> None:
+    write(tmp_path / "data", "datatrove", texts(), index=tmp_path / "own")
+    with HttpServer(tmp_path / "data") as server:
+        files = server.url("") + "/{0..2}.ds"
+        assert "loss" in again(files, "datatrove", index=tmp_path / "index").columns
+        (tmp_path / "data" / "1.ds.loss").unlink()
+        with pytest.raises(mdsx.MissingError, match=r"1\.ds\.loss: only some of the files have losses"):
+            again(files, "datatrove", index=tmp_path / "index")
+        for number in (0, 2):
+            (tmp_path / "data" / f"{number}.ds.loss").unlink()
+        assert "loss" not in again(files, "datatrove", index=tmp_path / "index").columns
 
 
 def test_the_index_may_be_elsewhere(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_arguments_are_checked(options: dict[str, object], message: str, tmp_pat
         (zipped(b"start,end\n"), "line 1: the line does not locate a document"),
         (zipped(b"0\n"), "line 1: the line does not locate a document"),
         (zipped(b"0," + b"1" * 2_000_000), "a line is too long"),
-        (b"0,10\n", "the gzip file is damaged"),
-        (zipped(b"0,10\n10,20\n")[:-9], "the gzip file ends early"),
-        (zipped(b"0,10\n")[:-9] + b"\0" * 9, "the gzip file is damaged"),
+        (b"0,10\n", "gzip stream is damaged"),
+        (zipped(b"0,10\n10,20\n")[:-9], "gzip stream is truncated"),
+        (zipped(b"0,10\n")[:-9] + b"\0" * 9, "gzip stream is damaged"),
     ],
 )
 def test_a_wrong_table_is_refused(table: bytes, message: str, tmp_path: Path) -> None:
@@ -128,6 +128,12 @@ def test_a_table_that_ends_early_leaves_tokens_out(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(zipped(b"0,10\n") + zipped(b"10,90\n"))
     with pytest.warns(UserWarning, match="10 tokens belong to no sample"):
         assert mdsx.index_tokens(tmp_path, dtype="uint16", csv=True).samples == 2
+
+
+def test_a_table_may_be_padded_with_zeros(tmp_path: Path) -> None:
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    (tmp_path / "a.csv.gz").write_bytes(zipped(b"0,100\n") + bytes(512))
+    assert mdsx.index_tokens(tmp_path, dtype="uint16", csv=True).samples == 1
 
 
 def test_files_of_different_types_are_named(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from mdsx.base.warn import warn
 from mdsx.errors import MdsxError, SampleError, UsageError, restated, shown
 from mdsx.format import Schema, build_index
 from mdsx.storage import StorageOptions
+from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.conversion import Conversion, convert_source, open_output
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.source import Block, Row, SampleSource, Unit
@@ -108,12 +109,11 @@ def build(
         raise UsageError("mdsx.build is called while a worker process imports the script", hint=hint)
     if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
         raise UsageError("parts must be an integer of at least 1", found=shown(parts))
-    if on_error not in ("raise", "skip"):
-        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    check_choice("on_error", on_error, "raise", "skip")
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources must be a list of arguments for the function", found=shown(sources))
     sources = sources if isinstance(sources, Sequence) else list(sources)
-    source = Inputs(function, sources, columns, metadata, lengths, whole=on_error == "skip")
+    source = FunctionSource(function, sources, columns, metadata, lengths, whole=on_error == "skip")
     source.check(os.fspath(url))
     parts = min(parts or _PARTS, len(source.units))
     workers = Workers.of(num_workers, engine)
@@ -155,7 +155,7 @@ def _check_pickled(function: Function) -> None:
         ) from None
 
 
-class Inputs(SampleSource):
+class FunctionSource(SampleSource):
     """The samples that `function` returns for each input, with `columns`. A unit is a run of inputs.
 
     `whole`: if the function raises an exception for an input, leave out all of its samples.
@@ -168,10 +168,10 @@ class Inputs(SampleSource):
         function: Function,
         inputs: Sequence[Any],
         columns: Mapping[str, str],
-        metadata: dict[str, Any] | None = None,
-        lengths: Sequence[str] = (),
+        metadata: dict[str, Any] | None,
+        lengths: Sequence[str],
         *,
-        whole: bool = False,
+        whole: bool,
     ) -> None:
         count = len(inputs)
         if not count:

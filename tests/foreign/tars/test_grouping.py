@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mdsx import CorruptError, MdsxError, UsageError
+from mdsx.foreign.tars.grouping import TarSample, group_samples
 from mdsx.foreign.tars.members import TarMember
-from mdsx.foreign.tars.webdataset import Names, TarSample, group_samples
+from mdsx.foreign.tars.names import Names
 
 DAMAGE = CorruptError("header is damaged", file="x.tar", place="offset 512")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from mdsx.base.sizes import format_size
@@ -56,7 +57,7 @@ def simulate(
         if advised is not None:
             watch("the quality of the shuffle")
             mixed = _quality(simulation, labels)
-            advice = _as_json(advised.result(), settings)
+            advice = _plain(advised.result(), settings)
     return Report(
         settings=settings,
         whole=whole,
@@ -83,7 +84,7 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
         maps.append(order_map(each, _MAPPED))
     whole = all(each.sampled >= len(order) for each in found)
     return {
-        "methods": [each.as_json() for each in found],
+        "methods": [asdict(each) for each in found],
         "maps": {each.method: {"positions": each.positions, "numbers": each.numbers} for each in maps},
         "sampling": "the whole epoch" if whole else f"{max(each.sampled for each in found):,} positions of the epoch",
     }
@@ -103,12 +104,12 @@ def _advised(simulation: Simulation, wanted: Wanted) -> Advice:
     )
 
 
-def _as_json(advice: Advice, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(advice: Advice, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the advice with the command and the arguments to copy."""
     chosen = advice.chosen
     lanes, block, cache = chosen.lanes, chosen.shuffle_block, chosen.cache_bytes
     return {
-        **advice.as_json(),
+        **asdict(advice),
         "command": arguments.command(settings, lanes=lanes, shuffle_block=block, cache=cache),
         "python": arguments.python(settings, lanes=lanes, shuffle_block=block, cache=cache),
     }
@@ -123,6 +124,7 @@ def _settings(simulation: Simulation, *, steps: int) -> dict[str, Any]:
         "shards": len(stored.counts),
         "bytes": int(stored.sent.sum()),
         "sample_bytes": stored.sample_bytes,
+        "shard_bytes": int(stored.sent.max(initial=0)),
         "nodes": cluster.nodes,
         "ranks_per_node": cluster.ranks_per_node,
         "num_workers": loading.num_workers,

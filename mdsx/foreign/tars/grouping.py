@@ -1,13 +1,8 @@
 """Group the members of a tar into samples, as WebDataset does, but without losing anything silently.
 
-- A member's key ends at the first dot after the last slash, as in WebDataset, or at the last dot. The rest of the name,
-  in lower case, is the extension: `a.b/c.SEG.png` has key `a.b/c` and extension `seg.png`, or, up to the last dot, key
-  `a.b/c.SEG` and extension `png`. A leading `./` belongs to the key.
-- The extension is the column, unless `rename` gives it another name. Several extensions may become one column.
-- Adjacent members with the same key form a sample. A key that occurs again later in its tar is an error.
-- Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so are the extensions and file names (`README`) in `drop`.
-  A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an error,
-  because a sample may lack it.
+- Adjacent members with the same key form a sample (`names`). A key that occurs again later in its tar is an error.
+- A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an error,
+  because a sample may lack it, unless it is left out.
 - The holes of a sample's members are limited in relation to their stored bytes.
 
 Errors are yielded where they occur, so that a caller can continue after them.
@@ -16,122 +11,16 @@ Errors are yielded where they occur, so that a caller can continue after them.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, shown
+from mdsx.errors import CorruptError, MdsxError, SampleError
 from mdsx.foreign.tars.blocks import HOLES_RULE, most_holes, printable
 from mdsx.foreign.tars.members import TarMember
-from mdsx.format import BYTES, Schema
+from mdsx.foreign.tars.names import Names, is_hidden
 
-KEY = "__key__"
-FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
-_ADJACENT = "a sample's members must be adjacent, as `tar --sort=name` packs them"
 SKIP = "--on-error skip leaves out the sample"
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """How members' names become keys and columns. `rename` maps a column to the extensions that become it. With
-    `others`, members without an extension are left out, because they belong to no sample."""
-
-    key_until: str = FIRST_DOT
-    rename: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    drop: tuple[str, ...] = ()
-    others: bool = False
-
-    @classmethod
-    def parse(
-        cls,
-        key_until: str = FIRST_DOT,
-        rename: Mapping[str, str | Sequence[str]] | None = None,
-        drop: str | Sequence[str] = (),
-    ) -> Names:
-        """Return the caller's options, checked. Raise UsageError."""
-        rename = rename or {}
-        if key_until not in (FIRST_DOT, LAST_DOT):
-            raise UsageError("key_until is unknown", found=shown(key_until), expected=f"{FIRST_DOT} or {LAST_DOT}")
-        renamed = {column: tuple(sorted({*map(_extension, _several(rename[column]))})) for column in sorted(rename)}
-        dropped = tuple(sorted({*_several(drop)}))
-        becomes: dict[str, str] = {}
-        for column, extensions in renamed.items():
-            if column == KEY:
-                raise UsageError(f"column {KEY!r} holds the samples' keys: nothing can be renamed to it")
-            Schema.from_columns({column: BYTES.name})  # refuses names that no column can have
-            if not extensions or not all(extensions):
-                raise UsageError("rename needs NEW=OLD[;OLD...]", found=shown(f"{column}={rename[column]}"))
-            for extension in extensions:
-                if becomes.setdefault(extension, column) != column:
-                    raise UsageError(
-                        f"extension {extension!r} is renamed twice", found=f"{becomes[extension]}, {column}"
-                    )
-        for name in dropped:
-            if not name:
-                raise UsageError("drop has an empty name")
-            if _extension(name) in becomes:
-                raise UsageError(f"extension {name!r} is both renamed and dropped")
-        return cls(key_until, renamed, dropped)
-
-    def check_declared(self, declared: Iterable[str]) -> None:
-        """Raise UsageError if no extension can become one of the `declared` columns."""
-        columns, dropped = self.columns, self.dropped
-        for column in declared:
-            if column in self.rename:
-                continue
-            if column in columns:
-                hint = f"declare {columns[column]!r}"
-                raise UsageError(f"column {column!r} is declared, but renamed to {columns[column]!r}", hint=hint)
-            if column in dropped:
-                raise UsageError(f"column {column!r} is declared, but dropped")
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Return the column of each extension that is renamed."""
-        return {extension: column for column, extensions in self.rename.items() for extension in extensions}
-
-    @property
-    def dropped(self) -> frozenset[str]:
-        """Return the file names and extensions that are dropped."""
-        return frozenset((*self.drop, *map(_extension, self.drop)))
-
-    def split(self, name: str) -> tuple[str, str]:
-        """Return the key and the extension of a member's name; the extension may be empty."""
-        folder, slash, base = name.rpartition("/")
-        if self.key_until == FIRST_DOT:
-            stem, _, extension = base.partition(".")
-        else:
-            stem, dot, extension = base.rpartition(".")
-            stem, extension = (stem, extension) if dot else (base, "")
-        return folder + slash + stem, extension.lower()
-
-    def unused(self, members: Iterable[str]) -> list[str]:
-        """Return a sentence for each dropped name and each renamed column that matches no member."""
-        files = {name.rpartition("/")[2] for name in members if not is_hidden(name)}
-        extensions = dict.fromkeys(self.split(name)[1] for name in sorted(files))
-        known = f"there are {', '.join(filter(None, extensions))}"[:300]
-        return [
-            *(f"--drop {name}: no member has this extension or file name; {known}"
-              for name in self.drop if name not in files and _extension(name) not in extensions),
-            *(f"--rename {column}={';'.join(old)}: no member has such an extension; {known}"
-              for column, old in self.rename.items() if not extensions.keys() & set(old)),
-        ]  # fmt: skip
-
-
-def is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")
-
-
-def _several(names: str | Sequence[str]) -> list[str]:
-    return names.split(";") if isinstance(names, str) else list(names)
-
-
-def _extension(name: str) -> str:
-    return name.removeprefix(".").lower()
-
-
-# --- grouping
-
-
+_ADJACENT = "a sample's members must be adjacent, as `tar --sort=name` packs them"
 _PLAIN = Names()
 
 
