@@ -138,27 +138,18 @@ class StoredObject:
             raise restated(error, hint=error.hint or _REPLACED) from error
         count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:
-            raise ChangedError(
-                "the object is not the one that the index names",
-                file=self.file,
-                place="size",
-                found=piece.total,
-                expected=self._size,
-                hint=_REPLACED,
-            )
+            message = "the object is not the one that the index names"
+            raise self._changed(message, "size", found=piece.total, expected=self._size)
         if piece.etag:
             with self._lock:  # the first requests are in flight together, and none of them knows the ETag
                 self.etag = self.etag or piece.etag
             if piece.etag != self.etag:
-                raise ChangedError(
-                    "the object was replaced while it was read",
-                    file=self.file,
-                    place="ETag",
-                    found=piece.etag,
-                    expected=self.etag,
-                    hint=_REPLACED,
-                )
+                message = "the object was replaced while it was read"
+                raise self._changed(message, "ETag", found=piece.etag, expected=self.etag)
         return memoryview(piece.data)
+
+    def _changed(self, message: str, place: str, *, found: object, expected: object) -> ChangedError:
+        return ChangedError(message, file=self.file, place=place, found=found, expected=expected, hint=_REPLACED)
 
 
 # --- whole shards

@@ -40,7 +40,7 @@ def get_shared(storage: Storage, key: str, cache: CacheDirectory | None) -> byte
     Raise MissingError if it does not exist. The bytes are not verified.
     """
     if cache is not None and storage.path(key) is None:
-        # An empty object has no first piece. One that was replaced meanwhile, or is damaged, is read directly.
+        # An object that is cut short, was replaced meanwhile, or is damaged, is read directly.
         with suppress(TruncatedError, ChangedError, CorruptError):
             first = storage.get(key, stop=_FIRST)
             if len(first.data) == first.total:

@@ -6,10 +6,10 @@ from mdsx.errors import MissingError
 from mdsx.storage.base import Piece, Storage
 
 
-def get_or_none(storage: Storage, key: str) -> Piece | None:
-    """Return a whole object; None if it does not exist."""
+def get_or_none(storage: Storage, key: str, *, stop: int | None = None) -> Piece | None:
+    """Return an object, or its first `stop` bytes; None if it does not exist."""
     try:
-        return storage.get(key)
+        return storage.get(key, stop=stop)
     except MissingError:
         return None
 

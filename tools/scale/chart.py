@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tools.pictures import picture
+
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 300, 64, 120, 16, 48
 _LINES = (("CPU", "#1668b8", ""), ("memory", "#b85c16", ""), ("as the size", "#999", ' stroke-dasharray="5 4"'))
 
@@ -23,9 +25,8 @@ def chart(name: str, points: Sequence[tuple[int, float, float]]) -> str:
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - _share(value, least, most) * (_HEIGHT - _TOP - _BOTTOM)
 
-    drawn = [f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>']
     below = f'y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle"'
-    drawn += [f'<text x="{x(size):.1f}" {below}>{size:,}</text>' for size in sizes]
+    drawn = [f'<text x="{x(size):.1f}" {below}>{size:,}</text>' for size in sizes]
     for power in range(math.ceil(math.log10(least)), math.floor(math.log10(most)) + 1):
         at = f"{y(10**power):.1f}"
         drawn.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at}" y2="{at}" stroke="#ddd"/>')
@@ -36,10 +37,7 @@ def chart(name: str, points: Sequence[tuple[int, float, float]]) -> str:
         end = f'x="{_WIDTH - _RIGHT + 8}" y="{y(values[-1]):.1f}"'
         drawn.append(f'<text {end} dy="4" fill="{colour}">{label}</text>')
     drawn.append(f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{name}</text>')
-    head = (
-        f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="13"'
-    )
-    return f"<svg {head}>\n" + "\n".join(drawn) + "\n</svg>\n"
+    return picture(_WIDTH, _HEIGHT, drawn)
 
 
 def _share(value: float, first: float, last: float) -> float:

@@ -45,14 +45,13 @@ class Axis:
 def sections(axes: Sequence[Axis] | None = None, pictures: Path | None = None) -> Iterator[tuple[str, str]]:
     """Yield the name and the table of each axis: once more with each new row. Write its chart into `pictures`."""
     for axis in AXES if axes is None else axes:
-        rows, before = list[list[str]](), (0, 0.0, 0)
-        points = list[tuple[int, float, float]]()
+        rows, points = list[list[str]](), list[tuple[int, float, float]]()
         for size in axis.sizes:
             with tempfile.TemporaryDirectory(prefix="mdsx-scale-") as scratch:
                 found = (size, *axis.measured(size, Path(scratch)))
+            before = points[-1] if points else (0, 0.0, 0.0)
             grown = [f"{now / then:.1f} x" if then else "" for now, then in zip(found, before, strict=True)]
             rows.append([f"{size:,}", f"{found[1]:.2f} s", format_size(found[2]), *grown])
-            before = found
             heads = [axis.name, "CPU", "memory", f"{axis.name} grew", "CPU grew", "memory grew"]
             points.append(found)
             if pictures is not None:

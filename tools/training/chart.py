@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tools.pictures import picture
 from tools.training.setting import CONTROL, GOAL
 from tools.training.statistics import Difference
 
@@ -25,7 +26,7 @@ def chart(found: Mapping[str, Difference], default: str) -> str:
         return f"{_LEFT + (value / step - first) / (last - first) * (_WIDTH - _LEFT - _RIGHT):.1f}"
 
     floor = height - _BOTTOM
-    drawn = [f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>']
+    drawn = list[str]()
     for number in range(first, last + 1):
         x = at(number * step)
         colour = "#555" if number == 0 else "#ddd"
@@ -43,5 +44,4 @@ def chart(found: Mapping[str, Difference], default: str) -> str:
         drawn.append(f'<circle cx="{at(one.mean)}" cy="{y}" r="5" fill="{colour}"/>')
     title = f"loss over that of an exact shuffle, with 95 % bounds; dashed: the goal, {GOAL:+.1%}"
     drawn.append(f'<text x="{_WIDTH / 2:.0f}" y="{height - 12}" text-anchor="middle">{title}</text>')
-    head = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
-    return f"<svg {head}>\n" + "\n".join(drawn) + "\n</svg>\n"
+    return picture(_WIDTH, height, drawn)

@@ -251,8 +251,6 @@ def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
         size = storage.get(name, stop=1).total
     except MissingError:
         raise MissingError("the shard is not there", file=file_of(storage, name)) from None
-    except TruncatedError:  # it is empty
-        return memoryview(b""), 0
     if size > most:
         return memoryview(storage.get(name, stop=most).data), size
     data = bytearray()

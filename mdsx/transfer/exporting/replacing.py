@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
-from mdsx.storage import Storage, discard, file_of, remove
+from mdsx.storage import Storage, discard, file_of, get_or_none, remove
 from mdsx.transfer.exporting.record import RECORD, ExportRecord, decode_record, encode_record, names_in
 
 _NEXT = "_mdsx-export.next.json"
@@ -39,9 +39,7 @@ class Replacing:
 
         If the folder has other files, raise UsageError before anything is written.
         """
-        try:
-            found = storage.get(RECORD)
-        except MissingError:
+        if (found := get_or_none(storage, RECORD)) is None:
             return None
         known = decode_record(found.data, file_of(storage, RECORD))
         old = frozenset((*known.files, *_pending(storage)))

@@ -20,10 +20,10 @@ from typing import Annotated
 import msgspec
 
 from mdsx.base.process import REQUESTS, Share
-from mdsx.errors import ChangedError, CorruptError, MissingError, TruncatedError, UnsupportedError, UsageError, shown
+from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError, shown
 from mdsx.foreign.tars import is_wids
 from mdsx.format import filenames
-from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, open_beside
+from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, get_or_none, open_beside
 from mdsx.transfer.indexing.sources import get_listed
 
 FOLDER = ".nv-meta"
@@ -186,21 +186,13 @@ def read_other(url: str | os.PathLike[str], tars: str | os.PathLike[str], option
 def other_hint(storage: Storage) -> str | None:
     """Return a note if there is another index next to the tars."""
     found = None
-    if _has(storage, f"{FOLDER}/{_SQLITE}") is not None:
+    if get_or_none(storage, f"{FOLDER}/{_SQLITE}", stop=1) is not None:
         found = f"{storage.url}/{FOLDER}"
-    elif (data := _has(storage, filenames.INDEX)) is not None and is_wids(data):
+    elif (first := get_or_none(storage, filenames.INDEX, stop=2**16)) is not None and is_wids(first.data):
         found = f"{storage.url}/{filenames.INDEX}"
     if found is None:
         return None
     return f"{found} is an index of tars: with --from {found}, indexing reads mostly headers, and makes no checksums"
-
-
-def _has(storage: Storage, key: str) -> bytes | None:
-    """Return the first bytes of an object; None if it does not exist."""
-    try:
-        return storage.get(key, stop=2**16).data
-    except (MissingError, TruncatedError):
-        return None
 
 
 def _wids(data: bytes, file: str) -> OtherIndex:

@@ -18,7 +18,7 @@ from mdsx.base.process import REQUESTS, Engine, Report, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.sizes import format_size
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, MissingError, TruncatedError
+from mdsx.errors import FormatError, MissingError
 from mdsx.foreign.parquet import (
     INDEX_KEY,
     Columns,
@@ -155,7 +155,7 @@ def _check_place(place: Storage, storage: Storage, entries: Sequence[Entry], *, 
     refuse_dataset(place, _KIND.name)
     try:
         known = ParquetFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
-    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
+    except (MissingError, FormatError):  # missing, empty, damaged or older: it is made again
         return
     if not replace_index:
         refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _KIND.name)

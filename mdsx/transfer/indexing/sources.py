@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from mdsx.base.braces import expand_braces
-from mdsx.errors import ChangedError, MissingError, TruncatedError, UsageError, shown
+from mdsx.errors import ChangedError, MissingError, UsageError, shown
 from mdsx.format import filenames
-from mdsx.storage import Entry, Storage, StorageOptions, describe, file_of, find_entries, is_visible, open_storage
+from mdsx.storage import (
+    Entry,
+    Storage,
+    StorageOptions,
+    describe,
+    file_of,
+    find_entries,
+    get_or_none,
+    is_visible,
+    open_storage,
+)
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -177,13 +187,8 @@ def refuse_dataset(place: Storage, name: str, *, but: Callable[[bytes], bool] = 
 
     `but`: whether an `index.json` with these bytes may be there.
     """
-    try:
-        data = place.get(filenames.INDEX).data
-    except MissingError:
-        return
-    except TruncatedError:  # it is empty
-        data = b""
-    if not but(data):
+    there = get_or_none(place, filenames.INDEX)
+    if there is not None and not but(there.data):
         hint = "index folders below this one, or move the other dataset"
         message = f"another dataset is here: {filenames.INDEX} would be read instead of the index of the {name}"
         raise UsageError(message, file=place.url, hint=hint)

@@ -17,7 +17,7 @@ import xxhash
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, MissingError, TruncatedError, UnsupportedError
+from mdsx.errors import FormatError, MissingError, UnsupportedError
 from mdsx.foreign.tars import (
     INDEX_KEY,
     IndexedTar,
@@ -202,7 +202,7 @@ def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *,
     try:
         data = place.get(INDEX_KEY).data
         known = parse_text(data, file=file_of(place, INDEX_KEY)).tars
-    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
+    except (MissingError, FormatError):  # missing, empty, damaged or older: it is made again
         return _Before()
     if not replace_index:
         refuse_others(file_of(place, INDEX_KEY), storage, (tar.name for tar in known), entries, _KIND.name)

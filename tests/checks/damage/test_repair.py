@@ -28,6 +28,7 @@ from tests.checks.damage.datasets import (
 )
 from tests.conftest import Often
 from tests.writer.jobs import contents
+from tools.fault_proxy import Proxy, cut
 
 STORED = [None, "zstd"]
 WRITTEN = samples(200)
@@ -561,6 +562,15 @@ def test_unreadable_storage_is_no_damage(plain: Path) -> None:
     path.unlink()
     path.mkdir()
     refused(plain, mdsx.TransportError, "the disk failed")
+
+
+def test_reads_that_break_off_are_no_damage(proxy: Proxy, s3_url: str) -> None:
+    write(s3_url, WRITTEN)
+    index, rule = open_storage(s3_url).get("index.json").data, proxy.add(cut(0), key="*/shard.00001.mdsx")
+    with pytest.raises(mdsx.TruncatedError, match=r"shard\.00001\.mdsx"):
+        mdsx.repair(s3_url, drop_damaged=True)
+    assert rule.hits
+    assert open_storage(s3_url).get("index.json").data == index
 
 
 # --- concurrent changes

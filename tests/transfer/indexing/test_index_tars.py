@@ -27,6 +27,7 @@ from mdsx.transfer.indexing import tars as indexing
 from tests.foreign.tars.sparse_tars import old_gnu
 from tests.foreign.tars.tars import JPEG, npy, png, sample_members, tar_bytes, write_tar
 from tests.writer.jobs import DieBefore, killed, start_job
+from tools.fault_proxy import Proxy, cut
 from tools.servers.http import HttpServer
 
 INDEX = "_mdsx-tars.json"
@@ -310,6 +311,19 @@ def test_another_dataset_and_another_index_at_the_place(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
     with pytest.raises(mdsx.UsageError, match="another dataset is here"):
         mdsx.index_tars(tmp_path)
+
+
+def test_an_index_whose_read_breaks_off_is_not_replaced(proxy: Proxy, s3_url: str) -> None:
+    storage = open_storage(s3_url)
+    for number in range(2):
+        storage.put(f"a/{number}.tar", tar_bytes(sample_members(range(3))))
+    mdsx.index_tars(f"{s3_url}/a")
+    index, rule = storage.get(f"a/{INDEX}").data, proxy.add(cut(), key=f"*/{INDEX}")
+    with pytest.raises(mdsx.TruncatedError, match=INDEX):
+        mdsx.index_tars(f"{s3_url}/a/0.tar")
+    assert rule.hits
+    proxy.clear()
+    assert storage.get(f"a/{INDEX}").data == index
 
 
 def test_compressed_tars_are_refused_with_the_way_out(tmp_path: Path) -> None:

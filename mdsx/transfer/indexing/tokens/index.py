@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mdsx.base.process import REQUESTS, Engine, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, MissingError, TruncatedError, UsageError, shown
+from mdsx.errors import FormatError, MissingError, UsageError, shown
 from mdsx.foreign.tokens import (
     INDEX_KEY,
     LOSS,
@@ -353,7 +353,7 @@ def _index_before(
     refuse_dataset(place, _NAME)
     try:
         known = TokensFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
-    except (MissingError, TruncatedError, FormatError):  # missing, empty, damaged or older: it is made again
+    except (MissingError, FormatError):  # missing, empty, damaged or older: it is made again
         return None
     if not replace_index:
         refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _NAME)
