@@ -1,0 +1,14 @@
+"""Change the code in small ways, mutants, and see whether the tests notice each of them."""
+
+from typing import Any
+
+RUN = "tools.mutants.run:run"
+FAILS = "a mutant is neither killed nor explained"
+
+
+def arguments(add: Any) -> None:
+    from tools.mutants.parts import PARTS
+
+    add("parts", nargs="*", metavar="PART", help=f"default: all; {', '.join(each.name for each in PARTS)}")
+    add("--scratch", metavar="DIR", help="where to keep the results: a later run tests changed functions only")
+    add("--processes", type=int, help="default: one for each core")

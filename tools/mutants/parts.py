@@ -1,0 +1,27 @@
+"""The parts of mdsx that are mutated, each with the tests that must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """`files`: patterns of those that are mutated, in which * matches any path. `tests`: folders, or files."""
+
+    name: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+PARTS = (
+    Part("format", ("mdsx/format/*",), ("tests/format", "tests/vectors")),
+    Part("order", ("mdsx/order/*",), ("tests/order", "tests/vectors")),
+    Part("cache", ("mdsx/storage/cache/*",), ("tests/storage/cache",)),
+    Part(
+        "cursor",
+        ("mdsx/stream/run.py", "mdsx/stream/samples.py", "mdsx/stream/state.py", "mdsx/stream/steps.py"),
+        ("tests/stream", "tests/loader"),
+    ),
+    Part("executors", ("mdsx/base/work/*",), ("tests/base/work",)),
+)

@@ -1,0 +1,200 @@
+"""Runs mutmut over the parts in copies of the checkout, and compares what survives with what is explained."""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import pages
+from tools.console import Console, Step, temporary_directory
+from tools.environment import PeerEnvironment, install_missing
+from tools.mutants.parts import PARTS, Part
+from tools.mutants.survey import NOTICED
+from tools.processes import ROOT
+
+EXPLAINED = Path(__file__).with_name("explained.toml")
+_LAST_LINES = 20
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed function, and how it ended. `was`, `now`: the changed lines, unless the change was noticed."""
+
+    function: str
+    verdict: str
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        changed = [f"  - {line}" for line in self.was.splitlines()] + [f"  + {line}" for line in self.now.splitlines()]
+        return "\n".join([f"{self.function}: {self.verdict}", *changed])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why no test can notice a change; `now` is None for any change of these lines.
+
+    Of the function "*", `was` and `now` are parts of lines: the change anywhere of one into the other.
+    """
+
+    function: str
+    was: str
+    why: str
+    now: str | None = None
+
+    def fits(self, mutant: Mutant) -> bool:
+        if self.function == "*":
+            return self.now is not None and mutant.was.replace(self.was, self.now) == mutant.now
+        return (self.function, self.was) == (mutant.function, mutant.was) and self.now in (None, mutant.now)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a part's mutants. `unexplained`: those that nobody noticed or explained."""
+
+    part: Part
+    verdicts: Mapping[str, int]
+    explained: Mapping[Mutant, Explanation]
+    unexplained: Sequence[Mutant]
+
+
+def run(given: argparse.Namespace) -> int:
+    """Return 1 if a mutant is neither killed nor explained, or an explanation fits no mutant."""
+    names = [each.name for each in PARTS]
+    if unknown := set(given.parts) - set(names):
+        raise SystemExit(f"no part is called {sorted(unknown)[0]}; there are {', '.join(names)}")
+    console, explanations = Console(), read_explanations(EXPLAINED)
+    if missing := install_missing(console, ["mutmut"]):
+        raise SystemExit(f"mutmut cannot be installed: {missing['mutmut']}")
+    outcomes = []
+    with temporary_directory("mdsx-mutants-", given.scratch) as scratch:
+        for part in PARTS:
+            if not given.parts or part.name in given.parts:
+                with console.step(f"Mutants: {part.name}") as step:
+                    mutants = mutate(part, scratch / part.name, step, given.processes)
+                    outcomes.append(judge(part, mutants, explanations))
+                    step.passed = not outcomes[-1].unexplained
+                    step.result = f"{len(mutants):,}, of which {len(outcomes[-1].unexplained):,} are not explained"
+                console.print("\n".join(map(str, outcomes[-1].unexplained)))
+    used = {id(each) for outcome in outcomes for each in outcome.explained.values()}
+    stale = [each for each in explanations if id(each) not in used and not given.parts]
+    for each in stale:
+        console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was}")
+    console.page(table(outcomes))
+    console.page(explained_table(outcomes))
+    return int(bool(stale) or any(outcome.unexplained for outcome in outcomes))
+
+
+def read_explanations(path: Path) -> list[Explanation]:
+    return [Explanation(**each) for each in tomllib.loads(path.read_text()).get("explained", ())]
+
+
+def judge(part: Part, mutants: Iterable[Mutant], explanations: Sequence[Explanation]) -> Outcome:
+    verdicts, explained, unexplained = Counter[str](), dict[Mutant, Explanation](), list[Mutant]()
+    for mutant in mutants:
+        verdicts[mutant.verdict] += 1
+        if mutant.verdict not in NOTICED:
+            found = next((each for each in explanations if each.fits(mutant)), None)
+            if found:
+                explained[mutant] = found
+            else:
+                unexplained.append(mutant)
+    return Outcome(part, verdicts, explained, unexplained)
+
+
+def mutate(part: Part, copy: Path, step: Step, processes: int | None) -> list[Mutant]:
+    """Run mutmut in `copy`, a copy of the checkout that earlier runs may have left. Raise SystemExit if it fails."""
+    mutmut = PeerEnvironment("mutmut")
+    update(copy)
+    (copy / "setup.cfg").write_text(configuration(part, copy))
+    command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
+    command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env={**os.environ, "PYTHONPATH": "", "COLUMNS": "120"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                lines = [*lines[1 - _LAST_LINES :], line.rstrip()]
+                step.note(line)
+        finally:
+            process.terminate()
+    if process.returncode:
+        raise SystemExit("\n".join([*lines, f"mutmut ended with status {process.returncode} in {copy}"]))
+    survey = [str(mutmut.python), str(Path(__file__).with_name("survey.py"))]
+    found = subprocess.run(survey, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+    return [Mutant(**json.loads(line)) for line in found.stdout.splitlines()]
+
+
+def update(copy: Path) -> None:
+    """Make `copy` equal to the checkout's files.
+
+    A file that is equal keeps its time, so that mutmut keeps what it found in it.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    for path in [path for path in copy.rglob("*.py") if "mutants" not in path.relative_to(copy).parts[:1]]:
+        if str(path.relative_to(copy)) not in names:
+            path.unlink()
+    for name in names:
+        target = copy / name
+        if not target.exists() or not filecmp.cmp(ROOT / name, target, shallow=False):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+
+
+def configuration(part: Part, copy: Path) -> str:
+    """Return mutmut's settings: the checkout has none, so that it has no second list of parts."""
+    beside = sorted(each.name for each in copy.iterdir() if each.name not in ("mdsx", "tests", "mutants", "setup.cfg"))
+    types = [str(PeerEnvironment("mutmut").python), "-m", "mypy", "--output", "json"]
+    types += ["--disable-error-code", "unused-ignore", *sorted({each.removesuffix("/*") for each in part.files})]
+    options: dict[str, Sequence[str]] = {
+        "source_paths": ["mdsx"],
+        "only_mutate": part.files,
+        "also_copy": beside,
+        "pytest_add_cli_args_test_selection": part.tests,
+        "pytest_add_cli_args": ["-p", "no:cacheprovider"],
+        "do_not_mutate_patterns": [r"\braise \w"],  # the texts of errors
+        "type_check_command": types,
+        "process_isolation": ["forkserver"],  # PyTorch and servers start threads
+        "timeout_multiplier": ["5"],
+        "timeout_constant": ["3"],
+        "use_git_change_detection": ["false"],
+    }
+    indented = "\n    "  # what continues an option's value in such a file
+    return "\n".join(["[mutmut]", *(f"{name} = {indented.join(values)}" for name, values in options.items()), ""])
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return a row for each part: how its mutants ended."""
+    heads = ["part", "mutants", "noticed by tests", "by the type checker", "explained", "neither"]
+    rows = []
+    for outcome in outcomes:
+        total, typed = sum(outcome.verdicts.values()), outcome.verdicts.get("caught by type check", 0)
+        tests = sum(outcome.verdicts.get(each, 0) for each in NOTICED) - typed
+        counts = [total, tests, typed, len(outcome.explained), len(outcome.unexplained)]
+        rows.append([outcome.part.name, *(f"{count:,}" for count in counts)])
+    return pages.table(heads, rows, right=range(1, len(heads)))
+
+
+def explained_table(outcomes: Sequence[Outcome]) -> str:
+    """Return a row for each explanation in use."""
+    used = dict.fromkeys(each for outcome in outcomes for each in outcome.explained.values())
+    rows = [[f"`{each.function}`", _code(each.was), _code(each.now) if each.now else "any", each.why] for each in used]
+    return pages.table(["function", "was", "mutant", "why no test can notice"], rows)
+
+
+def _code(lines: str) -> str:
+    return "<br>".join(f"`{line.replace('|', chr(92) + '|')}`" for line in lines.splitlines())
