@@ -64,7 +64,11 @@ class Secret:
         return format(_SHOWN, spec)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+        return isinstance(other, Secret) and hmac.compare_digest(self._bytes, other._bytes)
+
+    @property
+    def _bytes(self) -> bytes:
+        return self._text.encode(errors="surrogatepass")  # a variable of the environment may not be UTF-8
 
     def __hash__(self) -> int:
         return hash(self._text)

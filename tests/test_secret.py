@@ -57,3 +57,8 @@ def test_messages_lose_secrets_quoted_or_not() -> None:
     login = Secret.login("user", "PLANTEDpassword")
     said = f"PLANTED+quoted PLANTED%2Bquoted PLANTEDvalue {login.reveal()} PLANTEDpassword"
     assert redacted(said) == "*** *** *** Basic *** ***"
+
+
+def test_texts_that_are_not_utf_8_can_be_compared() -> None:
+    """As variables of the environment may be."""
+    assert Secret("key \udcff") == Secret("key \udcff") != Secret("key \udcfe")

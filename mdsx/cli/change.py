@@ -38,10 +38,11 @@ def change(
 
     If the state is inside a PyTorch checkpoint, write it to a JSON file first, with json.dump.
     """
-    from mdsx.datasets import Mixture, read_json
+    from mdsx.base.descriptions import read_description
+    from mdsx.datasets import Mixture
     from mdsx.loader import changed
 
-    found = read_json(state)
+    found = read_description(state)
     new: Mixture | None = None
     if mixture is not None:
         new = Mixture.from_json(mixture, storage_options=storage_options(storage_option))
@@ -62,7 +63,7 @@ def change(
 
 
 def _excluded(given: list[str]) -> dict[str, Any]:
-    from mdsx.datasets import read_json
+    from mdsx.base.descriptions import read_description
 
     found = dict[str, Any]()
     for each in given:
@@ -71,7 +72,7 @@ def _excluded(given: list[str]) -> dict[str, Any]:
             raise UsageError(
                 "--exclude takes a component and a file", found=each, expected="--exclude web=numbers.json"
             )
-        found[name] = read_json(Path(file))
+        found[name] = read_description(Path(file))
     return found
 
 

@@ -83,7 +83,7 @@ def trace(
     Give the run's seed, lanes, shuffle block and epoch lengths. With a state from a nearby step, the steps before it
     need not be planned.
     """
-    from mdsx.datasets import read_json
+    from mdsx.base.descriptions import read_description
     from mdsx.order import Shuffle
 
     if (step is None) == (not sample):
@@ -98,7 +98,7 @@ def trace(
         epoch_steps=epoch_steps,
     )
     if state is not None:
-        loader.load_state_dict(read_json(state))
+        loader.load_state_dict(read_description(state))
     if step is not None:
         found = loader.trace(step, world_size=world_size)
     else:

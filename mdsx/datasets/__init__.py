@@ -17,7 +17,6 @@ from mdsx.datasets.mixture import (
     weights_of,
     with_cache,
 )
-from mdsx.datasets.mixture_json import read_json
 from mdsx.datasets.run_components import as_in, fitting, renumbered
 from mdsx.datasets.zipped import zip
 
@@ -45,7 +44,6 @@ __all__ = [
     "matched",
     "numbers_left_out",
     "proportions_in",
-    "read_json",
     "renumbered",
     "spread",
     "sum_of_lengths",

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mdsx.datasets.dataset import Dataset
+from mdsx.datasets.dataset import FIRST, Dataset
 from mdsx.foreign.arrow import arrow_type
 from mdsx.format import Column
-
-_FIRST = 64  # samples that show the Arrow types of another format's values
 
 
 def arrow_type_of(dataset: Dataset, column: Column) -> Any:
@@ -17,5 +15,5 @@ def arrow_type_of(dataset: Dataset, column: Column) -> Any:
     kind = column.type
     if kind.foreign is None or kind.kind == "document":
         return arrow_type(replace(kind, foreign=None))
-    first = range(min(_FIRST, len(dataset)))
+    first = range(min(FIRST, len(dataset)))
     return dataset.select_columns([column.name]).take(first, as_arrow=True).schema.field(0).type

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mdsx.base.arguments import check_count
 from mdsx.base.arrays import as_array
 from mdsx.base.mosaicml import DATASET, explain
 from mdsx.decoding import check_on_cpu
@@ -46,6 +47,9 @@ from mdsx.storage.cache import Cache, CacheLike, Verdict
 
 Sample = dict[str, Any]
 T = TypeVar("T")
+
+FIRST = 64
+"""How many samples show the Arrow types of another format's values."""
 
 _WORTH_FETCHING = 4  # fetch a shard whole once a fourth of it was requested
 _SHARE = 8  # hold at most an eighth of the cache open, so that other jobs can evict the rest
@@ -386,12 +390,16 @@ class Dataset:
         Raises:
             UsageError: pyarrow is not installed, or Arrow has no type for a column.
         """
-        if type(batch_size) is not int or batch_size < 1:
-            raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
-        schema = self._table(np.zeros(0, np.int64)).schema
+        check_count("batch_size", batch_size)
+        schema = self._arrow_schema()
 
-        def table(columns: Columns, _: int) -> Any:
-            return to_table(self._view.schema, columns).cast(schema)
+        def table(columns: Columns, first: int) -> Any:
+            try:
+                return to_table(self._view.schema, columns).cast(schema)
+            except pa.ArrowException as error:
+                message, place = "values do not have the Arrow type of the first samples", f"samples from {first} on"
+                hint = "leave out the column, or read it without Arrow"
+                raise UsageError(message, file=self.url, place=place, found=str(error), hint=hint) from None
 
         tables = decoded(self, 0, len(self), table, most=batch_size)
         return pa.RecordBatchReader.from_batches(schema, (batch for each in tables for batch in each.to_batches()))
@@ -413,7 +421,7 @@ class Dataset:
         """
 
         def empty() -> Any:
-            return self._table(np.zeros(0, np.int64))
+            return self._arrow_schema().empty_table()
 
         def read(columns: list[str] | None, condition: str | None, rows: int | None) -> Iterator[Any]:
             found = self if rows is None else self.select(0, min(rows, len(self)))
@@ -422,7 +430,7 @@ class Dataset:
                     found = found.filter(condition)
             if columns is not None:
                 found = found.select_columns(columns)
-            yield found._table(np.zeros(0, np.int64))  # a result without samples needs a schema too
+            yield found._arrow_schema().empty_table()  # a result without samples needs a schema too
             yield from found.to_batches()
 
         def known(condition: str) -> bool:
@@ -459,6 +467,12 @@ class Dataset:
 
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
         return self._view.present(self._stored(numbers))
+
+    def _arrow_schema(self) -> Any:
+        """Return the schema of tables. The first samples show the types of another format's values."""
+        kinds = [column.type for column in self._view.schema.columns]
+        shown = any(kind.foreign is not None and kind.kind != "document" for kind in kinds)
+        return self._table(np.arange(min(FIRST, len(self)) if shown else 0)).schema
 
     def _table(self, numbers: NDArray[np.int64]) -> Any:
         try:

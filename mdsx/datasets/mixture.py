@@ -78,8 +78,9 @@ class Mixture:
         mixture = mdsx.Mixture({"wiki": ("s3://bucket/wiki", 0.7), "web": ("s3://bucket/web", 0.3)})
         data = StreamingDataset(mixture, seed=7)
 
-    Every batch has each component's share, up to rounding, on any number of ranks and workers. Each component is read
-    in its own shuffled order, epoch after epoch.
+    Each 256 successive samples have each component's share, within two samples or so. In smaller batches, and in those
+    that are no multiple of 256, components vary nearly as if drawn at random. The samples of a batch are the same on
+    any number of ranks and workers. Each component is read in its own shuffled order, epoch after epoch.
 
     Without proportions, `repeat`, `samples` or a schedule, an epoch reads every sample of every dataset exactly once,
     shuffled together. With `repeat` or `samples`, an epoch reads that many samples of each component. The number may be
@@ -157,7 +158,7 @@ class Mixture:
         self.changed: int | None = None
         """The tick from which the last change of components applies, if the run changed them."""
         self.lengths_column = proportions_of
-        self._sums: dict[tuple[str, str], int] = {}
+        self._sums: dict[tuple[str, str, str], int] = {}  # by fingerprint, component and column
         self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
         if proportions_of is not None:
             _check_of_lengths(given, scheduled=schedule is not None)
@@ -192,7 +193,7 @@ class Mixture:
             self.phases = ((0, self._by_samples(self._checked([member.amount for member in members]))),)
         if proportions_of is not None:
             self._members = tuple(
-                replace(member, total=self._sums.get((member.excerpt.fingerprint, proportions_of)))
+                replace(member, total=self._sums.get((member.excerpt.fingerprint, member.name, proportions_of)))
                 for member in self._members
             )
 
@@ -334,7 +335,7 @@ class Mixture:
         if member is None:
             listed = self._removed[number]
             raise UsageError(f"component {listed.name} was removed, so the sum of its lengths is unknown")
-        place = member.excerpt.fingerprint, column
+        place = member.excerpt.fingerprint, member.name, column
         if place not in self._sums:
             self._sums[place] = sum_of_lengths(member.excerpt, column)
         return self._sums[place]
@@ -471,12 +472,15 @@ def _without(members: Sequence[_Member], exclude: Excludes) -> tuple[_Member, ..
         raise UsageError(
             "there is no such component", place="exclude", found=shown(unknown[0]), expected=", ".join(names)
         )
-    return tuple(
-        replace(member, numbers=checked_numbers(exclude[member.name], member.name, member.listed.samples))
-        if member.name in exclude
-        else member
-        for member in members
-    )
+    found = []
+    for member in members:
+        if member.name in exclude:  # besides those that an inner mixture excludes
+            given = checked_numbers(exclude[member.name], member.name, member.listed.samples)
+            both = np.concatenate((member.numbers, given[~np.isin(given, member.numbers)]))
+            found.append(replace(member, numbers=both))
+        else:
+            found.append(member)
+    return tuple(found)
 
 
 def _once(component: Component) -> bool:
@@ -602,9 +606,11 @@ def weights_of(
     return mixture._weights(proportions, now=now, column=proportions_of)
 
 
-def proportions_in(mixture: Mixture, weights: Sequence[Weight]) -> tuple[Weight, ...]:
-    """Return the proportions that result in these weights, which are shares of samples."""
-    return mixture._of_lengths(weights)
+def proportions_in(
+    mixture: Mixture, weights: Sequence[Weight], proportions_of: str | None = None
+) -> tuple[Weight, ...]:
+    """Return the proportions that result in these weights, which are shares of samples. `proportions_of`: as above."""
+    return mixture._of_lengths(weights, proportions_of)
 
 
 def as_given(mixture: Mixture) -> Mixture:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mdsx.base.descriptions import fields, read_description
 from mdsx.datasets.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.storage import StorageOptions
@@ -38,49 +38,42 @@ def described(
     storage_options: StorageOptions | None,
 ) -> tuple[dict[str, T], dict[str, Any]]:
     """Return a mixture's components, made by `component`, and its other arguments. Raise UsageError."""
-    folder, place = Path(), "the description of a mixture"
+    folder, file = Path(), "the description of a mixture"
     if isinstance(source, Mapping):
         found: Any = source
     else:
-        folder, place = Path(source).parent, os.fspath(source)
-        found = read_json(Path(source))
-    components = _fields(found, _MIXTURE, place).get("components")
+        folder, file = Path(source).parent, os.fspath(source)
+        found = read_description(Path(source))
+    components = fields(found, _MIXTURE, file=file).get("components")
     if not isinstance(components, Mapping) or not components:
         expected = '{"components": {"web": {"url": ..., "proportion": 0.5}, ...}}'
-        raise UsageError("the mixture lacks components", file=place, found=shown(components), expected=expected)
+        raise UsageError("the mixture lacks components", file=file, found=shown(components), expected=expected)
     options = {name: value for name, value in found.items() if name != "components"}
     if isinstance(schedule := options.get("schedule"), Mapping):
-        options["schedule"] = {_position(at, place): _weights(own, place) for at, own in schedule.items()}
+        options["schedule"] = {_position(at, file): _weights(own, file, "the schedule") for at, own in schedule.items()}
     if isinstance(exclude := options.get("exclude"), Mapping):
         options["exclude"] = {
-            name: read_json(folder / numbers) if isinstance(numbers, str) else numbers
+            name: read_description(folder / numbers) if isinstance(numbers, str) else numbers
             for name, numbers in exclude.items()
         }
     made = {
-        name: component(**_component(own, f"{place}, component {name!r}", cache, storage_options))
+        name: component(**_component(own, file, f"component {name!r}", cache, storage_options))
         for name, own in components.items()
     }
     return made, options
 
 
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raise UsageError."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("the file cannot be read", file=str(path), found=str(error)) from None
-    except ValueError as error:
-        raise UsageError("the file is not JSON", file=str(path), found=str(error)) from None
-
-
-def _component(found: Any, place: str, cache: CacheLike, storage_options: StorageOptions | None) -> dict[str, Any]:
+def _component(
+    found: Any, file: str, place: str, cache: CacheLike, storage_options: StorageOptions | None
+) -> dict[str, Any]:
     """Return the arguments of a component."""
-    given = _fields(found, _COMPONENT, place)
+    given = fields(found, _COMPONENT, file=file, place=place)
     if not isinstance(given.get("url"), str):
-        raise UsageError("the component lacks a URL", file=place, found=shown(found), expected='{"url": ...}')
+        message = "the component lacks a URL"
+        raise UsageError(message, file=file, place=place, found=shown(found), expected='{"url": ...}')
     for name in ("start", "stop"):
         if given.get(name) is not None and type(given[name]) is not int:
-            raise UsageError(f"{name} must be an integer", file=place, found=shown(given[name]))
+            raise UsageError(f"{name} must be an integer", file=file, place=place, found=shown(given[name]))
     dataset: str | Dataset = given["url"]
     if any(name in given for name in ("snapshot", "selection", "start", "stop")):
         opened = Dataset(
@@ -93,35 +86,26 @@ def _component(found: Any, place: str, cache: CacheLike, storage_options: Storag
         dataset = opened.select(range(len(opened))[given.get("start") : given.get("stop")])
     return {
         "dataset": dataset,
-        "proportion": _weight(given.get("proportion"), place),
-        "repeat": _weight(given.get("repeat"), place),
+        "proportion": _weight(given.get("proportion"), file, place),
+        "repeat": _weight(given.get("repeat"), file, place),
         "samples": given.get("samples"),
         "columns": given.get("columns"),
     }
 
 
-def _fields(found: Any, names: tuple[str, ...], place: str) -> Mapping[str, Any]:
-    if not isinstance(found, Mapping):
-        raise UsageError("a description must be a JSON object", file=place, found=shown(found))
-    if unknown := [name for name in found if name not in names]:
-        expected = ", ".join(names)
-        raise UsageError("there is no such key", file=place, found=shown(unknown[0]), expected=expected)
-    return found
-
-
-def _position(text: object, place: str) -> int:
+def _position(text: object, file: str) -> int:
     if not isinstance(text, str) or not text.isdecimal() or len(text) > 19:
-        raise UsageError("a position of the schedule is a number", file=place, found=shown(text), expected='"1000000"')
+        raise UsageError("a position of the schedule is a number", file=file, found=shown(text), expected='"1000000"')
     return int(text)
 
 
-def _weights(found: Any, place: str) -> Any:
+def _weights(found: Any, file: str, place: str) -> Any:
     if isinstance(found, Mapping):
-        return {name: _weight(value, place) for name, value in found.items()}
-    return [_weight(value, place) for value in found] if isinstance(found, list) else found
+        return {name: _weight(value, file, place) for name, value in found.items()}
+    return [_weight(value, file, place) for value in found] if isinstance(found, list) else found
 
 
-def _weight(found: Any, place: str) -> Any:
+def _weight(found: Any, file: str, place: str) -> Any:
     """Return a number, or an exact rational for text such as "1/3"."""
     if not isinstance(found, str):
         return found
@@ -130,4 +114,5 @@ def _weight(found: Any, place: str) -> Any:
             raise ValueError(found)
         return Fraction(found)
     except (ValueError, ZeroDivisionError):
-        raise UsageError("a proportion must be a number or a fraction", file=place, found=shown(found)) from None
+        message = "a proportion must be a number or a fraction"
+        raise UsageError(message, file=file, place=place, found=shown(found)) from None

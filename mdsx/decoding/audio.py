@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.arguments import check_count
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import BYTES, FLOAT32, MEDIA
 
@@ -43,10 +44,9 @@ class Audio:
     max_samples: int = 2**27
 
     def __post_init__(self) -> None:
-        for name in ("rate", "max_samples"):
-            given = getattr(self, name)
-            if not (type(given) is int and given >= 1) and not (name == "rate" and given is None):
-                raise UsageError(f"{name} of an mdsx.Audio must be an integer of at least 1", found=shown(given))
+        if self.rate is not None:
+            check_count("rate of an mdsx.Audio", self.rate)
+        check_count("max_samples of an mdsx.Audio", self.max_samples)
         if not isinstance(self.mono, bool):
             raise UsageError("mono of an mdsx.Audio must be True or False", found=shown(self.mono))
         try:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.arguments import check_count
 from mdsx.decoding import pictures, turbo
 from mdsx.decoding.boxes import Box, covering_box, random_box
 from mdsx.decoding.jpeg_header import JPEG, LEFT_TO_RIGHT, ON_ITS_SIDE, UPSIDE_DOWN, JpegHeader, read_header
@@ -91,8 +92,7 @@ class Image:
             object.__setattr__(self, name, (low, high))
         if self.device == "cuda" and self.mode == "RGBA":
             raise UsageError("a GPU decodes JPEGs to RGB or L, without alpha", found="mode='RGBA'")
-        if type(self.max_pixels) is not int or self.max_pixels < 1:
-            raise UsageError("max_pixels must be an integer of at least 1", found=shown(self.max_pixels))
+        check_count("max_pixels", self.max_pixels)
         pictures.check_installed()
         if self.backend == "turbo":
             turbo.check_installed()

@@ -34,6 +34,8 @@ def read_npy_header(data: bytes) -> NpyHeader:
         if version not in _READERS:
             raise ValueError(f"version {version[0]}.{version[1]} is unknown")
         shape, fortran, dtype = _READERS[version](stream)
+        if min(shape, default=0) < 0:
+            raise ValueError("a dimension is negative")
     except _DAMAGE as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0][:200]) from None
     return NpyHeader(shape, fortran, dtype, stream.tell())

@@ -29,6 +29,7 @@ from mdsx.format.families.text import STR
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import (
+    DEFAULT_LEVEL,
     FRAME_SIZE,
     HEAD_SIZE,
     TABLE_END,
@@ -90,7 +91,6 @@ from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, S
 from mdsx.format.selection_file import MAX_SELECTION_HEAD, SelectionHead, StoredSelection
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
-from mdsx.format.strict_json import parse_json
 from mdsx.format.truth import Vector, evaluate
 from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
 from mdsx.format.values import NULL as ENCODED_NULL
@@ -112,6 +112,7 @@ __all__ = [
     "BASES",
     "BOOL",
     "BYTES",
+    "DEFAULT_LEVEL",
     "ENCODED_NULL",
     "EXTENSIONS",
     "FLOAT32",
@@ -255,7 +256,6 @@ __all__ = [
     "own_layout",
     "parse_condition",
     "parse_index",
-    "parse_json",
     "parse_type",
     "raw_size",
     "read_joined",

@@ -31,6 +31,8 @@ MAX_FRAME_SIZE = FRAME_SIZE + 2**16
 MAX_FRAME_HEADER = 18
 MAX_FRAMES = 2**27
 MAX_WINDOW = 2**23
+DEFAULT_LEVEL = 3
+"""Of zstd, where the user gives none."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 TABLE_HEAD = struct.Struct("<II")
@@ -61,7 +63,7 @@ def seek_table_size(raw_size: _Size) -> _Size:
     return TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
 
 
-def compress(raw: Buffer | Pieces, level: int = 3) -> bytes:
+def compress(raw: Buffer | Pieces, level: int = DEFAULT_LEVEL) -> bytes:
     """Return the compressed shard. The same libzstd and level give the same bytes."""
     pieces = raw if isinstance(raw, Pieces) else Pieces(raw)
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)

@@ -15,15 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError, UnsupportedError, shown
 from mdsx.format.filenames import INDEX, NameRun, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, exact_sum, fingerprint_of
 from mdsx.format.lengths import MAX_LENGTH
+from mdsx.format.plain_arrays import plain_hexadecimal, plain_integers
 from mdsx.format.schema import HEADER_SIZE, Schema, up
 from mdsx.format.seal import END_SIZE, checksums, shown_version
 from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
-from mdsx.format.strict_json import parse_json, plain_hexadecimal, plain_integers
 
 _T = TypeVar("_T")
 

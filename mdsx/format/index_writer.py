@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format.families.json_text import check_keys
 from mdsx.format.filenames import NameRun, join_runs, runs_of
@@ -21,7 +22,6 @@ from mdsx.format.inputs import Refused
 from mdsx.format.schema import Schema
 from mdsx.format.seal import seal
 from mdsx.format.shard import MAX_SIZE
-from mdsx.format.strict_json import parse_json
 
 
 def build_index(

@@ -103,9 +103,8 @@ def compare(
     given = {name: value for name, value in agreed.items() if name not in _FOUND}
     text = _text({name: value for name, value in agreed.items() if name in _FOUND} | {"begin": begin, "decode": decode})
     name = digest({"source": source, "loads": loads, **given})
-    _begun[name] += 1
     try:
-        other = json.loads(store.compare_set(f"mdsx/{name}/{_begun[name]}", "", text))
+        other = json.loads(store.compare_set(f"mdsx/{name}/{_begun[name] + 1}", "", text))
     except RuntimeError:  # not every store can do this
         return
     here = json.loads(text)
@@ -119,6 +118,7 @@ def compare(
                 expected=f"{shown(other.get(place))}, as the first rank found",
                 hint=_HINTS.get(place, "give all ranks the same data"),
             )
+    _begun[name] += 1  # only now: a rank that tries again is compared again
 
 
 def compare_versions(store: Store) -> None:
@@ -140,9 +140,8 @@ def compare_versions(store: Store) -> None:
 def compare_change(store: Store, asked: object) -> None:
     """Raise UsageError if another process's nth change of a run differs from this one."""
     text = _text({"asked": asked})
-    _begun["change"] += 1
     try:
-        other = store.compare_set(f"mdsx/change/{_begun['change']}", "", text).decode()
+        other = store.compare_set(f"mdsx/change/{_begun['change'] + 1}", "", text).decode()
     except RuntimeError:  # not every store can do this
         return
     if other != text:
@@ -152,6 +151,7 @@ def compare_change(store: Store, asked: object) -> None:
             expected=f"{other}, as the first rank asked",
             hint="call loader.change() on every rank at the same position, with the same phase",
         )
+    _begun["change"] += 1
 
 
 def _text(values: Mapping[str, Any]) -> str:

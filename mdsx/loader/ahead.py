@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol
 
+from mdsx.base.arguments import check_count
 from mdsx.base.process import Counter
 from mdsx.base.warn import leave_warnings_to_others
 from mdsx.base.work import Executor, Processes, Relay, Several, Threads, WorkerInfo, context_of
@@ -49,8 +50,8 @@ class Workforce(NamedTuple):
         """Raise UsageError for options that are invalid or exclude each other."""
         for name, least in (("num_threads", 1), ("num_workers", 0), ("prefetch_factor", 1)):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
+            if value is not None:
+                check_count(name, value, least)
         if self.num_workers and self.num_threads > 1:
             hint = "give only one of the two: each worker process makes batches in one thread"
             raise UsageError("num_threads and num_workers exclude each other", hint=hint)

@@ -136,11 +136,14 @@ def pack_transformed(
 
     If no sample is left, the first good one of `stand_ins` determines the keys and types of the batch.
     """
-    (groups,), failures = batch.groups or [RankGroups.alone(len(batch.positions))], list(batch.damaged)
+    (groups,) = batch.groups or [RankGroups.alone(len(batch.positions))]
     results = list(_transformed_each(schema, batch, transform) if skip else transformed(schema, batch, transform))
     places = [place for place, each in enumerate(results) if not isinstance(each, Failure)]
-    failures += [each for each in results if isinstance(each, Failure)]
-    like = None if places else _stand_in(schema, transform, stand_ins(), failures)[1][0]
+    failed = [(place, each) for place, each in enumerate(results) if isinstance(each, Failure)]
+    like = None
+    if not places:
+        like = _stand_in(schema, transform, stand_ins(), [*batch.damaged, *(each for _, each in failed)])[1][0]
+    whole = [each for place, each in failed if groups.firsts[place] == 0]  # a sample counts with its first piece
     columns, types = packed_samples(
         [results[place] for place in places],
         groups.kept(np.array(places, np.int64)),
@@ -148,7 +151,7 @@ def pack_transformed(
         like=like,
         place_of=lambda number: _named(batch, places[number]),
     )
-    return PackedBatch(columns, types, skipped_lines(failures), like)
+    return PackedBatch(columns, types, skipped_lines([*batch.damaged, *whole]), like)
 
 
 def presented_groups(

@@ -174,6 +174,8 @@ class BatchLoader:
         if self._reading.plan.given and epoch != self._run.coming_epoch:
             hint = "a plan counts what the run has read: begin another run, or load a state"
             raise UsageError("a run with a plan cannot jump to another epoch", found=epoch, hint=hint)
+        if epoch != self._run.coming_epoch:
+            self._check_turn()
         self._run.set_epoch(epoch)
         self._close_if_left()
 
@@ -213,6 +215,7 @@ class BatchLoader:
                 hint = "remove skip= from the plan: steps then count from here, as in loader.consumed"
                 message = "the plan skips steps, but the state lacks the number of steps so far"
                 raise StateError(message, place="consumed", found="no accounts", hint=hint)
+        self._check_turn()
         self._run.load(cursor)
         self._run.ledger = ledger
         self._compared, self._loads = False, self._loads + 1
@@ -232,15 +235,22 @@ class BatchLoader:
         Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
 
         Raises:
-            UsageError: The dataset is not a mixture, or the proportions do not fit its components.
+            UsageError: The dataset is not a mixture, or the proportions do not fit its components; or a step of
+                micro-batches is not complete.
         """
         if self._reading.plan.changes:
             reading = self._reading.at(self._run.cursor)
             dataset, now = reading.spec.dataset, reading.weights_from(reading.next_change(self._run.cursor))
             if isinstance(dataset, Mixture):
-                proportions = proportions_in(dataset, weights_of(dataset, proportions, now, planned=True))
+                column = reading.plan.proportions_of
+                weights = weights_of(dataset, proportions, now, column, planned=True)
+                proportions = proportions_in(dataset, weights, column)
             self.change(Phase(proportions))
             return
+        if self._run.cursor.part:
+            hint = "call it when loader.step_complete is True"
+            raise UsageError("proportions cannot change between two micro-batches of a step", hint=hint)
+        self._settled()  # what was read counts by the proportions before
         self._use(self._reading.reweighted(proportions, self._run.cursor))
 
     def change(self, phase: Phase, at: int | None = None) -> None:
@@ -301,13 +311,19 @@ class BatchLoader:
         return self._current() if self._current is not None else None
 
     def _use(self, reading: Reading) -> None:
-        """Continue with `reading`, and drop batches that were prefetched in another order."""
-        before, self._reading = self._reading, reading
-        if reading.names != before.names:
-            self._components = _components_of(reading)
+        """Continue with `reading`, after dropping batches that were prefetched in another order."""
+        before = self._reading
         if reading.course is not before.course or reading.plan is not before.plan:
             self._close()
             self._ahead.forget()
+        self._reading = reading
+        if reading.names != before.names:
+            self._components = _components_of(reading)
+
+    def _check_turn(self) -> None:
+        """Raise UsageError if another thread is in the `next()` of the last iteration: a change would be half made."""
+        if (iteration := self._iteration) is not None:
+            iteration.check()
 
     def _close_if_left(self) -> None:
         if (iteration := self._iteration) is not None and not self._run.has(iteration):

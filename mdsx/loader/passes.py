@@ -11,7 +11,7 @@ from weakref import WeakSet, ref
 
 from mdsx.base.process import at_fork
 from mdsx.base.progress import StatusLine
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.loader.ahead import Ahead
 from mdsx.loader.assembly import PartialBatch, failed_in_collate, failed_in_transform
 from mdsx.loader.components import ComponentCounts
@@ -68,6 +68,7 @@ class Pass:
         loader._replace_pass(iteration, self)
         loader._meter.begin()
         reading = self._enter(cursor)
+        _check_skip(reading, cursor, loader._run)
         loader._agree(self.steps, cursor)
         if loader._progress and reading.warns:
             self._line = _status(loader, self.steps, loader._run.epoch_of(cursor))
@@ -150,6 +151,15 @@ class Pass:
     def __del__(self) -> None:
         if getattr(self, "_made", None) is not None or getattr(self, "_line", None) is not None:
             self.close()
+
+
+def _check_skip(reading: Reading, cursor: Cursor, run: Run) -> None:
+    """Raise UsageError if a plan would skip other steps than it names: with epoch_steps, an epoch that was left, or had
+    another number of steps, makes the cursor's step differ from the run's."""
+    if reading.plan.skip and run.ledger is not None and cursor.step != run.ledger.steps:
+        message = "the plan's skip= counts the run's steps, but an epoch of epoch_steps= was not read to its end"
+        hint = "call loader.resume() before the `for` to read its rest, or remove skip= if those steps are behind"
+        raise UsageError(message, found=f"{run.ledger.steps} steps so far, of {cursor.step}", hint=hint)
 
 
 def _progress(steps: Steps, epoch: int, loader: Host) -> str:

@@ -40,6 +40,7 @@ from mdsx.stream import (
     NOTHING_ADDED,
     Batch,
     Batcher,
+    Batching,
     Cursor,
     OrderIdentity,
     Pace,
@@ -213,7 +214,9 @@ class Reading:
         if before.batch_size is not None and phase.global_batch_size is not None:
             before = replace(before, batch_size=None)
         plan = plan.with_phase(followed(before, at, phase, dataset, plan.proportions_of, asked=True))
-        _ = Reading._of(self.spec, self.view, self.course, plan, plan.phases[plan.stages.at(at)])  # raises its errors
+        made = plan.phases[plan.stages.at(at)]
+        _check_resumable(before.batching, made.batching)
+        _ = Reading._of(self.spec, self.view, self.course, plan, made)  # raises its errors
         return replace(self, plan=plan, batcher=self.batcher.in_plan(plan.stages, None))
 
     def weights_from(self, at: int) -> tuple[Weight, ...] | None:
@@ -227,7 +230,12 @@ class Reading:
         """Return whether a task of the step at a cursor, cut without regard to later phases, is the same with them."""
         plan, stages = self.plan, self.plan.stages
         stage = stages.at(self.batcher.progress(self.course, cursor))
-        return plan.phases[stage] is self.phase and (not self.batcher.grouped or stages.at(task.planned) == stage)
+        if plan.phases[stage] is not self.phase:
+            return False
+        if self.batcher.grouped:
+            return stages.at(task.planned) == stage
+        end = plan.end(self.phase)
+        return end is None or task.stop < end  # the last step before a phase leaves the epoch's rest to it
 
     def steps(self, counters: Counters | None = None, part: tuple[int, int] | None = None) -> Steps:
         """Return how epochs are cut into batches. `part`: the rank and number of ranks, by default the present ones."""
@@ -298,6 +306,12 @@ class Reading:
         after = as_in(before, state)
         if after is before:
             return self
+        groups, there = spec.batching.groups or {}, [place for place in after.places or () if place is not None]
+        by_array = isinstance(groups.get("length", groups.get("by")), Mapping)
+        if by_array and there != sorted(there):
+            hint = "list the components that stay in the order of the run, and new ones after them"
+            message = "the lengths or sizes were given as an array, but the components are in another order"
+            raise StateError(message, place="components", found=shown([*after.names]), hint=hint)
         spec = replace(spec, dataset=after)
         view = view_of(after, spec.columns, spec.dtypes, spec.fill, spec.decode)
         return Reading._begun(spec, view, self.plan.with_weights(lambda weights: renumbered(weights, before, after)))
@@ -524,6 +538,19 @@ class Reading:
     def together(self, steps: Steps, workers: int = 0) -> int:
         """Return how many batches a thread, or one of `workers` processes, hands over together."""
         return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(steps), workers)
+
+
+def _check_resumable(before: Batching, after: Batching) -> None:
+    """Raise UsageError unless a program with one of the two can resume a run with the other: a state names only what
+    JSON can hold."""
+    try:
+        before.with_groups(after.groups)
+        after.with_groups(before.groups)
+    except (TypeError, ValueError) as error:
+        hint = "give the loader a plan with both phases, which a resumed program gives too"
+        raise UsageError(
+            "a program could not resume this change from a state", found=repr(after), expected=str(error), hint=hint
+        ) from None
 
 
 def _check_bucket(spec: RunSpec, view: View) -> None:

@@ -75,7 +75,7 @@ class RunPhase:
         size, micro = fields["global_batch_size"], fields["micro_batch"]
         if not all(value is None or (type(value) is int and 0 < value <= MAX_BATCH) for value in (size, micro)):
             raise ValueError("the sizes")
-        if size is None and micro is not None:
+        if size is None and micro is not None and self.batching.step_samples is None:
             raise ValueError("a micro-batch without a global batch")
         batch_size = self.batch_size if size is None else None
         same = self.batching.groups == fields["groups"]
@@ -249,7 +249,7 @@ class RunPlan:
             self,
             phases=(*begun, *sorted(later, key=lambda phase: phase.at)),
             declared=self,
-            replaced=tuple((phase.at, phase.fields) for phase in replaced),
+            replaced=tuple((phase.at, phase.fields) for phase in replaced if phase.at not in known_later),
         )
 
     def _parsed(self, found: Any, progress: int, components: int) -> list[list[RunPhase]]:

@@ -22,7 +22,7 @@ class TracedItem(NamedTuple):
     component: str
     """The name of the mixture's component; "" for a dataset."""
     sample: int
-    """Its number in the component."""
+    """Its number in the component's dataset, as stored."""
     file: str
     """The shard that it is in."""
     first: int

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.arguments import check_count
 from mdsx.base.progress import StatusLine
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError
 from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of, stratified_shares
 from mdsx.shards.excerpt import DatasetSlice
 from mdsx.shards.gather import Columns, as_samples, values_of
@@ -34,8 +35,7 @@ def choose_by(
     """Return the samples of `excerpt` for which `function` returns True: see `Dataset.filter`."""
     if isinstance(columns, str):
         columns = [columns]
-    if type(batch_size) is not int or batch_size < 1:
-        raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
+    check_count("batch_size", batch_size)
     call = _of_batches(function, columns) if batched else _of_samples(function, columns)
     view, marks, done = View([excerpt if columns is None else excerpt.choose(columns)]), Marks(), 0
     with status("filter", int(view.counts.sum()), shown=progress) as reached:

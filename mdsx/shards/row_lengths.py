@@ -87,13 +87,16 @@ def write_length_file(
     *,
     target: Storage,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
+    check: Callable[[], object] = int,
 ) -> LengthTrailer:
     """Write the file of lengths by `column` of the dataset in `storage` to `target`, next to its `index`. Return the
-    trailer. Call `watch` with the numbers of shards and samples read. Raise UsageError for a column without lengths.
+    trailer. Call `watch` with the numbers of shards and samples read, and `check` before the file is written. Raise
+    UsageError for a column without lengths.
     """
     shards = range(len(index.counts))
     parts = stored_lengths(storage, index, column, shards, beside=target, watch=watch)
     _, rule = column_of(index.schema, column, url=storage.url)
+    check()
     return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)
 
 

@@ -24,7 +24,7 @@ from mdsx.storage.base import (
 )
 from mdsx.storage.local import LocalStorage, map_range, map_whole
 from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed, unsealed
-from mdsx.storage.presence import exists, get_or_none
+from mdsx.storage.presence import exists, get_or_none, put_over
 from mdsx.storage.removal import discard, remove, remove_ours
 from mdsx.storage.retry import answered, believe
 
@@ -50,6 +50,7 @@ __all__ = [
     "map_whole",
     "open_beside",
     "open_storage",
+    "put_over",
     "remove",
     "remove_ours",
     "sealed",

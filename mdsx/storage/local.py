@@ -254,18 +254,38 @@ def _open_file(path: str | os.PathLike[str]) -> io.FileIO:
 def _store(folder: Folder, key: str, pieces: Sequence[Buffer], name: _Name) -> None:
     """Write a temporary file, and give it the name of the object."""
     target = key.rpartition("/")[2]
-    temporary = filenames.temporary(target, secrets.token_hex(8))
+    for _ in range(_TRIES):
+        if _store_once(folder, target, filenames.temporary(target, secrets.token_hex(8)), pieces, name):
+            sync(folder.handle)
+            return
+    message = "other processes lock or remove each file that is begun here"
+    raise TransportError(message, file=str(folder.path / target), hint="find them (`lsof`), and end them")
+
+
+def _store_once(folder: Folder, target: str, temporary: str, pieces: Sequence[Buffer], name: _Name) -> bool:
+    """Return False, and store nothing, if a `_discard` found the file before it was locked."""
     try:  # also around `open`: Ctrl-C may come just after it
         with open(temporary, "xb", buffering=0, opener=folder.open) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _lock_now(folder, temporary, file):
+                folder.remove(temporary)
+                return False
             _write(file.fileno(), pieces)
             os.fsync(file.fileno())
             name(folder, temporary, target)
+            return True
     except BaseException:
         with suppress(OSError):  # report the first failure
             folder.remove(temporary)
         raise
-    sync(folder.handle)
+
+
+def _lock_now(folder: Folder, name: str, file: io.FileIO) -> bool:
+    """Lock an open file. Return False if another process has locked it, or removed it before it was locked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(file.fileno()).st_ino == folder.status(name).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 @contextmanager
@@ -284,10 +304,8 @@ def _lock(folder: Folder, lock: str) -> io.FileIO:
     deadline = time.monotonic() + _PATIENCE
     while True:
         file = open(lock, "ab", buffering=0, opener=folder.open)  # noqa: SIM115
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_ino == folder.status(lock).st_ino:
-                return file
+        if _lock_now(folder, lock, file):
+            return file
         file.close()
         if time.monotonic() > deadline:
             hint = "find the process that holds it (`lsof`), and end it"
@@ -299,7 +317,7 @@ def _lock(folder: Folder, lock: str) -> io.FileIO:
 def _discard(handle: int, name: str, key: str, choose: Choose | None) -> bool:
     """Remove an unfinished file in the folder with this handle if its writer has died and `choose` returns True."""
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NFS locks only files open for writing
         with open(name, "rb", buffering=0, opener=lambda name, _: os.open(name, flags, dir_fd=handle)) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             status = os.fstat(file.fileno())
@@ -312,8 +330,8 @@ def _discard(handle: int, name: str, key: str, choose: Choose | None) -> bool:
     except (FileNotFoundError, BlockingIOError):  # it was removed, or its writer lives
         return False
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket: not ours
-            return False
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EACCES, errno.EPERM):
+            return False  # a link, a socket, a folder, or a file of another user: not ours
         raise
 
 

@@ -1,4 +1,4 @@
-"""Whether a storage has an object."""
+"""Whether a storage has an object, and storing one only if it is as it was."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def get_or_none(storage: Storage, key: str, *, stop: int | None = None) -> Piece
 def exists(storage: Storage, key: str) -> bool:
     """Return whether a listing has an object."""
     return any(entry.key == key for entry in storage.list(key))
+
+
+def put_over(storage: Storage, key: str, data: bytes, there: Piece | None) -> None:
+    """Store an object in place of the one that was `there`, or a new one if that is None. Raise ChangedError if another
+    program has stored, replaced or removed it meanwhile."""
+    if there is None:
+        storage.create(key, data)
+    else:
+        storage.replace(key, data, etag=there.etag)

@@ -1,8 +1,9 @@
 """Retry requests after transient failures: when, how often, and for how long.
 
 Pauses grow from 0.1 to 12.8 seconds, half of each at random. After 8 tries (some 20 seconds of pauses), or two minutes
-without progress, the failure becomes an error that says so. If a server says how long to wait (Retry-After, rate
-limits), the request waits that long instead. This is the only layer that retries.
+without progress, the failure becomes an error that says so. A try counts for half a minute at most: one that lasts
+longer transfers data, such as an upload over a slow link, since a socket that stalls fails sooner. If a server says how
+long to wait (Retry-After, rate limits), the request waits that long instead. This is the only layer that retries.
 
 A server that limits requests (503 SlowDown) refuses some and answers others. So a refusal does not count while other
 requests of this process are answered, for up to ten minutes. throttle.py limits how many requests are sent then.
@@ -28,6 +29,7 @@ from mdsx.secret import redacted
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
+_OF_A_TRY = 30.0  # seconds of a try that count
 OBEDIENCE = 600.0  # total seconds that a request waits because its server asks for it
 FIRST_CONTACT = 0.5
 _FIRST_PAUSES = 4  # on first contact, pauses stop growing here
@@ -75,51 +77,52 @@ class Tries:
     """The tries of one request."""
 
     def __init__(self, limit: Limit = lambda failure: None) -> None:
-        self._failures = 0
-        self._began = self._since = self._tried_at = time.monotonic()
+        self._failures, self._spent = 0, 0.0
+        self._began = self._failed_at = self._tried_at = time.monotonic()
         self._limit = limit
         self._obedience = OBEDIENCE
 
     def progressed(self) -> None:
         """Reset the count of tries: the request made good progress before it failed."""
-        self._failures, self._since = 0, time.monotonic()
+        self._failures, self._spent = 0, 0.0
 
     def failed(self, failure: TransientError) -> None:
         """Pause before the next try. Raise the final error of `failure` after too many tries."""
+        now = time.monotonic()
+        self._spent += min(now - self._tried_at, _OF_A_TRY)
         if failure.after is not None and 1 <= failure.after <= self._obedience:
             self._obey(failure, failure.after)
+            self._tried_at = time.monotonic()
             return
-        now = time.monotonic()
-        if failure.limited and failure.answered_at > self._tried_at and now - self._began < OBEDIENCE:
+        if failure.limited and failure.answered_at > self._failed_at and now - self._began < OBEDIENCE:
             self.progressed()
-        self._tried_at = now
+        self._failed_at = now
         self._failures += 1
-        limit = self._limit(failure)
-        seconds = time.monotonic() - self._since
+        limit, seconds = self._limit(failure), self._spent
         if limit is not None:
             pauses = min(self._failures, _FIRST_PAUSES)
             if seconds + _longest(pauses) <= limit:
-                _retry(failure, pauses)
+                self._retry(failure, pauses)
                 return
             tries = "1 try" if self._failures == 1 else f"{self._failures} tries in {seconds:.0f} s"
             raise failure.final(f"{tries}, on first contact") from failure.__cause__
         if self._failures >= TRIES or seconds >= PATIENCE:
             raise failure.final(f"given up after {self._failures} tries in {seconds:.0f} s") from failure.__cause__
-        _retry(failure, self._failures)
+        self._retry(failure, self._failures)
+
+    def _retry(self, failure: TransientError, failures: int) -> None:
+        count(Counter.RETRIES)
+        _log.debug("retrying: %s", redacted(str(failure.final())))
+        pause(failures)
+        self._tried_at = time.monotonic()
+        self._spent += self._tried_at - self._failed_at
 
     def _obey(self, failure: TransientError, seconds: float) -> None:
         """Wait as long as the server asks. This counts neither as a failure nor as a lack of progress."""
         _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
         count(Counter.RETRIES)
         self._obedience -= seconds
-        self._since += seconds
         wait(seconds)
-
-
-def _retry(failure: TransientError, failures: int) -> None:
-    count(Counter.RETRIES)
-    _log.debug("retrying: %s", redacted(str(failure.final())))
-    pause(failures)
 
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
+from mdsx.base.arguments import check_count
 from mdsx.base.process import Counters
-from mdsx.errors import StateError, UsageError, shown
+from mdsx.errors import StateError
 from mdsx.order import Balance, Bucketing, Course, Grouping, Position, Tick
 from mdsx.shards import Lengths, View
 from mdsx.stream.batching import Batcher, Cut, Outlook, Resumed
@@ -47,10 +48,8 @@ class GroupBatcher:
         origin: Origin = START,
         stages: Stages = ONE,
     ) -> None:
-        if epoch_steps is not None and (
-            isinstance(epoch_steps, bool) or not isinstance(epoch_steps, int) or epoch_steps < 1
-        ):
-            raise UsageError("epoch_steps must be an integer of at least 1", found=shown(epoch_steps))
+        if epoch_steps is not None:
+            check_count("epoch_steps", epoch_steps)
         self.rule, self.epoch_steps = rule, epoch_steps
         self._view, self._lengths, self._window_given = view, lengths, window_given
         self._seed, self._shuffle, self._balance, self._drop_short = seed, shuffle, balance, drop_short
@@ -172,7 +171,7 @@ class GroupBatcher:
             return Cursor(epoch, position, number, cursor.taken, planned=cursor.planned)
 
         epoch, position, phases = identity.check(
-            order, reached=lambda start: self.reached(course, at(order["epoch"], start))
+            order, reached=lambda start: self.reached(course, at(order["epoch"], start)), begun=cursor.taken > 0
         )
         found = at(epoch, epoch * course.epoch_samples + position)
         if position == course.epoch_samples:

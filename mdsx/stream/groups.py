@@ -216,7 +216,8 @@ class GroupSteps:
                 block = left.followed_by(found) if left else found
                 for task in self._cut_steps(epoch, block, at):
                     if held is not None and task.skip:  # its groups are dropped
-                        task = held._replace(after=task.after, amounts=_amounts(held) + _amounts(task))
+                        both = _amounts(held) + _amounts(task)
+                        task = held._replace(after=task.after, planned=task.after.planned, amounts=both)
                     elif held is not None:
                         yield held
                     held, at = task, task.after
@@ -243,7 +244,7 @@ class GroupSteps:
             raise _no_whole_batch()
         if held is not None:
             amounts = _amounts(held) + self._dropped(left) if left else held.amounts
-            yield held._replace(after=after, amounts=amounts)
+            yield held._replace(after=after, planned=after.planned, amounts=amounts)
         elif not (cursor.window or cursor.taken):
             hint = "give a smaller batch_size, drop_last=False, or epoch_steps="
             raise no_batch(len(left or ()), "group", size=self.cut.size, ranks=self.world_size, hint=hint)

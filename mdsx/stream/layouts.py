@@ -1,4 +1,4 @@
-"""What `Pack` and `MaxTokens` share: their checks, and how they group the samples of a view."""
+"""What batchings share: checks of their arguments and states; and how those by length group the samples of a view."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def checked_groups(batching: Grouped, groups: Any) -> dict[str, Any]:
     found = {name: value for name, value in groups.items() if name in names}
     if groups["length"] != own["length"]:
         found["length"] = _columns(groups["length"])
-    for name in set(own) - set(found) - {"length"}:
+    for name in own:
+        if name in found or name == "length":
+            continue
         if groups[name] != own[name] or type(groups[name]) is not type(own[name]):
             raise ValueError(f"groups with {name}={own[name]!r}")
     return found

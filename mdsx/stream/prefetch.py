@@ -156,7 +156,6 @@ def _work(shared: _Shared) -> None:
             return
         shared.ask()
         needs = shared.needs()
-    shared.announcer.announce(lambda: needs)
 
     def received(size: int) -> None:
         with shared.changed:
@@ -164,6 +163,7 @@ def _work(shared: _Shared) -> None:
 
     outcome = Outcome.DONE
     try:
+        shared.announcer.announce(lambda: needs)
         if shared.view.bring(bring.shard, needed_in=bring.needed_in, needs=needs, received=received) is Verdict.NO_ROOM:
             outcome = Outcome.NO_ROOM
     except (MdsxError, OSError):

@@ -183,8 +183,8 @@ class RankReader:
         share = self.steps.rank_share([task], self.course, self.rank)
         stand_in = self._stand_in and not share.counts[0]
         groups = [task.groups] if task.groups is not None and not stand_in else []
-        ticks = np.array([self._spare(task)]) if stand_in else share.ticks
-        return self._read_undamaged(task, ticks, stand_in=stand_in, groups=groups)
+        ticks, located = (np.array([self._spare(task)]), None) if stand_in else (share.ticks, share.located)
+        return self._read_undamaged(task, ticks, located, stand_in=stand_in, groups=groups)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
         """Yield single undamaged samples of any rank, a few more than a batch has: from the start of `task` on, and
@@ -199,11 +199,17 @@ class RankReader:
                 yield batch
 
     def _read_undamaged(
-        self, task: Task, ticks: NDArray[np.int64], *, stand_in: bool, groups: Sequence[RankGroups] = ()
+        self,
+        task: Task,
+        ticks: NDArray[np.int64],
+        located: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        *,
+        stand_in: bool,
+        groups: Sequence[RankGroups] = (),
     ) -> Batch:
-        """Return the undamaged samples at `ticks` while `task` is read."""
+        """Return the undamaged samples at `ticks`, which are `located` if that was planned, while `task` is read."""
         runtime = self._runtime(task.start)
-        shards, samples = self._locate(ticks)
+        shards, samples = self._locate(ticks) if located is None else located
         added = NOTHING_ADDED if self._info is None else self._info.of(ticks, shards, samples)
         positions = ticks - self._epoch_start(task.start)
         try:
@@ -221,6 +227,7 @@ class RankReader:
         damaged = [
             Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
             for place in sorted(wrong)
+            if not groups or groups[0].firsts[place] == 0  # of a split sample, its first piece counts
         ]
         groups = [each.kept(kept) for each in groups]
         of_kept = added.to(columns, kept)

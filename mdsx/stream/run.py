@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
+from mdsx.base.arguments import check_count
 from mdsx.base.process import Owner, Turn
 from mdsx.base.warn import warn
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError
 from mdsx.stream.accounts import Ledger
 from mdsx.stream.steps import Cursor, Steps, Task
 
@@ -49,7 +50,7 @@ class Run:
         self.epoch_steps = epoch_steps
         self.shuffled = shuffled
         self._unfinished = False  # a pass returned batches of the epoch, and the remainder was abandoned
-        self._iteration: ref[Any] | None = None
+        self._iteration: ref[Iteration] | None = None
         self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
         self.start = self.cursor
         """Where the pass began; or where `load` or `set_epoch` began the next one."""
@@ -96,8 +97,13 @@ class Run:
             return self._following
         return self.cursor
 
+    @property
+    def iteration(self) -> Iteration | None:
+        """Return the iteration that returned the last batch, with no load or set_epoch since; None if it is gone."""
+        return self._iteration() if self._iteration is not None else None
+
     def has(self, iteration: object) -> bool:
-        """Return whether `iteration` returned the last batch, with no load or set_epoch since."""
+        """Return whether it is that iteration."""
         return self._iteration is not None and self._iteration() is iteration
 
     def left_before(self, iteration: object) -> Left | None:
@@ -106,7 +112,7 @@ class Run:
             return None
         return Left(self.cursor, self.epoch_of(self._following))
 
-    def hand_out(self, iteration: object, task: Task) -> bool:
+    def hand_out(self, iteration: Iteration, task: Task) -> bool:
         """Note that `iteration` returns `task`; its first task begins a pass. Return whether the epoch has more."""
         if self._iteration is None or self._iteration() is not iteration:
             self.start = self.cursor_of(iteration)
@@ -151,8 +157,7 @@ class Run:
 
         So `set_epoch(epoch)` before each pass undoes neither a resume nor an open pass.
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise UsageError("epoch must be an integer of at least 0", found=shown(epoch))
+        check_count("epoch", epoch, least=0)
         if epoch != self.coming_epoch:
             self.load(self.start_of(epoch))
         elif not self._under_way:
@@ -169,7 +174,7 @@ class Run:
     @property
     def _under_way(self) -> bool:
         """Return whether the pass has an iteration that its user still holds."""
-        return not self._quit and self._iteration is not None and self._iteration() is not None
+        return not self._quit and self.iteration is not None
 
     @property
     def _following(self) -> Cursor:
@@ -218,9 +223,13 @@ class Iteration(Iterator[Any]):
         self._epoch = -1  # the epoch of `_items`
         self._taken = self._over = False
 
-    def close(self) -> None:
-        """Drop prefetched batches: `next()` makes the next one again. Raise UsageError if a thread is in `next()`."""
+    def check(self) -> None:
+        """Raise UsageError if another thread is in `next()`."""
         self._turn.check()
+
+    def close(self) -> None:
+        """Drop prefetched batches: `next()` makes the next one again. Raise UsageError as `check` does."""
+        self.check()
         self._items = None
         self.batches.close()
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from mdsx.base.arguments import check_count
 from mdsx.base.process import Counters
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError
 from mdsx.order import Course, Position, Size, Tick
 from mdsx.shards import View
 from mdsx.stream.batching import Batcher, Cut, Resumed
@@ -52,7 +53,7 @@ class Samples:
     ) -> int:
         if epoch_steps is not None:
             hint = "for batches of samples, padded or not, give the dataset epoch_samples= instead"
-            raise UsageError("epoch_steps needs batching=mdsx.Pack(...) or mdsx.MaxTokens(...)", hint=hint)
+            raise UsageError("epoch_steps needs batching=mdsx.Pack, mdsx.MaxTokens or mdsx.Buckets", hint=hint)
         return given_rows(batch_size, "samples")
 
     def packing(self, view: View, info: str | None, *, rows: int, transformed: bool) -> Packing | None:
@@ -119,10 +120,8 @@ class SampleSteps:
     skip: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "world_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} must be an integer of at least 1", found=shown(value))
+        check_count("batch_size", self.batch_size)
+        check_count("world_size", self.world_size)
 
     @property
     def global_batch_size(self) -> int:
@@ -251,6 +250,5 @@ def given_rows(batch_size: int | None, what: str) -> int:
     """Return the batch size. Raise UsageError if it is missing. `what`: samples, or packed rows."""
     if batch_size is None:
         raise UsageError("batch_size is missing", hint=f"give the number of {what} per rank, such as batch_size=8")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
+    check_count("batch_size", batch_size)
     return batch_size

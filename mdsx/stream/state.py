@@ -84,11 +84,13 @@ class OrderIdentity:
         worker: tuple[int, int] = (0, 1),
         *,
         reached: Callable[[Tick], Tick] = lambda tick: tick,
+        begun: bool = False,
     ) -> tuple[int, Position, Phases]:
         """Return (epoch, position, phases) of a state of this order. Raise StateError, which names the field.
 
         `reached`: a function from the state's tick to the tick up to which the order may not change. `worker`: the
         number of the worker process that continues, and how many there are; a worker's state fits no other worker.
+        `begun`: whether samples from the position on were read.
         """
         if not isinstance(state, Mapping):
             raise StateError("state must be the dict that state_dict() returned", found=type(state).__name__)
@@ -105,7 +107,7 @@ class OrderIdentity:
         epoch, position = (number_of(state, name) for name in ("epoch", "position"))
         if epoch > (last := last_epoch(self.epoch_samples)):
             raise StateError("the epoch is too large", place="epoch", found=epoch, expected=f"at most {last}")
-        fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
+        fresh = not begun and position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
         # first the fields that no argument of the dataset can correct; the defaults of others depend on them
         self._check_mixture(state)
         for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):

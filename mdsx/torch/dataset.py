@@ -270,7 +270,10 @@ class StreamingDataset(IterableDataset[Any]):
                 hint="make another StreamingDataset, load state_after(batches) of this one into it, reweight it, and "
                 "give it to a new DataLoader; or use StreamingDataLoader, whose reweight does all this",
             )
-        self._reading = self._reading.reweighted(proportions, self._run.cursor)
+        reading = self._reading.reweighted(proportions, self._run.cursor)
+        if (running := self._run.iteration) is not None:
+            running.close()  # it reads on in the order before
+        self._reading = reading
 
     def _steps(self, part: tuple[int, int] | None = None) -> SampleSteps:
         """Return how epochs are cut. `part`: the rank and number of ranks, by default the present ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mdsx.errors import UsageError, shown
+from mdsx.base.arguments import check_count
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -41,8 +41,7 @@ class TensorBoardStats:
     def __init__(
         self, loader: StreamingDataLoader, writer: ScalarWriter, *, every: int = 100, prefix: str = "data/"
     ) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise UsageError("every must be an integer of at least 1", found=shown(every))
+        check_count("every", every)
         self._loader, self._writer, self._every, self._prefix = loader, writer, every, prefix
         self._before = loader.stats()
         self._calls = 0

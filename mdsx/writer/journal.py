@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import zstandard
 
+from mdsx.base.strict_json import parse_json
 from mdsx.base.warn import warn
 from mdsx.errors import CorruptError, MissingError, UnsupportedError, UsageError
-from mdsx.format import ShardEntry, build_index, filenames, parse_index, parse_json
+from mdsx.format import ShardEntry, build_index, filenames, parse_index
 from mdsx.storage import Storage, file_of, get_or_none, remove, remove_ours
 from mdsx.writer.options import WriterOptions
 

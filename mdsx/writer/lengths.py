@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from mdsx.shards import (
     writing_command,
 )
 from mdsx.storage import Storage, StorageOptions, file_of
-from mdsx.writer.opening import open_dataset
+from mdsx.writer.opening import check_unchanged, open_dataset
 
 _SNAPSHOTS = 4  # last snapshots whose lengths may be extended, after a kill or concurrent appends
 _TRIES = 8
@@ -86,9 +87,11 @@ def write_lengths(
         UsageError: The column has no lengths, or the storage cannot be written.
         MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
+        ChangedError: The dataset changed meanwhile, such as by an append.
     """
     storage, target, found, show = open_dataset(url, index, storage_options, watch)
-    trailer = write_length_file(storage, found, column, target=target, watch=show)
+    check = partial(check_unchanged, target, found)
+    trailer = write_length_file(storage, found, column, target=target, watch=show, check=check)
     file = file_of(target, filenames.lengths(column))
     return WrittenLengths(file, column, trailer.identity.rule, trailer.samples, trailer.sum)
 
@@ -200,7 +203,8 @@ def _extend(
     missing = [shard for shard in range(len(whole.counts)) if shard not in known]
     identity = LengthIdentity(whole.fingerprint, column, rule)
     try:
-        known |= zip(missing, read.of(column, rule, missing), strict=True)
+        if missing:
+            known |= zip(missing, read.of(column, rule, missing), strict=True)
     except UsageError as error:  # Pillow is missing; the samples are appended nevertheless
         _warn_of(storage, identity, f"the sizes of the appended images are missing: {error}")
         return

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mdsx.errors import MissingError, UsageError
+from mdsx.errors import ChangedError, MissingError, UsageError, restated
 from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
-from mdsx.storage import Storage, StorageOptions, discard, exists, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, discard, file_of, get_or_none, open_storage, put_over
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.resume import stored_shards
 
@@ -46,6 +46,7 @@ def merge(
     Raises:
         MissingError: A part is missing or unfinished; the error names it.
         UsageError: An index exists already, a part differs from the first one, or there are too many shards.
+        ChangedError: Another program stored an index meanwhile.
     """
     storage = open_storage(url, storage_options, write=True)
     if any(storage.list(filenames.CONVERT_PLAN)):
@@ -56,7 +57,8 @@ def merge(
 
 def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | None, *, overwrite: bool) -> None:
     """Do what `merge` does, for a conversion too."""
-    if not overwrite and exists(storage, filenames.INDEX):
+    there = get_or_none(storage, filenames.INDEX, stop=1)
+    if not overwrite and there is not None:
         hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("an index exists already", file=file_of(storage, filenames.INDEX), hint=hint)
     refuse_foreign(storage, _FOREIGN, hint="merge where no other dataset is")
@@ -80,7 +82,11 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
     data = join_indexes(first.schema, first.compression, list(zip(names, indexes, strict=True)), metadata)
     join_lengths(storage, names, indexes, parse_index(data), sizes)
     discard(storage, filenames.INDEX)
-    storage.put(filenames.INDEX, data)
+    try:
+        put_over(storage, filenames.INDEX, data, there)
+    except ChangedError as error:
+        hint = "another program has stored an index here meanwhile: look at its dataset, and merge again if it is wrong"
+        raise restated(error, hint=hint) from None
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mdsx.base.progress import Progress
+from mdsx.errors import ChangedError
 from mdsx.format import StoredIndex
 from mdsx.shards import read_index
 from mdsx.storage import Storage, StorageOptions, open_beside, open_storage
@@ -30,3 +31,10 @@ def open_dataset(
         watch(Progress(samples, int(sizes[done]), int(sizes[-1]), done, len(sizes) - 1))
 
     return storage, target, found, show
+
+
+def check_unchanged(target: Storage, index: StoredIndex) -> None:
+    """Raise ChangedError if the dataset whose index is in `target` is no longer the one with this `index`: an append
+    has extended the files that would be written over."""
+    if read_index(target).fingerprint != index.fingerprint:
+        raise ChangedError("the dataset changed while it was read", file=target.url, hint="run this again")

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from mdsx.base.sizes import parse_size
 from mdsx.errors import UsageError, shown
-from mdsx.format import Schema, filenames
+from mdsx.format import DEFAULT_LEVEL, Schema, filenames
 from mdsx.shards import column_of
 
 _COMPRESSION = re.compile(r"zstd(?::([1-9]|1[0-9]|2[0-2]))?")
-_DEFAULT_LEVEL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +54,4 @@ def _parse_level(compression: str | None) -> int | None:
         raise UsageError(
             "unknown compression", found=shown(compression), expected="None, 'zstd', or 'zstd:1' to 'zstd:22'"
         )
-    return int(match[1] or _DEFAULT_LEVEL)
+    return int(match[1] or DEFAULT_LEVEL)

@@ -10,7 +10,7 @@ from mdsx.base.progress import Progress
 from mdsx.format import SIDES, LengthIdentity
 from mdsx.shards import image_column, put_length_file, stored_sides
 from mdsx.storage import StorageOptions, file_of
-from mdsx.writer.opening import open_dataset
+from mdsx.writer.opening import check_unchanged, open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,13 @@ def write_sizes(
         UsageError: There is no such column, Pillow is not installed, or the storage cannot be written.
         MissingError: The dataset does not exist or is unfinished.
         CorruptError: A shard is damaged.
+        ChangedError: The dataset changed meanwhile, such as by an append.
     """
     storage, target, found, show = open_dataset(url, index, storage_options, watch)
     number = image_column(found, column, url=storage.url)
     name, shards = found.schema.columns[number].name, range(len(found.counts))
     sides = stored_sides(storage, found, number, shards, beside=target, watch=show)
+    check_unchanged(target, found)
     identities = [LengthIdentity(found.fingerprint, name, side) for side in SIDES]
     for place, identity in enumerate(identities):
         put_length_file(target, identity, [each[place] for each in sides])

@@ -299,6 +299,8 @@ class Writer:
                 for column in self._lengths
             }
             data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
+            self._journal.check_owner()  # reading all rows may have taken long
+            self._check_stored(entries)
         self._storage.put(filenames.INDEX, data)
         self._journal.remove()
         if self._overwriting is not None:

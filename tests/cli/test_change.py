@@ -66,7 +66,7 @@ def test_samples_are_left_out_without_data(folder: Path, run: Run) -> None:
         (["state.json"], "nothing to change"),
         (["nothing.json", "--exclude", "web=state.json"], "cannot be read"),
         (["state.json", "--exclude", "web"], "takes a component and a file"),
-        (["state.json", "--mixture", "state.json"], "no such key"),
+        (["state.json", "--mixture", "state.json"], "unknown field"),
     ],
 )
 def test_mistakes_are_named(

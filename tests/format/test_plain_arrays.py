@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.format.strict_json import plain_hexadecimal, plain_integers
+from mdsx.format.plain_arrays import plain_hexadecimal, plain_integers
 
 NUMBERS = st.lists(st.integers(0, 18).flatmap(lambda digits: st.integers(0, 10**digits - 1)), min_size=1, max_size=60)
 

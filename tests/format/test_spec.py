@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from mdsx.format import conditions, filenames, frames, index, rows, schema, shard, strict_json, types
+from mdsx.base import strict_json
+from mdsx.format import conditions, filenames, frames, index, rows, schema, shard, types
 from mdsx.order import Grouping
 from mdsx.stream import Cursor
 from mdsx.stream.group_state import GroupIdentity

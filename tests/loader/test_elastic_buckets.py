@@ -146,9 +146,7 @@ def setups(draw: Any, datasets: Data) -> Setup:
     return Setup(data, parts, batching, shuffle, steps, draw(st.integers(0, 3)) == 0)
 
 
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(draws=st.data())
 def test_every_batch_of_a_shape_is_as_predicted(datasets: Data, draws: st.DataObject) -> None:
     run_in_lives(draws.draw(setups(datasets)), draws)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,39 @@ def test_only_dead_writers_temporary_files_are_removed(tmp_path: Path) -> None:
     writer.stdout.close()
     storage.discard_unfinished()
     assert os.listdir(tmp_path / "place") == ["other"]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_discard_just_after_a_file_is_made_disturbs_no_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: bool
+) -> None:
+    """It may remove the file before the writer locks it, or hold the lock while it looks."""
+    storage, lock, begun = open_storage(tmp_path), fcntl.flock, list[str]()
+
+    def flock(file: Any, operation: int) -> None:
+        if not begun and (
+            temporary := [name for name in os.listdir(tmp_path) if re.search(r"[.][0-9a-f]{16}[.]", name)]
+        ):
+            begun.extend(temporary)
+            if holds:
+                raise BlockingIOError
+            open_storage(tmp_path).discard_unfinished()
+        lock(file, operation)
+
+    storage.put("old", b"1")
+    etag = storage.get("old").etag
+    monkeypatch.setattr(fcntl, "flock", flock)
+    stores: list[Callable[[], None]] = [
+        lambda: storage.put("new", b"2"),
+        lambda: storage.create("newer", b"2"),
+        lambda: storage.replace("old", b"2", etag=etag),
+    ]
+    for store in stores:
+        begun.clear()
+        store()
+        assert begun
+    assert sorted(os.listdir(tmp_path)) == ["new", "newer", "old"]
+    assert {storage.get(key).data for key in ("new", "newer", "old")} == {b"2"}
 
 
 def test_an_interrupt_just_after_a_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

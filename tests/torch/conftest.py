@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +49,14 @@ def local_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def brief_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a StatefulDataLoader wait 1 second instead of 5 for each worker that does not see the end of its queue."""
+def brief_shutdown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a StatefulDataLoader wait 1 second instead of 5 for each worker that does not see the end of its queue.
+
+    It waits when it is collected, so the test's loaders are collected before the pause is 5 seconds again.
+    """
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 1.0)
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

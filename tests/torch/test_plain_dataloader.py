@@ -250,6 +250,20 @@ def test_reweight_raises_while_workers_read(mixture: mdsx.Mixture, method: str) 
     assert data.state_dict() == before
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_running_loop_continues_with_the_proportions_of_its_state(mixture: mdsx.Mixture, wrapped: bool) -> None:
+    data = StreamingDataset(mixture, seed=1, batch_size=10)
+    batches = iter(DataLoader(data, batch_size=None) if wrapped else data)
+    before = ids(itertools.islice(batches, 20))
+    data.reweight([0.5, 0.5])
+    resumed = StreamingDataset(mixture, seed=1, batch_size=10)
+    resumed.load_state_dict(data.state_dict())
+    after = ids(batches)
+    assert after == ids(resumed)
+    assert sum(number >= 500 for number in itertools.chain(*after)) == pytest.approx(100, abs=6)
+    assert len(set(itertools.chain(*before, *after))) == 400
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_documented_reweighting_with_workers_repeats_nothing(mixture: mdsx.Mixture, workers: int) -> None:
     first = StreamingDataset(mixture, seed=1, batch_size=10)

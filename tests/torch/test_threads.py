@@ -83,6 +83,45 @@ def test_a_second_thread_gets_an_error_and_takes_its_turn_later(
     assert sorted(seen + [number for batch in batches for number in ids(batch)]) == list(range(N))
 
 
+@pytest.mark.parametrize("call", ["load_state_dict", "set_epoch", "reweight", "change"])
+def test_a_call_during_another_threads_next_changes_nothing(local_url: str, call: str) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] == slow_at:
+            begun.set()
+            may_end.wait()
+        return sample
+
+    whole = mdsx.Dataset(local_url)
+    mixture = mdsx.Mixture([(whole.select(0, 500), 0.9), (whole.select(500, 1000), 0.1)], epoch_samples=400)
+    options: dict[str, Any] = {"columns": ["id"], "rank": 0, "world_size": 1}
+    right = [ids(batch) for batch in mdsx.Loader(mixture, 40, **options)]
+    slow_at = right[1][0]
+    loader = mdsx.Loader(mixture, 40, transform=slow, **options)
+    batches = iter(loader)
+    found = [ids(next(batches))]
+    state = {**loader.state_dict(), "epoch": 3}
+    arguments: dict[str, Any] = {
+        "load_state_dict": state,
+        "set_epoch": 3,
+        "reweight": [0.5, 0.5],
+        "change": mdsx.Phase([0.5, 0.5]),
+    }
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(lambda: ids(next(batches)))
+        try:
+            begun.wait()
+            before = loader.state_dict()
+            with pytest.raises(mdsx.UsageError, match="another thread is inside next"):
+                getattr(loader, call)(arguments[call])
+            assert loader.state_dict() == before
+        finally:
+            may_end.set()
+        found.append(second.result())
+    assert found + [ids(batch) for batch in batches] == right
+
+
 @pytest.mark.parametrize("make", MADE)
 def test_threads_that_share_an_iterator_lose_and_repeat_nothing(
     local_url: str, make: Callable[[str, Transform], Any]

@@ -81,7 +81,7 @@ def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str,
 
 def watch(hook: Hook) -> None:
     """Call `hook` for each change and request from now on in this process."""
-    for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
+    for name in ("open", "write", "fsync", "replace", "link", "unlink", "rmdir", "mkdir"):
         _watch(os, name, hook)
     _watch(URLLib3Session, "send", hook)
     _watch(HttpStorage, "_sent", hook)
@@ -90,8 +90,10 @@ def watch(hook: Hook) -> None:
 def _watch(place: Any, name: str, hook: Hook) -> None:
     original = getattr(place, name)
 
+    appears = name in ("replace", "link")  # a complete file gets its name
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        hook(name, path_of(args[-1] if name == "replace" else args[0], kwargs))
+        hook("replace" if appears else name, path_of(args[-1] if appears else args[0], kwargs))
         return original(*args, **kwargs)
 
     setattr(place, name, call)

@@ -61,7 +61,8 @@ class Recorder:
         self._wrap(os, "open", os.open, self._open_file)
         self._wrap(os, "write", os.write, self._write)
         self._wrap(os, "fsync", FSYNC, self._sync)
-        self._wrap(os, "replace", os.replace, self._replace)
+        for name in ("replace", "link"):
+            self._wrap(os, name, getattr(os, name), partial(self._name, name))
         self._wrap(os, "pread", os.pread, self._read)
         for name in ("scandir", "unlink", "mkdir", "rmdir"):
             self._wrap(os, name, getattr(os, name), partial(self._path, name))
@@ -101,8 +102,8 @@ class Recorder:
             note()
             return data
 
-    def _replace(self, original: Any, source: Any, target: Any, **options: Any) -> None:
-        with self._operation("replace", path_of(source, options)) as note:
+    def _name(self, what: str, original: Any, source: Any, target: Any, **options: Any) -> None:
+        with self._operation(what, path_of(source, options)) as note:
             original(source, target, **options)
             note(to=path_of(target, options)[len(self._top) :])
 
@@ -224,6 +225,10 @@ class Disk:
                 target, new = self._parent(note.to)
                 assert target is folder
                 folder.change({name: None, new: folder.names[name]})
+            case "link":
+                target, new = self._parent(note.to)
+                assert target is folder
+                folder.change({new: folder.names[name]})
             case "unlink" | "rmdir":
                 folder.change({name: None})
             case "write":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import mdsx
 from mdsx.datasets import excerpt_of
@@ -95,6 +98,33 @@ def test_a_repair_keeps_the_sums_right(tmp_path: Path, damaged: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the file of lengths is that of the dataset before
         assert sums(tmp_path) == {"tokens": sum(lengths(tmp_path))}
+
+
+@pytest.mark.parametrize("what", ["lengths", "sizes"])
+def test_files_that_an_append_extends_meanwhile_stay(tmp_path: Path, what: str) -> None:
+    columns = {"image": "png"} if what == "sizes" else COLUMNS
+    image = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(image, "PNG")
+
+    def part(url: Path) -> None:
+        with mdsx.Writer(url, columns, lengths=[] if what == "sizes" else ["tokens"]) as out:
+            for each in samples(0, 20):
+                out.write({"image": image.getvalue()} if what == "sizes" else each)
+
+    part(tmp_path)
+    call = partial(mdsx.write_sizes, tmp_path) if what == "sizes" else partial(mdsx.write_lengths, tmp_path, "tokens")
+    call()
+
+    def meanwhile(progress: mdsx.Progress) -> None:
+        if not (tmp_path / "part-00000").exists():
+            part(tmp_path / "part-00000")
+            mdsx.append(tmp_path, "part-00000")
+
+    with pytest.raises(mdsx.ChangedError, match="changed while it was read"):
+        call(watch=meanwhile)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "_lengths").iterdir()}
+    call()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "_lengths").iterdir()} == before
 
 
 def test_a_column_without_lengths_is_refused_at_once(tmp_path: Path) -> None:

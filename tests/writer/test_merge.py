@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 
 from mdsx.datasets import Dataset
-from mdsx.errors import MissingError, UsageError
+from mdsx.errors import ChangedError, MissingError, UsageError
 from mdsx.format import parse_index
 from mdsx.writer import Writer, merge
 from tests.format import reference
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
 
 COUNTS = (40, 0, 25)
+merging = importlib.import_module("mdsx.writer.merge")
 
 
 def write_part(root: Path, number: int, first: int, count: int, **options: Any) -> None:
@@ -65,6 +67,24 @@ def test_an_existing_index_is_replaced_only_on_request(root: Path) -> None:
     assert contents(root)["index.json"] == before["index.json"]
     merge(root, overwrite=True)
     assert parse_index((root / "index.json").read_bytes()).samples == 70
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_index_that_another_program_stored_meanwhile_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    if overwrite:
+        merge(root)
+    join = merging.join_lengths
+
+    def meanwhile(*arguments: Any) -> None:
+        (root / "index.json").write_bytes(b"another")
+        join(*arguments)
+
+    monkeypatch.setattr(merging, "join_lengths", meanwhile)
+    with pytest.raises(ChangedError, match="another program has stored an index here meanwhile"):
+        merge(root, overwrite=overwrite)
+    assert (root / "index.json").read_bytes() == b"another"
 
 
 def test_a_missing_part_is_named(root: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mdsx.base.arguments import check_count
 from mdsx.base.process.on_ray import map_on_ray
 from mdsx.base.process.pool import Report, Result, Task, Work, map_in_processes
 from mdsx.base.process.ray_nodes import import_ray
@@ -28,8 +29,8 @@ class Workers:
     @classmethod
     def of(cls, num_workers: int | None, engine: Engine | None) -> Workers:
         """Raise UsageError if an argument is invalid, or the engine is not installed."""
-        if num_workers is not None and (type(num_workers) is not int or num_workers < 1):
-            raise UsageError("num_workers must be an integer of at least 1", found=shown(num_workers))
+        if num_workers is not None:
+            check_count("num_workers", num_workers)
         if engine not in (None, "ray"):
             raise UsageError("unknown engine", found=shown(engine), expected="ray")
         if engine is not None:

@@ -278,8 +278,11 @@ def _work(line: _Line[Any, Any], begin: Begin, number: int, counters: Counters |
         failed = error
     while maker is not None and failed is None and (chunk := line.deal()) is not None:
         failed = line.make(chunk, maker)
-    if maker is not None:
-        maker.close()  # before the consumer gets an error
+    try:
+        if maker is not None:
+            maker.close()  # before the consumer gets an error
+    except BaseException as error:
+        failed = failed or error
     if failed is not None and (chunk := chunk or line.deal()) is not None:
         line.publish(chunk, done=True, error=failed)
     line.leave()

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, UsageError
-from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
+from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index
 from mdsx.shards import read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage, file_of
 from mdsx.writer import check_one_attempt
@@ -177,7 +178,7 @@ _PREFIXES = (
 def _check_finished(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
     """Raise UsageError for an unfinished dataset, which its writer can finish."""
     for key in stored:
-        if folder := filenames.work_folder(key):
+        if key != filenames.CONVERT_SKIPPED and (folder := filenames.work_folder(key)):  # that list stays for good
             part = filenames.part_number(key)
             if finished if part is None else part in indexes:
                 continue

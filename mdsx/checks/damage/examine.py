@@ -25,8 +25,6 @@ from mdsx.errors import (
     MdsxError,
     MissingError,
     TruncatedError,
-    UsageError,
-    shown,
 )
 from mdsx.format import (
     FindsDamage,
@@ -52,12 +50,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def check_threads(num_threads: int) -> None:
-    """Raise UsageError for an invalid number of threads."""
-    if type(num_threads) is not int or num_threads < 1:
-        raise UsageError("num_threads must be an integer of at least 1", found=shown(num_threads))
 
 
 class RawBytes:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 
 import xxhash
 
+from mdsx.base.arguments import check_count
 from mdsx.base.progress import Progress
 from mdsx.checks.damage.catalog import Catalog, Place, Schemas, original, read_catalog
-from mdsx.checks.damage.examine import Examined, check_threads, examine, examine_alone, in_order
+from mdsx.checks.damage.examine import Examined, examine, examine_alone, in_order
 from mdsx.checks.damage.report import Repair
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
@@ -60,7 +61,7 @@ def repair(
         MissingError: There is no dataset.
         CorruptError: No sample is undamaged.
     """
-    check_threads(num_threads)
+    check_count("num_threads", num_threads)
     storage = open_storage(url, storage_options, write=True)
     survey = _survey(storage, read_catalog(storage), num_threads, watch)
     plan = _plan(storage, survey)

@@ -15,9 +15,10 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from mdsx.base.arguments import check_count
 from mdsx.base.progress import Progress
 from mdsx.base.system import cores
-from mdsx.checks.damage.examine import RawBytes, check_threads, damages_of, in_order
+from mdsx.checks.damage.examine import RawBytes, damages_of, in_order
 from mdsx.checks.damage.report import Verification
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError, restated
 from mdsx.format import Index, StoredIndex, StoredSelection, filenames
@@ -50,7 +51,7 @@ def verify(
         MissingError: There is no dataset.
         TransportError: Storage failed.
     """
-    check_threads(num_threads)
+    check_count("num_threads", num_threads)
     storage = open_storage(url, storage_options)
     beside = storage if index is None else open_beside(url, index, storage_options)
     return verify_stored(storage, beside, num_threads=num_threads, watch=watch)

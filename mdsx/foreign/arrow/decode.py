@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -48,7 +49,13 @@ def to_table(schema: Schema, columns: Mapping[str, NDArray[Any] | JoinedValues])
 
 def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
     if kind.foreign is not None and isinstance(values, JoinedValues):
-        return _foreign(kind, values)
+        if kind.kind != "document":
+            return _foreign(kind, values)
+        try:
+            values, kind = json_texts(values, kind), replace(kind, foreign=None)
+        except Refused as refused:
+            message = "JSON cannot hold the value"
+            raise UsageError(message, found=str(refused.found), expected=refused.expected) from None
     kind = kind.stored
     arrow_type(kind)  # raises UsageError if there is none
     if isinstance(values, np.ndarray):

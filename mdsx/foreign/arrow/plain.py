@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError
 from mdsx.foreign.arrow.library import pa
 from mdsx.foreign.arrow.types import (
@@ -26,9 +27,10 @@ from mdsx.foreign.arrow.types import (
     is_run_end_encoded,
     is_string,
     is_tensor,
+    large_type,
     plain_type,
 )
-from mdsx.format import Refused, each, parse_json
+from mdsx.format import Refused, each
 
 
 def plain(array: Any) -> Any:
@@ -39,7 +41,8 @@ def plain(array: Any) -> Any:
     if isinstance(type, pa.BaseExtensionType):
         return plain(array.storage)
     if pa.types.is_dictionary(type):
-        return plain(array.dictionary).take(array.indices)
+        values = plain(array.dictionary)
+        return values.cast(large_type(values.type)).take(array.indices)
     if is_run_end_encoded(type):
         return plain(pa.compute.run_end_decode(array))
     if is_file(type):
@@ -234,6 +237,8 @@ def _tensor(array: Any) -> Any:
     type, storage = array.type, array.storage
     shape, values = tuple(type.shape), storage.flatten()
     if type.permutation is not None:
+        if values.null_count:
+            raise Refused("no null inside an array", "None")
         stored = numpy_items(plain(values)).reshape(-1, *shape)
         stored = stored.transpose(0, *[axis + 1 for axis in type.permutation])
         shape, values = stored.shape[1:], pa.array(stored.reshape(-1))

@@ -57,7 +57,9 @@ def plain_type(type: Any) -> Any:
     is_ = pa.types
     if isinstance(type, pa.BaseExtensionType):
         return plain_type(type.storage_type)
-    if is_.is_dictionary(type) or is_run_end_encoded(type):
+    if is_.is_dictionary(type):
+        return large_type(plain_type(type.value_type))
+    if is_run_end_encoded(type):
         return plain_type(type.value_type)
     if is_file(type):
         return plain_type(type.field("bytes").type)
@@ -66,10 +68,16 @@ def plain_type(type: Any) -> Any:
     if is_.is_temporal(type) and not is_.is_interval(type):
         return pa.int32() if type.bit_width == 32 else pa.int64()
     if is_string(type):
-        return pa.large_string() if is_.is_large_string(type) else pa.string()
+        return type if is_.is_string(type) else pa.large_string()
     if is_binary(type):
-        return pa.large_binary() if is_.is_large_binary(type) else pa.binary()
+        return type if is_.is_binary(type) else pa.large_binary()
     return type
+
+
+def large_type(type: Any) -> Any:
+    """Return the type of strings or bytes whose offsets have 64 bits: views and dictionaries may stand for more than 2
+    GiB. Return any other type as it is."""
+    return pa.large_string() if is_string(type) else pa.large_binary() if is_binary(type) else type
 
 
 def is_file(type: Any) -> bool:

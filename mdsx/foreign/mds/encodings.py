@@ -61,7 +61,7 @@ def parse_encoding(text: str, column: str, width: int | None) -> Encoding | None
         return Encoding(parse_type(_OURS[text]), None)
     if text == "json":  # can be mixed with our JSON
         return Encoding(ColumnType(JSON.name, foreign=values.decode_json), None)
-    if text.startswith("ndarray"):
+    if text == "ndarray" or text.startswith("ndarray:"):
         return _array(text)
     decoder = _FOREIGN.get(text) or partial(values.refuse, encoding=text, column=column)
     base = _NOT_IN_TYPES.sub(".", text).strip(".") or "unknown"

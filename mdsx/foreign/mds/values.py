@@ -22,8 +22,9 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
-from mdsx.format import parse_json, read_records
+from mdsx.format import read_records
 
 _T = TypeVar("_T")
 

@@ -146,7 +146,7 @@ class Columns:
             for name in one.columns:
                 if name not in other.columns and name not in other.left_out:
                     raise _different(name, f"{one.file} has it, this file does not", other.file)
-        for name in file.left_out.keys() - self.left_out.keys():
+        for name in sorted(file.left_out.keys() - self.left_out.keys()):
             raise _different(name, f"mdsx can read it in {self._first.file}: {file.left_out[name]}", file.file)
         for name, found in file.columns.items():
             if name in self.left_out:

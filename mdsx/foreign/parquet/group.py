@@ -7,6 +7,7 @@ so that no shard is taken for another, and the shard's XXH3-128, so that a cache
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ import xxhash
 from mdsx.errors import CorruptError, SampleError, UnsupportedError
 from mdsx.foreign.arrow import encode_batch, pa
 from mdsx.foreign.parquet.footer import Footer, open_file, readable
-from mdsx.foreign.parquet.metadata import UNCOMPRESSED
+from mdsx.foreign.parquet.metadata import DICTIONARY, START, UNCOMPRESSED
 from mdsx.foreign.parquet.text import AGAIN
+from mdsx.foreign.parquet.thrift import Thrift, ThriftError
 from mdsx.format import Encoded, Encoder, Range, Schema, ShardBuilder, ShardView
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ MAX_SHARD_SIZE = 2**32
 _BATCH_BYTES = 2**25  # decoded at once
 _FEWEST, _MOST = 64, 2**16  # rows decoded at once
 _FIRST = 1024  # rows whose sizes are measured
+_PAGE_HEAD, _PAGE_SIZE = 256, 2  # bytes of a page's header to parse; its field with the page's uncompressed size
 _DECLARED = f"{AGAIN}, with --column NAME=TYPE to give the column another type, or without it to use the file's"
 
 
@@ -116,12 +119,26 @@ def read_batches(
     `parts` are the bytes of `ranges` of the file. Each of the `leaves`, the column chunks, is inside one range. Raise
     CorruptError or UnsupportedError.
     """
-    claimed = int(footer.metadata.chunks[group, leaves, UNCOMPRESSED].sum())
+    chunks = footer.metadata.chunks[group, leaves]
+    claimed = int(chunks[:, UNCOMPRESSED].sum())
     rows = min(max(_BATCH_BYTES * footer.rows(group) // max(claimed, 1), _FEWEST), most)
+    for start, has_dictionary in chunks[:, [START, DICTIONARY]].tolist():
+        if has_dictionary:  # its first page: one value may fill it, and be the value of every row
+            rows = min(rows, max(MAX_SHARD_SIZE // max(_page_size(start, ranges, parts), 1), 1))
     with readable(footer.file, f"row group {group}"):
         source = pa.PythonFile(_FetchedBytes(footer.offset, ranges, parts), mode="r")
         opened = open_file(source, footer.parsed)
         yield from opened.reader.iter_batches(rows, row_groups=[group], column_indices=leaves, use_threads=False)
+
+
+def _page_size(offset: int, ranges: Sequence[Range], parts: Sequence[memoryview]) -> int:
+    """Return the size of the uncompressed page at `offset` of the file, by its header; 0 if that cannot be parsed."""
+    for (start, stop), part in zip(ranges, parts, strict=True):
+        if start <= offset < stop:
+            with suppress(ThriftError, IndexError):
+                head = bytes(part[offset - start : offset - start + _PAGE_HEAD])
+                return int(Thrift(head).struct({_PAGE_SIZE: Thrift.integer}).get(_PAGE_SIZE, 0))
+    return 0
 
 
 def _encode(encoder: Encoder, batch: Any, place: str, first: int, file: str) -> list[Encoded]:

@@ -163,11 +163,11 @@ class TarLayout:
             return self.joined(file, samples, rows, pieces)
         parts: list[memoryview] = []
         inline = [self.places[number] for number in self.pointers.inline]
-        wrong = self.wrong(rows)[:, inline]
+        wrong = self.wrong(rows)  # of any column: the sample grows by the inline bytes below
         for row, (sample, piece) in enumerate(zip(samples.tolist(), pieces, strict=True)):
             parts.append(piece)
-            end, at = len(piece), int(rows["start"][row])
-            for place, length, bad in zip(inline, rows["lengths"][row].tolist(), wrong[row].tolist(), strict=True):
+            end, at, bad = len(piece), int(rows["start"][row]), bool(wrong[row].any())
+            for place, length in zip(inline, rows["lengths"][row].tolist(), strict=True):
                 begin, size = rows[_EXTENTS][row, place].tolist()
                 if size == NULL or not length:
                     at += length

@@ -254,7 +254,7 @@ class _RunRows:
         self._pointers = pointers
         self._columns = pointers.dataset.columns
         self._first_dot, self._dropped = names.key_until == FIRST_DOT, names.dropped
-        self._numbers = {column.name: number for number, column in enumerate(self._columns)}
+        self._numbers = {column.name: number for number, column in enumerate(self._columns) if column.name != KEY}
         self._renamed = names.columns
         self._known: dict[str, int] = {}  # extension as written -> the column's number, or _DROPPED
         self._locate: dict[int, Callable[[bytes, Spans], Any]] = {

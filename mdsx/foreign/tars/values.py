@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import CorruptError, SampleError, shown
 from mdsx.foreign.npy import NPY_MAGIC, NpyHeader, read_npy_header
 from mdsx.foreign.tars.blocks import printable
 from mdsx.foreign.tars.grouping import TarSample
 from mdsx.foreign.tars.members import TarMember
 from mdsx.foreign.tars.names import KEY
-from mdsx.format import BYTES, EXTENSIONS, JSON, STR, ColumnType, Kind, parse_json, parse_type, value_decoder
+from mdsx.format import BYTES, EXTENSIONS, JSON, STR, ColumnType, Kind, parse_type, value_decoder
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
@@ -225,7 +226,9 @@ def _scalar(kind: Kind | None, data: bytes) -> object:
     if kind == "float":
         if not _FLOAT.fullmatch(text):
             raise ValueError(f"{quoted} is not a number")
-        return float(text)
+        if math.isinf(number := float(text)) and "inf" not in text.lower():
+            raise ValueError(f"{quoted} is too large")
+        return number
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"{quoted} is not an integer")
     return int(text)

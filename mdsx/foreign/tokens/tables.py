@@ -14,6 +14,7 @@ Records are packed, and little-endian. In the last record, all fields except `ed
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,8 +47,10 @@ def parse_table(data: Buffer, record: np.dtype[np.void], *, documents: int, toke
     return table
 
 
+@lru_cache(maxsize=8)  # nearly all shards have as many
 def equal_table(record: np.dtype[np.void], documents: int, every: int) -> NDArray[np.void]:
-    """Return the table for documents that all have `every` tokens."""
+    """Return the table for documents that all have `every` tokens. It is read-only."""
     table = np.zeros(documents + 1, record)
     table["edge"] = np.arange(documents + 1) * every
+    table.setflags(write=False)
     return table

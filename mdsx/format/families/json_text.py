@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mdsx.base.strict_json import MAX_DEPTH, parse_json
 from mdsx.format.families.record import Object
 from mdsx.format.inputs import Refused, describe
-from mdsx.format.strict_json import MAX_DEPTH, parse_json
 
 _NO_NAN = "JSON has no NaN and no infinity: declare the column as msgpack, or write null"
 

@@ -144,7 +144,7 @@ class Announcements:
                 yield fingerprint, Path(entry.path)
 
     def _live(self, path: Path) -> Announced | None:
-        hold = Hold(path, os.O_RDONLY)
+        hold = Hold(path, os.O_RDWR)  # as for `evict`
         try:
             if hold.try_lock(fcntl.LOCK_EX):
                 remove(path)

@@ -105,7 +105,7 @@ class _Process:
     ledger: Ledger
     announcements: Announcements
     evictor: Evictor
-    lock: threading.Lock  # taken first, so that only one thread of a process waits for the ledger's
+    lock: threading.Lock  # taken before the ledger's, by a thread that counts or evicts
     limit: int | None = None  # as last read
 
 

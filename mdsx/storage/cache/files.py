@@ -239,11 +239,14 @@ def evict(path: str | Path, *, dry_run: bool = False) -> bool:
     """Remove a file unless it is held or another user's. Return whether it was removed (with `dry_run`: would be). Call
     it with the ledger's lock held."""
     try:
-        hold = Hold(path, os.O_RDONLY)
+        hold = Hold(path, os.O_RDWR)  # NFS locks exclusively only files that are open for writing
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno != errno.ELOOP:  # a symbolic link is not a shard
+        if error.errno not in (
+            errno.ELOOP,
+            errno.EISDIR,
+        ):  # a link or a folder: it is not a shard
             return False
         hold = None
     try:

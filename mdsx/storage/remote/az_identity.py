@@ -42,7 +42,7 @@ class Identity:
         self._client_id = client_id
         self._credential: Any = None
         self._token = Secret("")
-        self._renewal = 0.0  # when to renew the token, as in time.time()
+        self._renewal = 0.0  # when to renew the token, by the monotonic clock, which nobody sets
         self._expiry = 0.0
         self._made = 0.0
         self._lock = threading.Lock()
@@ -50,10 +50,10 @@ class Identity:
 
     def token(self, file: str) -> Secret:
         """Return a valid token. One thread renews it; others wait only if it has expired."""
-        now = time.time()
+        now = time.monotonic()
         if now >= self._renewal and self._lock.acquire(blocking=now >= self._expiry):
             try:
-                if time.time() >= self._renewal:
+                if time.monotonic() >= self._renewal:
                     self._renew(file)
             finally:
                 self._lock.release()
@@ -61,16 +61,16 @@ class Identity:
 
     def forget(self) -> None:
         """Drop a token that the server refused, and its credential, unless the token is quite new."""
-        if time.time() >= self._made + _AGAIN:
+        if time.monotonic() >= self._made + _AGAIN:
             self._credential = None
             self._renewal = self._expiry = 0.0
 
     def _renew(self, file: str) -> None:
-        now = time.time()
+        now = time.monotonic()
         try:
             self._credential = self._credential or _credential(self._client_id, file)
             found = self._credential.get_token(_SCOPE)
-            token, expiry = parse.token(found.token), float(found.expires_on)
+            token, expiry = parse.token(found.token), now + float(found.expires_on) - time.time()
         except UsageError:
             raise
         except Exception as error:  # errors of azure-core, msal, and their libraries

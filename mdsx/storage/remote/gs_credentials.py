@@ -51,8 +51,8 @@ class GsOptions(RemoteOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token, with the times, in seconds since 1970, when this process got it, when to renew it, and when it
-    expires."""
+    """A token, with the times when this process got it, when to renew it, and when it expires, by the monotonic clock,
+    which nobody sets."""
 
     text: Secret
     since: float
@@ -71,7 +71,7 @@ class Credentials:
 
     def token(self, file: str) -> Secret:
         """Return an access token. Raise ForbiddenError, UsageError or TransientError; each names `file`."""
-        token, now = self._token, time.time()
+        token, now = self._token, time.monotonic()
         if token is None or now >= token.expires:
             with self._lock:
                 if self._token is not None and self._token is not token:  # another thread has renewed it
@@ -105,7 +105,7 @@ class Credentials:
             if token is None or Secret.bearer(token.text) != sent:
                 return True
             self._google = self._token = None
-            return time.time() - token.since > YOUNG
+            return time.monotonic() - token.since > YOUNG
 
     def forked(self) -> None:
         """Drop objects that a thread of the parent may have been using."""
@@ -122,11 +122,12 @@ class Credentials:
                 self._google = _found(self._path)
             self._google.refresh(_request)
             text, expiry = parse.token(self._google.token), self._google.expiry
-            expires = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
+            left = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp() - time.time()
         except Exception as error:  # errors of google-auth, and those of a broken file
             self._google = None
             raise _translated(error, file) from None  # google-auth's errors may contain a server's answer about tokens
-        self._token = _Token(text, time.time(), expires - EARLY, expires)
+        now = time.monotonic()
+        self._token = _Token(text, now, now + left - EARLY, now + left)
         return text
 
 

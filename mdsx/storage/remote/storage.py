@@ -95,6 +95,7 @@ class RemoteStorage(ABC):
             try:
                 answer = self._open(key, reached, None, etag)
                 if answer.total != size:
+                    answer.close()
                     kind = TruncatedError if answer.total < size else ChangedError
                     raise kind("the object has another size", file=file, found=answer.total, expected=size)
                 etag = answer.etag or etag

@@ -153,7 +153,8 @@ class Proxy(NamedTuple):
 
 def proxy_for(server: Server) -> Proxy | None:
     """Return the proxy for requests to `server`. Raise TransportError if it is not an HTTP proxy."""
-    if urllib.request.proxy_bypass(server.host.strip("[]")):
+    host = server.host.strip("[]")
+    if urllib.request.proxy_bypass(host) or urllib.request.proxy_bypass(f"{host}:{server.port}"):
         return None
     proxies = urllib.request.getproxies()
     found = proxies.get(server.scheme) or proxies.get("all")

@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 import xxhash
 
+from mdsx.base.arguments import check_choice, check_count
 from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress, StatusLine
 from mdsx.base.warn import warn
 from mdsx.errors import MdsxError, SampleError, UsageError, restated, shown
 from mdsx.format import Schema, build_index
 from mdsx.storage import StorageOptions
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.conversion import Conversion, convert_source, open_output
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.source import Block, Row, SampleSource, Unit
@@ -107,8 +107,8 @@ def build(
     if getattr(current_process(), "_inheriting", False):  # a worker imports the script
         hint = 'call it under `if __name__ == "__main__":`'
         raise UsageError("mdsx.build is called while a worker process imports the script", hint=hint)
-    if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
-        raise UsageError("parts must be an integer of at least 1", found=shown(parts))
+    if parts is not None:
+        check_count("parts", parts)
     check_choice("on_error", on_error, "raise", "skip")
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UsageError("sources must be a list of arguments for the function", found=shown(sources))

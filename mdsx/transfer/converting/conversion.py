@@ -14,6 +14,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any, Literal
 
+from mdsx.base.arguments import check_choice
 from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import parse_size
@@ -23,7 +24,6 @@ from mdsx.foreign.tars import printable
 from mdsx.format import Schema, filenames
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, answered, discard, open_storage, remove, remove_ours, sealed
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.pipeline import PartWork, is_finished, metadata_of
 from mdsx.transfer.converting.plan import ConversionPlan, encode_plan
 from mdsx.transfer.converting.progress import WatchReporter

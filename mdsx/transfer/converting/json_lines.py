@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from mdsx.base.arguments import check_choice
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, restated, shown
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind
 from mdsx.transfer.converting.json_objects import ObjectReader, parse_object, strict_parser
 from mdsx.transfer.converting.json_types import inferred_type

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.arguments import check_choice
 from mdsx.base.cached import cached_property
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.arrow import pa
 from mdsx.foreign.tokens import MegatronIndex
 from mdsx.format import INT8, ColumnType, Range, Schema, parse_type
 from mdsx.storage import StorageOptions
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import File, FileKind, find_files, read_ranges
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+from mdsx.base.arguments import check_choice
 from mdsx.errors import MdsxError, SampleError, UsageError, shown
 from mdsx.foreign.tars import (
     FIRST_DOT,
@@ -18,7 +19,6 @@ from mdsx.foreign.tars import (
     group_samples,
     read_members,
 )
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any, ClassVar, Literal
 
+from mdsx.base.arguments import check_choice
 from mdsx.base.decompress import decompress
 from mdsx.errors import CorruptError, FormatError, MdsxError, SampleError, UsageError, restated, shown
 from mdsx.storage import StorageOptions
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.line_files import LineFiles, LinePlace, each_line, without_mark
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit

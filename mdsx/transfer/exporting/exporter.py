@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.base.arguments import check_choice, check_count
 from mdsx.base.cached import cached_property
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
@@ -23,7 +24,6 @@ from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.foreign.tars import Names
 from mdsx.shards import Cast, ColumnChoice, View, scan, stored_columns
 from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.exporting.json_lines import JsonLines, Nan
 from mdsx.transfer.exporting.kinds import ExportKind
 from mdsx.transfer.exporting.parquet_files import Parquets, arrow_schema_of
@@ -212,8 +212,7 @@ def _cuts(dataset: Dataset, file_size: int | str, file_samples: int | None) -> t
         view = View([excerpt_of(dataset)])
         means = view.mean_sizes[: len(view.counts)]
         return {"file_size": str(size)}, cut(view.counts, np.ceil(view.counts * means).astype(np.int64), size)
-    if type(file_samples) is not int or file_samples < 1:
-        raise UsageError("file_samples must be at least 1", found=shown(file_samples))
+    check_count("file_samples", file_samples)
     return {"file_samples": str(file_samples)}, [*range(0, max(samples, 1), file_samples), samples]
 
 

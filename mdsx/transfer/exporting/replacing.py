@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
-from mdsx.storage import Storage, discard, file_of, get_or_none, remove
+from mdsx.errors import ChangedError, CorruptError, UsageError, restated
+from mdsx.storage import Piece, Storage, discard, file_of, get_or_none, put_over, remove
 from mdsx.transfer.exporting.record import RECORD, ExportRecord, decode_record, encode_record, names_in
 
 _NEXT = "_mdsx-export.next.json"
@@ -42,7 +42,8 @@ class Replacing:
         if (found := get_or_none(storage, RECORD)) is None:
             return None
         known = decode_record(found.data, file_of(storage, RECORD))
-        old = frozenset((*known.files, *_pending(storage)))
+        pending = get_or_none(storage, _NEXT)
+        old = frozenset((*known.files, *_files_in(storage, pending)))
         others = sorted(set(names_in(storage)) - old - {RECORD, _NEXT})
         if others:
             hint = "move it elsewhere, or export to another folder"
@@ -50,7 +51,10 @@ class Replacing:
             raise UsageError(message, file=storage.url, found=others[0], hint=hint)
         numbers = [int(match[1]) for name in old if (match := _NUMBER.fullmatch(name))]
         record = _renumbered(wanted, max(numbers, default=-1) + 1)
-        storage.put(_NEXT, msgspec.json.encode(sorted({*old, *record.files})))
+        try:
+            put_over(storage, _NEXT, msgspec.json.encode(sorted({*old, *record.files})), pending)
+        except ChangedError as error:  # its files may have the same numbers
+            raise restated(error, hint="another export to this folder began just now: run this one again") from None
         return cls(storage, found.etag, old, known, record)
 
     def finish(self) -> None:
@@ -76,12 +80,12 @@ class Replacing:
         remove(self.storage, *sorted(names), own=own.__contains__)
 
 
-def _pending(storage: Storage) -> list[str]:
+def _files_in(storage: Storage, pending: Piece | None) -> list[str]:
     """Return the files of unfinished replacements."""
-    try:
-        found = msgspec.json.decode(storage.get(_NEXT).data, type=list[str])
-    except MissingError:
+    if pending is None:
         return []
+    try:
+        found = msgspec.json.decode(pending.data, type=list[str])
     except msgspec.MsgspecError as error:
         raise CorruptError(f"not a list of an export's files: {error}", file=file_of(storage, _NEXT)) from None
     return [name for name in found if _NUMBER.fullmatch(name)]

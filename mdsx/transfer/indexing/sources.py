@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from mdsx.base.braces import expand_braces
-from mdsx.errors import ChangedError, MissingError, UsageError, shown
+from mdsx.errors import ChangedError, MissingError, UsageError, restated, shown
 from mdsx.format import filenames
 from mdsx.storage import (
     Entry,
+    Piece,
     Storage,
     StorageOptions,
     describe,
@@ -22,6 +23,7 @@ from mdsx.storage import (
     get_or_none,
     is_visible,
     open_storage,
+    put_over,
 )
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -201,6 +203,15 @@ def refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Se
         for key in filter(there.__contains__, others):
             hint = "name them as well, or replace the index: replace_index=True (--replace-index)"
             raise UsageError(f"the index here has other {name} too, such as {shown(key)}", file=index, hint=hint)
+
+
+def put_index(place: Storage, key: str, data: bytes, there: Piece | None) -> None:
+    """Write an index over the one that was `there` at the beginning. Raise ChangedError if another program has written
+    one meanwhile, whose tables would be lost."""
+    try:
+        put_over(place, key, data, there)
+    except ChangedError as error:
+        raise restated(error, hint="another program has indexed files here meanwhile: run this again") from None
 
 
 # --- reading

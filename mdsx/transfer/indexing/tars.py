@@ -17,7 +17,7 @@ import xxhash
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, MissingError, UnsupportedError
+from mdsx.errors import FormatError, UnsupportedError
 from mdsx.foreign.tars import (
     INDEX_KEY,
     IndexedTar,
@@ -34,7 +34,18 @@ from mdsx.foreign.tars import (
     skim_tar,
 )
 from mdsx.format import Schema, filenames
-from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
+from mdsx.storage import (
+    Entry,
+    Piece,
+    Storage,
+    StorageOptions,
+    answered,
+    believe,
+    discard,
+    file_of,
+    get_or_none,
+    open_beside,
+)
 from mdsx.transfer.ahead import read_ahead
 from mdsx.transfer.indexing.other_indexes import OtherIndex, other_hint, read_other
 from mdsx.transfer.indexing.sources import (
@@ -43,6 +54,7 @@ from mdsx.transfer.indexing.sources import (
     expand,
     find_files,
     get_listed,
+    put_index,
     refuse_dataset,
     refuse_others,
 )
@@ -190,23 +202,24 @@ def index_tars(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The existing index: its bytes, and the pointer shards that jobs may still read."""
+    """The existing index file, and the pointer shards that jobs may still read."""
 
-    data: bytes = b""
+    there: Piece | None = None
     pointers: tuple[str, ...] = ()
 
 
 def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> _Before:
     """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
     refuse_dataset(place, _KIND.name, but=is_wids)
-    try:
-        data = place.get(INDEX_KEY).data
-        known = parse_text(data, file=file_of(place, INDEX_KEY)).tars
-    except (MissingError, FormatError):  # missing, empty, damaged or older: it is made again
+    if (there := get_or_none(place, INDEX_KEY)) is None:
         return _Before()
+    try:
+        known = parse_text(there.data, file=file_of(place, INDEX_KEY)).tars
+    except FormatError:  # empty, damaged or older: it is made again
+        return _Before(there)
     if not replace_index:
         refuse_others(file_of(place, INDEX_KEY), storage, (tar.name for tar in known), entries, _KIND.name)
-    return _Before(data, tuple(tar.pointers for tar in known))
+    return _Before(there, tuple(tar.pointers for tar in known))
 
 
 def _find_columns(storage: Storage, entries: Sequence[Entry], asked: Asked) -> dict[str, str]:
@@ -330,6 +343,6 @@ def _put_index(
     ]
     data = build_text(schema, indexed, asked.metadata)
     parse_text(data, file=file_of(place, INDEX_KEY))
-    if data != before.data:
-        place.put(INDEX_KEY, data)
+    if before.there is None or data != before.there.data:
+        put_index(place, INDEX_KEY, data, before.there)
     return {column.name: str(column.type) for column in schema.columns}

@@ -109,13 +109,14 @@ def _kind_of_all(sources: Sequence[Any]) -> str:
     return next(iter(kinds))
 
 
-def _kinds_of(source: Any) -> set[str]:
-    """Return the kinds of the files that a source names."""
+def _kinds_of(source: Any) -> list[str]:
+    """Return the kinds of the files that a source names, each once."""
     if isinstance(source, Dataset):
-        return {"dataset"}
+        return ["dataset"]
     if not isinstance(source, str | os.PathLike):
         message = "a source must be a path, a URL, an mdsx.Dataset or an mdsx.Mixture"
         expected = "one, or a list of them"
         raise UsageError(message, found=shown(source), expected=expected)
     names = expand_braces(os.fspath(source)) or [os.fspath(source)]
-    return {_SUFFIXES.get(_COMPRESSED.sub("", name).rpartition(".")[2].lower(), "dataset") for name in names}
+    kinds = (_SUFFIXES.get(_COMPRESSED.sub("", name).rpartition(".")[2].lower(), "dataset") for name in names)
+    return list(dict.fromkeys(kinds))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from mdsx.base.arguments import check_choice, check_count
 from mdsx.base.process import Engine, Workers
 from mdsx.base.progress import Progress
 from mdsx.base.sizes import parse_size
@@ -17,7 +18,6 @@ from mdsx.errors import UsageError, shown
 from mdsx.format import UINT16, UINT32, Index, Schema, parse_type
 from mdsx.shards import read_index
 from mdsx.storage import Storage, StorageOptions
-from mdsx.transfer.choices import check_choice
 from mdsx.transfer.converting import Conversion, ConversionProgress, convert_source, open_output
 from mdsx.transfer.tokenizing.kinds import open_texts
 from mdsx.transfer.tokenizing.source import AMOUNTS, TOKENS, TokenSource
@@ -142,8 +142,8 @@ def tokenize(
         UsageError: An argument is invalid, or `url` holds something else.
     """
     check_choice("on_error", on_error, "raise", "skip")
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-        raise UsageError("rows must be an integer of at least 1", found=shown(rows))
+    if rows is not None:
+        check_count("rows", rows)
     keep = _kept(keep, rows)
     if columns:
         Schema.from_columns(columns)

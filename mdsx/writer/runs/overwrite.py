@@ -25,6 +25,8 @@ from mdsx.writer.runs.commit import Driver, check_place
 from mdsx.writer.runs.job import Done
 from mdsx.writer.runs.record import RunRecord, folders_of, remove_files, runs_at
 
+_CLOCK = "clock"  # the sign by which a clean asks the storage for the time
+
 
 @dataclass(slots=True, eq=False)
 class Overwriting:
@@ -127,8 +129,9 @@ def _check_named(storage: Storage, found: Piece) -> set[str]:
     runs = runs_at(storage)
     dead = {run for run, folder in runs.items() if "overwrites" in folder.signs}
     for run, folder in runs.items():
-        if folder.signs and run not in dead:
-            file = file_of(storage, next(iter(folder.signs.values())).key)
+        signs = [entry for sign, entry in folder.signs.items() if sign != _CLOCK]
+        if signs and run not in dead:
+            file = file_of(storage, signs[0].key)
             hint = "wait until it has ended; if it has died, remove its files with `mdsx clean`"
             raise UsageError("there is an unfinished run of Ray or Spark", file=file, hint=hint)
     indexes = [parse_index(found.data), *(index for _, index in replaced.indexes_at(storage))]
@@ -136,6 +139,8 @@ def _check_named(storage: Storage, found: Piece) -> set[str]:
     names = {name for index in indexes for name in index.shard_names()}
     folders = {folder for index in indexes for folder in folders_of(index)}
     for entry in storage.list():
+        if (filenames.parse_run_sign(entry.key) or ("", ""))[1] == _CLOCK:
+            continue
         left = filenames.run_of(entry.key) in dead and filenames.is_of_dataset(entry.key)
         if not left and entry.key not in names and not _is_beside(entry.key, folders):
             hint = "it would stay beside the new dataset: move it elsewhere, or write to another URL"

@@ -75,7 +75,7 @@ class RunFolder:
 
     def may_wake_up(self, ages: Ages) -> bool:
         """Return whether the mark is so new that the driver may still write the index, and withdraw it."""
-        return not self.has_ended and not ("dead" in self.signs and ages.is_dead(self.signs["dead"].modified))
+        return not self.has_ended and not ("dead" in self.signs and ages.is_old(self.signs["dead"].modified, LEAST))
 
 
 def runs_at(storage: Storage) -> dict[str, RunFolder]:

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from mdsx.base.strict_json import parse_json
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError
-from mdsx.format import Index, filenames, parse_index, parse_json
+from mdsx.format import Index, filenames, parse_index
 from mdsx.storage import Entry, Storage, file_of, get_or_none
 from mdsx.writer.runs.record import folders_of
 
@@ -67,6 +68,9 @@ def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> li
     if filenames.INDEX not in indexes:
         raise ChangedError("the dataset has no index now", file=storage.url, hint="see `mdsx repair`")
     now, names = indexes[filenames.INDEX], set(note.old.shard_names())
+    if now.fingerprint == note.old.fingerprint:  # they are the new dataset's too: of equal bytes, ETags are equal
+        shared = (filenames.LENGTHS_FOLDER, filenames.SELECTIONS_FOLDER)
+        theirs = {key for key in theirs if not key.startswith(shared)}
     if not names.isdisjoint(now.shard_names()) or not (names or len(now.counts)):
         return []
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}

@@ -100,6 +100,30 @@ def test_an_error_of_making_arrives_at_its_own_task(executor: Make, at: int) -> 
         next(run)
 
 
+class Unclosable:
+    """Fails at task 5, and when it is closed."""
+
+    def __init__(self, number: int) -> None:
+        pass
+
+    def __call__(self, chunk: list[int]) -> Iterator[int]:
+        for task in chunk:
+            if task == 5:
+                raise ValueError("of task 5")
+            yield task
+
+    def close(self) -> None:
+        raise RuntimeError("of closing")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_error_arrives_although_its_maker_cannot_be_closed(count: int) -> None:
+    run = Threads(Unclosable, count, ahead=9, longest=2).run(range(20))
+    assert [task for task, _ in itertools.islice(run, 5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="of task 5"):
+        next(run)
+
+
 @pytest.mark.parametrize("at", [0, 1, 37])
 def test_an_error_of_planning_arrives_at_its_own_task(executor: Make, at: int) -> None:
     def tasks() -> Iterator[int]:

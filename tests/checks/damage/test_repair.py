@@ -505,6 +505,15 @@ def test_repair_refuses_an_unfinished_conversion(plain: Path) -> None:
     refused(plain, mdsx.UsageError, "unfinished.*mdsx convert")
 
 
+def test_the_index_of_a_conversion_that_skipped_samples_is_made_again(plain: Path) -> None:
+    """The list of what it skipped stays for good, and says nothing of a writer at work."""
+    (plain / "_convert").mkdir()
+    (plain / "_convert" / "skipped.json").write_text("[]")
+    (plain / "index.json").unlink()
+    mdsx.repair(plain)
+    assert len(mdsx.Dataset(plain)[:]) == len(WRITTEN)
+
+
 def test_shards_that_do_not_belong_together_are_reported(plain: Path, tmp_path: Path) -> None:
     (plain / "index.json").unlink()
     with mdsx.Writer(tmp_path / "other", {"other": "int8"}) as out:

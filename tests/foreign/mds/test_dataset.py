@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,18 @@ def test_nan_in_json_is_read_alone_and_beside_ours(tmp_path: Path) -> None:
         mixture = mdsx.Mixture([str(tmp_path / name) for name in names])
         (batch,) = StreamingDataLoader(StreamingDataset(mixture), 2)
         assert sorted(value["best"] for value in batch["x"]) == [float("-inf"), 0]
+
+
+def test_json_stays_text_in_arrow(tmp_path: Path) -> None:
+    """So its type depends neither on the values nor on their neighbours."""
+    values: list[Any] = [{"a": 1}, [1, 2.5], None, "text"]
+    write_dataset(tmp_path, {"n": "str_int", "x": "json"}, [[{"n": 7, "x": value}] for value in values])
+    dataset = mdsx.Dataset(tmp_path)
+    texts = [json.dumps(value, separators=(",", ":")) for value in values]
+    assert dataset.take(range(4), as_arrow=True)["x"].to_pylist() == texts
+    assert dataset.to_batches().read_all().to_pydict() == {"n": [7] * 4, "x": texts}
+    assert dataset.to_polars().collect()["x"].to_list() == texts
+    assert mdsx.Dataset(tmp_path).select(0, 0).to_batches().read_all()["x"].to_pylist() == []
 
 
 def test_a_shard_with_hashes_is_never_read_by_range(tmp_path: Path, s3_url: str) -> None:

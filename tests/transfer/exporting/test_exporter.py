@@ -117,7 +117,7 @@ def test_columns_are_chosen_renamed_and_left_out(dataset: Path, tmp_path: Path) 
         ({"columns": "txt"}, "columns and drop must be lists of names"),
         ({"columns": ["txt"], "drop": ["txt"]}, "no column is left"),
         ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
-        ({"file_samples": 0}, "file_samples must be at least 1"),
+        ({"file_samples": 0}, "file_samples must be an integer of at least 1"),
         ({"file_size": "0"}, "file_size must be at least 1 byte"),
         ({"key_until": "last-dot"}, "exporting jsonl has no such option"),
     ],

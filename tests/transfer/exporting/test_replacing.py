@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.storage import open_storage
+from mdsx.storage import Storage, open_storage
+from mdsx.transfer.exporting import replacing
+from mdsx.transfer.exporting.record import decode_record, names_in
 from tests.conftest import Often
 from tests.writer.jobs import DieAt, contents, killed, start_job
 
@@ -94,6 +96,28 @@ def test_a_kill_leaves_the_old_export_or_the_new_one(datasets: tuple[Path, Path]
         exported(new, out, overwrite=True)
         assert ids(out) == list(range(100, 118))
         assert len(list(out.iterdir())) == 1 + 4
+
+
+def test_of_two_exports_that_begin_together_one_is_refused(
+    datasets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would give their files the same numbers."""
+    old, new, out = *datasets, tmp_path / "out"
+    exported(old, out)
+    record, others = decode_record((out / "_mdsx-export.json").read_bytes(), "record"), list[Any]()
+
+    def meanwhile(storage: Storage) -> Any:
+        monkeypatch.undo()
+        others.append(replacing.Replacing.begin(open_storage(out), record))
+        return names_in(storage)
+
+    monkeypatch.setattr(replacing, "names_in", meanwhile)
+    with pytest.raises(mdsx.ChangedError, match="another export to this folder began just now"):
+        exported(new, out, overwrite=True)
+    assert ids(out) == list(range(25))
+    others[0].withdraw()
+    exported(new, out, overwrite=True)
+    assert ids(out) == list(range(100, 118))
 
 
 def test_an_object_store_replaces_too(datasets: tuple[Path, Path], s3_url: str) -> None:

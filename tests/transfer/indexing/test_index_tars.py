@@ -346,6 +346,10 @@ def hard_link() -> bytes:
     return buffer.getvalue()
 
 
+NEGATIVE = npy(np.zeros((1, 5), np.float32)).replace(b"(1, 5), }", b"(-1,-5),}")
+BITS = npy(np.zeros(2, np.uint16))
+
+
 def with_npy(array: Any, **options: Any) -> bytes:
     return tar_bytes([("0.x.npy", npy(np.zeros(2, np.float32))), ("1.x.npy", npy(array, **options))])
 
@@ -370,6 +374,10 @@ def with_npy(array: Any, **options: Any) -> bytes:
         (tar_bytes(sample_members(range(20)))[:-12000], {}, r"truncated|no end-of-archive"),
         (tar_bytes([("0.json", b"{}"), ("1.json", b"NaN")]), {}, r"'1\.json'.*`mdsx convert tar` with --nan null"),
         (tar_bytes([("0.x", b'["a"]')]), {"x": "str[*]"}, r"str\[\*\].*cannot be read in place"),
+        (tar_bytes([("0.x", BITS), ("1.x", BITS)]), {"x": "bfloat16[*]"}, r"type uint16, but the column bfloat16"),
+        (tar_bytes([("0.x", npy(np.ones(2, np.uint8)))]), {"x": "bool[*]"}, r"type uint8, but the column bool"),
+        (tar_bytes([("0.x", NEGATIVE)]), {"x": "float32[*,*]"}, r"'0\.x'.*a dimension is negative"),
+        (tar_bytes([("0.json", b"{}"), ("1.json", b"[1e999]")]), {}, r"'1\.json'"),
     ],
 )
 def test_what_cannot_be_read_in_place_names_tar_member_and_way_out(

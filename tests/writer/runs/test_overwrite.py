@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.format import filenames
 from mdsx.storage import open_storage
 from mdsx.writer import writer
 from tests.conftest import Often
@@ -218,3 +219,18 @@ def test_an_object_store_overwrites_too(s3_url: str) -> None:
     assert ids(s3_url) == NEW
     keys = {entry.key.partition("/")[0] for entry in open_storage(s3_url).list()}
     assert len(keys) == 2
+
+
+def test_the_same_samples_again_keep_their_lengths(s3_url: str) -> None:
+    """The new file has the bytes of the old one, and so its ETag."""
+    for again in (False, True):
+        write(s3_url, 0, 200, lengths=["tokens"], overwrite=again)
+        storage = open_storage(s3_url)
+        assert [entry.key for entry in storage.list("_lengths/")] == ["_lengths/tokens.u32"]
+    assert ids(s3_url) == OLD
+
+
+def test_a_clean_that_asks_for_the_time_refuses_no_overwriting(dataset: Path) -> None:
+    open_storage(dataset).put(filenames.run_sign("0123456789abcdef", "clock"), b"")
+    overwrite(dataset)
+    assert ids(dataset) == NEW

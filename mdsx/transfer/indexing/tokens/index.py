@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mdsx.base.arguments import check_choice, check_count
 from mdsx.base.process import REQUESTS, Engine, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
@@ -29,6 +30,7 @@ from mdsx.foreign.tokens import (
 from mdsx.format import NUMBERS, filenames
 from mdsx.storage import (
     Entry,
+    Piece,
     Storage,
     StorageOptions,
     answered,
@@ -36,11 +38,19 @@ from mdsx.storage import (
     discard,
     file_of,
     find_entries,
+    get_or_none,
     open_beside,
     remove,
 )
-from mdsx.transfer.choices import check_choice
-from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files, refuse_dataset, refuse_others
+from mdsx.transfer.indexing.sources import (
+    IndexedKind,
+    Urls,
+    expand,
+    find_files,
+    put_index,
+    refuse_dataset,
+    refuse_others,
+)
 from mdsx.transfer.indexing.tokens.datatrove import DatatroveKind
 from mdsx.transfer.indexing.tokens.megatron import MegatronKind
 from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
@@ -221,11 +231,10 @@ def index_tokens(
         raise UsageError(message, found=", ".join(given) or "none", expected=expected)
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError("tokens cannot be of this type", found=shown(dtype), expected=", ".join(_DTYPES))
-    for name, number in (("separator", separator), ("every", every)):
-        if number is not None and type(number) is not int:
-            raise UsageError(f"{name} must be an integer", found=shown(number))
-    if every is not None and every < 1:
-        raise UsageError("every must be at least 1", found=every)
+    if separator is not None and type(separator) is not int:
+        raise UsageError("separator must be an integer", found=shown(separator))
+    if every is not None:
+        check_count("every", every)
     kind = RawKind(dtype, separator, csv, every)
     workers = Workers.of(num_workers, engine)
     return _index(kind, expand(sources), hash, index, workers, replace_index, storage_options, watch)
@@ -250,7 +259,9 @@ def _index(
     """Index files of one kind: see `index_megatron`."""
     storage, entries = find_files(given, options, IndexedKind(_NAME, kind.suffixes, is_key), write=index is None)
     place = storage if index is None else open_beside(given[0], index, options, write=True)
-    before = _index_before(place, storage, entries, replace_index=replace_index)
+    there = get_or_none(place, INDEX_KEY)
+    before = _index_before(place, there, storage, entries, replace_index=replace_index)
+    tables = _tables(place)  # those of a pass that begins later stay
     discard(place, INDEX_KEY, filenames.TABLES_FOLDER)
     sources = _with_beside(storage, kind, [entry for entry in entries if entry.size])
     if not sources:
@@ -271,8 +282,8 @@ def _index(
     columns, hashed = _columns(storage, found, kind), [TOKENS, *([LOSS] if LOSS in sources[0] else [])] if hash else []
     data = build_text(kind.name, columns, [each.file for each in found if each.file.shards], hashed)
     made = TokensFormat().parse_index(data, file=file_of(place, INDEX_KEY))
-    place.put(INDEX_KEY, data)
-    _tidy(place, {*made.table_names, *(() if before is None else before.table_names)})
+    put_index(place, INDEX_KEY, data, there)
+    remove(place, *sorted(tables - {*made.table_names, *(() if before is None else before.table_names)}))
     left_out = sum(each.left_out for each in found)
     if left_out:
         warn(f"{storage.url}: {left_out:,} tokens belong to no sample, and are left out")
@@ -347,20 +358,21 @@ def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> 
 
 
 def _index_before(
-    place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
+    place: Storage, there: Piece | None, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
 ) -> TokensIndex | None:
-    """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other files."""
+    """Return the index in the file that is `there`. Raise UsageError if another dataset is at `place`, or an index of
+    other files."""
     refuse_dataset(place, _NAME)
+    if there is None:
+        return None
     try:
-        known = TokensFormat().parse_index(place.get(INDEX_KEY).data, file=file_of(place, INDEX_KEY))
-    except (MissingError, FormatError):  # missing, empty, damaged or older: it is made again
+        known = TokensFormat().parse_index(there.data, file=file_of(place, INDEX_KEY))
+    except FormatError:  # empty, damaged or older: it is made again
         return None
     if not replace_index:
         refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _NAME)
     return known
 
 
-def _tidy(place: Storage, keep: set[str]) -> None:
-    """Remove all tables except those to `keep`."""
-    there = {entry.key for entry in place.list(filenames.TABLES_FOLDER) if filenames.is_token_table(entry.key)}
-    remove(place, *sorted(there - keep))
+def _tables(place: Storage) -> set[str]:
+    return {entry.key for entry in place.list(filenames.TABLES_FOLDER) if filenames.is_token_table(entry.key)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mdsx
+from mdsx.transfer.indexing.sources import put_index
 from tests.foreign.tokens.writers import documents, write_dolma, write_llm_c
 
 EOS = 0
@@ -141,3 +143,18 @@ def test_files_of_different_types_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.arange(100, dtype=np.uint32))
     with pytest.raises(mdsx.UsageError, match=r"b\.npy: .*as in a\.npy, found uint32.*mdsx\.Cast"):
         mdsx.index_tokens(tmp_path, every=10)
+
+
+def test_an_index_that_another_run_wrote_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of its files stay too."""
+    np.arange(1000, dtype=np.uint16).tofile(tmp_path / "a.npy")
+
+    def meanwhile(*arguments: Any) -> None:
+        monkeypatch.undo()
+        mdsx.index_tokens(tmp_path, every=20, dtype="uint16", hash=True)
+        put_index(*arguments)
+
+    monkeypatch.setattr("mdsx.transfer.indexing.tokens.index.put_index", meanwhile)
+    with pytest.raises(mdsx.ChangedError, match="another program has indexed files here meanwhile"):
+        mdsx.index_tokens(tmp_path, every=10, dtype="uint16", hash=True)
+    assert values(tmp_path) == np.arange(1000).reshape(50, 20).tolist()
