@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from mdsx.base.pieces import Pieces
-from mdsx.errors import ForbiddenError, MissingError
+from mdsx.errors import ForbiddenError, MissingError, TransportError
 from mdsx.storage.base import Choose, Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote import parse
@@ -47,8 +47,16 @@ class S3Storage(RemoteStorage):
         return {**super().__getstate__(), "_held": None}
 
     def _store(self, key: str, data: Pieces, etag: str | None) -> None:
-        file, where = self._file(key), self._where(key)
         condition: dict[str, Any] = {"IfMatch": etag} if etag else {} if etag is None else {"IfNoneMatch": "*"}
+        try:
+            self._store_if(key, data, condition)
+        except TransportError as error:  # a server without conditions; `create` and `replace` have looked just before
+            if not condition or "NotImplemented" not in error.message:
+                raise
+            self._store_if(key, data, {})
+
+    def _store_if(self, key: str, data: Pieces, condition: dict[str, Any]) -> None:
+        file, where = self._file(key), self._where(key)
         if len(data) <= MULTIPART:
             self._ask(file, "put_object", data, **where, **condition)
             return
