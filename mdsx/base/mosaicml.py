@@ -55,8 +55,8 @@ STREAMING_DATASET = {
     "partition_algo": "not configurable: format-spec.md specifies the order, which does not depend on ranks",
     "sampling_method": "not configurable: each component of an mdsx.Mixture is read in epochs of its own",
     "sampling_granularity": "not configurable: each component of an mdsx.Mixture is read in epochs of its own",
-    "batching_method": "every batch has each component's share of an mdsx.Mixture; mdsx.Mixture(..., run=batch_size * "
-    "world_size) makes batches of one component",
+    "batching_method": "each 256 successive samples have each component's share of an mdsx.Mixture; "
+    "mdsx.Mixture(..., run=batch_size * world_size) makes batches of one component",
     "stream_name": "not supported: combine datasets in an mdsx.Mixture",
     "stream_config": "not supported: combine datasets in an mdsx.Mixture",
     "num_workers": "give it to StreamingDataLoader",
