@@ -1,11 +1,7 @@
 """Parse JSON strictly: UTF-8, without NaN, Infinity and lone surrogates. Any error is a CorruptError.
 
-If an object repeats a key, the last value counts. A number with a fraction or an exponent becomes infinite if it is too
-large for binary64.
-
-The long arrays of an index (up to hundreds of megabytes of digits) have a fast path: `plain_integers` and
-`plain_hexadecimal` parse the form that writers produce, with a few NumPy calls. They return None for any other text,
-which the caller passes to a JSON parser.
+If an object repeats a key, the last value counts, except with `unique_keys`. A number with a fraction or an exponent
+becomes infinite if it is too large for binary64.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ import numpy as np
 from mdsx.datasets import Dataset, arrow_type_of, decoded, excerpt_of
 from mdsx.engines.spark_options import ReadOptions
 from mdsx.errors import UsageError
-from mdsx.foreign.arrow import json_texts, pa, to_table
-from mdsx.format import JoinedValues, Refused, Schema
+from mdsx.foreign.arrow import pa, to_table
+from mdsx.format import Schema
 from mdsx.shards import Columns
 
 _BATCH = 10_000  # samples at most, as in Spark's own batches
@@ -104,13 +104,9 @@ def spark_type(type: Any) -> Any:
 
 def _array(url: str, column: Any, values: Any, type: Any, first: int) -> Any:
     """Return the values of a column, which begin at sample `first`, as one array of `type`."""
-    kind = column.type
     try:
-        if kind.foreign is not None and kind.kind == "document" and isinstance(values, JoinedValues):
-            values, kind = json_texts(values, kind), replace(kind, foreign=None)
-        found = to_table(Schema((replace(column, type=kind),)), {column.name: values}).column(0)
-        return found.cast(type).combine_chunks()
-    except (Refused, UsageError, pa.ArrowException) as error:
+        return to_table(Schema((column,)), {column.name: values}).column(0).cast(type).combine_chunks()
+    except (UsageError, pa.ArrowException) as error:
         message = f"values of type '{column.type}' do not have the type of the first samples"
         place, hint = f"samples from {first} on, column {column.name!r}", 'choose the other columns: .option("columns")'
         raise UsageError(message, file=url, place=place, found=str(error), expected=str(type), hint=hint) from None

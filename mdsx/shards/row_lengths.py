@@ -87,7 +87,7 @@ def write_length_file(
     *,
     target: Storage,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
-    check: Callable[[], object] = int,
+    check: Callable[[], object] = lambda: None,
 ) -> LengthTrailer:
     """Write the file of lengths by `column` of the dataset in `storage` to `target`, next to its `index`. Return the
     trailer. Call `watch` with the numbers of shards and samples read, and `check` before the file is written. Raise

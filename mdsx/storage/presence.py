@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsx.errors import MissingError
+from mdsx.errors import ChangedError, MissingError, restated
 from mdsx.storage.base import Piece, Storage
 
 
@@ -19,10 +19,17 @@ def exists(storage: Storage, key: str) -> bool:
     return any(entry.key == key for entry in storage.list(key))
 
 
-def put_over(storage: Storage, key: str, data: bytes, there: Piece | None) -> None:
-    """Store an object in place of the one that was `there`, or a new one if that is None. Raise ChangedError if another
-    program has stored, replaced or removed it meanwhile."""
-    if there is None:
-        storage.create(key, data)
-    else:
-        storage.replace(key, data, etag=there.etag)
+def put_over(storage: Storage, key: str, data: bytes, *, etag: str | None, hint: str | None = None) -> None:
+    """Store an object in place of the one that had this ETag, or a new one if that is None.
+
+    Raise ChangedError, with this `hint`, if another program has stored, replaced or removed the object meanwhile.
+    """
+    try:
+        if etag is None:
+            storage.create(key, data)
+        else:
+            storage.replace(key, data, etag=etag)
+    except ChangedError as error:
+        if hint is None:
+            raise
+        raise restated(error, hint=hint) from None

@@ -103,7 +103,7 @@ class Run:
         return self._iteration() if self._iteration is not None else None
 
     def has(self, iteration: object) -> bool:
-        """Return whether it is that iteration."""
+        """Return whether `iteration` returned the last batch, with no load or set_epoch since."""
         return self._iteration is not None and self._iteration() is iteration
 
     def left_before(self, iteration: object) -> Left | None:

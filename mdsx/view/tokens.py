@@ -34,9 +34,8 @@ class Tokenizer:
             hint = "give a tokenizer.json, as `tokenizer.save_pretrained()` writes it"
             raise UnsupportedError(f"the file is not a tokenizer: {error}", file=file, hint=hint) from None
         self.name = file
-        self._size: int = (
-            max(self._loaded.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        )  # maybe with gaps
+        numbers = self._loaded.get_vocab(with_added_tokens=True).values()  # maybe with gaps
+        self._size: int = max(numbers, default=-1) + 1
 
     def decode(self, array: NDArray[Any]) -> dict[str, Any] | None:
         """Return {"text": all, "pieces": text of each token, "ids": the tokens, "n": the row's number of tokens}, for

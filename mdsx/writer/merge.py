@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mdsx.errors import ChangedError, MissingError, UsageError, restated
+from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, discard, file_of, get_or_none, open_storage, put_over
@@ -82,11 +82,8 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
     data = join_indexes(first.schema, first.compression, list(zip(names, indexes, strict=True)), metadata)
     join_lengths(storage, names, indexes, parse_index(data), sizes)
     discard(storage, filenames.INDEX)
-    try:
-        put_over(storage, filenames.INDEX, data, there)
-    except ChangedError as error:
-        hint = "another program has stored an index here meanwhile: look at its dataset, and merge again if it is wrong"
-        raise restated(error, hint=hint) from None
+    hint = "another program has stored an index here meanwhile: look at its dataset, and merge again if it is wrong"
+    put_over(storage, filenames.INDEX, data, etag=None if there is None else there.etag, hint=hint)
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:

@@ -39,24 +39,16 @@ def test_pauses_grow_and_the_error_counts_tries(clock: SimpleNamespace) -> None:
     assert 10 < clock.now < 30
 
 
-def test_retries_end_after_two_minutes_without_progress(clock: SimpleNamespace) -> None:
-    def silence() -> NoReturn:
-        clock.now += 25
-        failure()
-
-    with pytest.raises(TransportError, match=r"after 5 tries in 12\d s"):
-        retry.tried(silence)
-
-
-def test_a_long_transfer_is_no_lack_of_progress(clock: SimpleNamespace) -> None:
+@pytest.mark.parametrize(("seconds", "tries"), [(25, 5), (1000, 4)])
+def test_retries_end_after_two_minutes_without_progress(clock: SimpleNamespace, seconds: int, tries: int) -> None:
     """A shard takes minutes over a slow link; its first failure does not end the writer."""
 
-    def upload() -> NoReturn:
-        clock.now += 1000
+    def transfer() -> NoReturn:
+        clock.now += seconds
         failure()
 
-    with pytest.raises(TransportError, match=r"after 4 tries in 12\d s"):
-        retry.tried(upload)
+    with pytest.raises(TransportError, match=rf"after {tries} tries in 12\d s"):
+        retry.tried(transfer)
 
 
 def test_progress_resets_the_number_of_tries(clock: SimpleNamespace) -> None:

@@ -147,6 +147,11 @@ class Parsed:
     def schema(self) -> Schema:
         return self.pointers.dataset
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the keys of the tars."""
+        return tuple(tar.name for tar in self.tars)
+
 
 def recognizes(data: bytes) -> bool:
     """Return whether this is an index of tars, even a damaged one."""

@@ -243,12 +243,9 @@ def evict(path: str | Path, *, dry_run: bool = False) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno not in (
-            errno.ELOOP,
-            errno.EISDIR,
-        ):  # a link or a folder: it is not a shard
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
             return False
-        hold = None
+        hold = None  # a link or a folder: it is not a shard
     try:
         if hold is not None and not hold.try_lock(fcntl.LOCK_EX):
             return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mdsx.errors import ChangedError, CorruptError, UsageError, restated
+from mdsx.errors import ChangedError, CorruptError, UsageError
 from mdsx.storage import Piece, Storage, discard, file_of, get_or_none, put_over, remove
 from mdsx.transfer.exporting.record import RECORD, ExportRecord, decode_record, encode_record, names_in
 
@@ -51,10 +51,9 @@ class Replacing:
             raise UsageError(message, file=storage.url, found=others[0], hint=hint)
         numbers = [int(match[1]) for name in old if (match := _NUMBER.fullmatch(name))]
         record = _renumbered(wanted, max(numbers, default=-1) + 1)
-        try:
-            put_over(storage, _NEXT, msgspec.json.encode(sorted({*old, *record.files})), pending)
-        except ChangedError as error:  # its files may have the same numbers
-            raise restated(error, hint="another export to this folder began just now: run this one again") from None
+        names, etag = sorted({*old, *record.files}), None if pending is None else pending.etag
+        hint = "another export to this folder began just now: run this one again"  # its files may have the same numbers
+        put_over(storage, _NEXT, msgspec.json.encode(names), etag=etag, hint=hint)
         return cls(storage, found.etag, old, known, record)
 
     def finish(self) -> None:

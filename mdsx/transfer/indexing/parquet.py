@@ -18,7 +18,6 @@ from mdsx.base.process import REQUESTS, Engine, Report, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.sizes import format_size
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError
 from mdsx.foreign.parquet import (
     INDEX_KEY,
     Columns,
@@ -32,26 +31,8 @@ from mdsx.foreign.parquet import (
     read_footer,
 )
 from mdsx.format import is_file_key
-from mdsx.storage import (
-    Entry,
-    Piece,
-    Storage,
-    StorageOptions,
-    answered,
-    believe,
-    discard,
-    file_of,
-    get_or_none,
-    open_beside,
-)
-from mdsx.transfer.indexing.sources import (
-    IndexedKind,
-    find_files,
-    get_listed,
-    put_index,
-    refuse_dataset,
-    refuse_others,
-)
+from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
+from mdsx.transfer.indexing.sources import IndexedKind, find_files, get_listed, index_before, put_index
 
 LARGE = 2**28
 """Decoded bytes above which a row group is too large to shuffle well."""
@@ -141,7 +122,15 @@ def index_parquet(
     given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     storage, entries = find_files(given, storage_options, _KIND, write=index is None)
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
-    there = _index_before(place, storage, entries, replace_index=replace_index)
+    there, _ = index_before(
+        place,
+        INDEX_KEY,
+        ParquetFormat().parse_index,
+        storage=storage,
+        entries=entries,
+        name=_KIND.name,
+        replace_index=replace_index,
+    )
     footers, found = _join(_read_footers(storage, entries, workers, watch), columns or {})
     means = _measure(storage, entries, footers, found)
     indexed, groups = found.indexed([footer.columns for footer in footers], means)
@@ -166,20 +155,6 @@ def index_parquet(
         left_out=found.left_out,
         large=large,
     )
-
-
-def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> Piece | None:
-    """Return the index file at `place`. Raise UsageError if another dataset is there, or an index of other files."""
-    refuse_dataset(place, _KIND.name)
-    if (there := get_or_none(place, INDEX_KEY)) is None:
-        return None
-    try:
-        known = ParquetFormat().parse_index(there.data, file=file_of(place, INDEX_KEY))
-    except FormatError:  # empty, damaged or older: it is made again
-        return there
-    if not replace_index:
-        refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _KIND.name)
-    return there
 
 
 # --- footers

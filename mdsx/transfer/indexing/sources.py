@@ -7,10 +7,11 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from mdsx.base.braces import expand_braces
-from mdsx.errors import ChangedError, MissingError, UsageError, restated, shown
+from mdsx.errors import ChangedError, FormatError, MissingError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.storage import (
     Entry,
@@ -184,11 +185,47 @@ def _named(storage: Storage, name: str) -> list[Entry]:
 # --- where the index will be
 
 
-def refuse_dataset(place: Storage, name: str, *, but: Callable[[bytes], bool] = lambda data: False) -> None:
-    """Raise UsageError if readers would read another dataset at `place` instead of the files of this `name`.
+class _Parsed(Protocol):
+    """A parsed index: the keys of the files in it."""
 
-    `but`: whether an `index.json` with these bytes may be there.
+    @property
+    def names(self) -> Iterable[str]: ...
+
+
+_Index = TypeVar("_Index", bound=_Parsed)
+
+
+def index_before(
+    place: Storage,
+    key: str,
+    parse: Callable[..., _Index],
+    *,
+    storage: Storage,
+    entries: Sequence[Entry],
+    name: str,
+    replace_index: bool,
+    but: Callable[[bytes], bool] = lambda data: False,
+) -> tuple[Piece | None, _Index | None]:
+    """Return the index file at `place`, with this `key`, and what `parse` makes of its bytes: None if it is not valid.
+
+    Raise UsageError if readers would read another dataset there instead of the files of this `name`. `but`: whether an
+    `index.json` with these bytes may be there. Raise UsageError, except with `replace_index`, also if the index names
+    other files that are in `storage` than `entries`.
     """
+    _refuse_dataset(place, name, but)
+    if (there := get_or_none(place, key)) is None:
+        return None, None
+    try:
+        known = parse(there.data, file=file_of(place, key))
+    except FormatError:  # empty, damaged or older: it is made again
+        return there, None
+    if not replace_index:
+        _refuse_others(file_of(place, key), storage, known.names, entries, name)
+    return there, known
+
+
+def _refuse_dataset(place: Storage, name: str, but: Callable[[bytes], bool]) -> None:
+    """Raise UsageError if another dataset is at `place`: see `index_before`."""
     there = get_or_none(place, filenames.INDEX)
     if there is not None and not but(there.data):
         hint = "index folders below this one, or move the other dataset"
@@ -196,7 +233,7 @@ def refuse_dataset(place: Storage, name: str, *, but: Callable[[bytes], bool] = 
         raise UsageError(message, file=place.url, hint=hint)
 
 
-def refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Sequence[Entry], name: str) -> None:
+def _refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Sequence[Entry], name: str) -> None:
     """Raise UsageError if `keys`, those of the `index` that is there, name files that exist but are not indexed now."""
     if others := sorted(set(keys) - {entry.key for entry in entries}):
         there = {entry.key for entry in storage.list()}
@@ -208,10 +245,8 @@ def refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Se
 def put_index(place: Storage, key: str, data: bytes, there: Piece | None) -> None:
     """Write an index over the one that was `there` at the beginning. Raise ChangedError if another program has written
     one meanwhile, whose tables would be lost."""
-    try:
-        put_over(place, key, data, there)
-    except ChangedError as error:
-        raise restated(error, hint="another program has indexed files here meanwhile: run this again") from None
+    hint = "another program has indexed files here meanwhile: run this again"
+    put_over(place, key, data, etag=None if there is None else there.etag, hint=hint)
 
 
 # --- reading

@@ -17,7 +17,7 @@ import xxhash
 from mdsx.base.process import Engine, Report, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, UnsupportedError
+from mdsx.errors import UnsupportedError
 from mdsx.foreign.tars import (
     INDEX_KEY,
     IndexedTar,
@@ -34,30 +34,10 @@ from mdsx.foreign.tars import (
     skim_tar,
 )
 from mdsx.format import Schema, filenames
-from mdsx.storage import (
-    Entry,
-    Piece,
-    Storage,
-    StorageOptions,
-    answered,
-    believe,
-    discard,
-    file_of,
-    get_or_none,
-    open_beside,
-)
+from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, believe, discard, file_of, open_beside
 from mdsx.transfer.ahead import read_ahead
 from mdsx.transfer.indexing.other_indexes import OtherIndex, other_hint, read_other
-from mdsx.transfer.indexing.sources import (
-    IndexedKind,
-    Urls,
-    expand,
-    find_files,
-    get_listed,
-    put_index,
-    refuse_dataset,
-    refuse_others,
-)
+from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files, get_listed, index_before, put_index
 from mdsx.transfer.indexing.tar_record import Asked, Records, TarRecord, put_record
 
 _CHUNK, _AHEAD = 2**22, 1  # bytes read at once from a disk, and how many such chunks are read ahead
@@ -167,7 +147,16 @@ def index_tars(
     storage, entries = find_files(given, storage_options, _KIND, write=index is None)
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
     other = None if from_index is None else read_other(from_index, given[0], storage_options)
-    before = _index_before(place, storage, entries, replace_index=replace_index)
+    there, before = index_before(
+        place,
+        INDEX_KEY,
+        parse_text,
+        storage=storage,
+        entries=entries,
+        name=_KIND.name,
+        replace_index=replace_index,
+        but=is_wids,
+    )
     discard(place, INDEX_KEY, filenames.POINTERS_FOLDER)
     records = Records(place)
     known = records.columns(asked, entries) or _find_columns(storage, entries, asked)
@@ -184,8 +173,11 @@ def index_tars(
         done[record.name] = record
     tars = [done[entry.key] for entry in entries]
     records.put(asked, known, tars)
-    made = _put_index(place, storage, known, asked, tars, before)
-    records.tidy((done[entry.key] for entry in left), [*(tar.pointers for tar in tars), *before.pointers])
+    made = _put_index(place, storage, known, asked, tars, there)
+    pointers = [tar.pointers for tar in tars]
+    if before is not None:  # jobs may still read them
+        pointers += [tar.pointers for tar in before.tars]
+    records.tidy((done[entry.key] for entry in left), pointers)
     return IndexedTars(
         url=storage.url,
         tars=len(tars),
@@ -198,28 +190,6 @@ def index_tars(
 
 
 # --- before the pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The existing index file, and the pointer shards that jobs may still read."""
-
-    there: Piece | None = None
-    pointers: tuple[str, ...] = ()
-
-
-def _index_before(place: Storage, storage: Storage, entries: Sequence[Entry], *, replace_index: bool) -> _Before:
-    """Return the index at `place`. Raise UsageError if another dataset is there, or an index of other tars."""
-    refuse_dataset(place, _KIND.name, but=is_wids)
-    if (there := get_or_none(place, INDEX_KEY)) is None:
-        return _Before()
-    try:
-        known = parse_text(there.data, file=file_of(place, INDEX_KEY)).tars
-    except FormatError:  # empty, damaged or older: it is made again
-        return _Before(there)
-    if not replace_index:
-        refuse_others(file_of(place, INDEX_KEY), storage, (tar.name for tar in known), entries, _KIND.name)
-    return _Before(there, tuple(tar.pointers for tar in known))
 
 
 def _find_columns(storage: Storage, entries: Sequence[Entry], asked: Asked) -> dict[str, str]:
@@ -322,7 +292,7 @@ def _put_index(
     columns: Mapping[str, str],
     asked: Asked,
     tars: Sequence[TarRecord],
-    before: _Before,
+    there: Piece | None,
 ) -> dict[str, str]:
     """Write the index, unless it exists already. Return its columns."""
     local = storage.path(INDEX_KEY) is not None  # then ETags are valid only on this machine
@@ -343,6 +313,6 @@ def _put_index(
     ]
     data = build_text(schema, indexed, asked.metadata)
     parse_text(data, file=file_of(place, INDEX_KEY))
-    if before.there is None or data != before.there.data:
-        put_index(place, INDEX_KEY, data, before.there)
+    if there is None or data != there.data:
+        put_index(place, INDEX_KEY, data, there)
     return {column.name: str(column.type) for column in schema.columns}

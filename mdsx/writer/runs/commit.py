@@ -42,6 +42,7 @@ from mdsx.storage import (
     file_of,
     get_or_none,
     open_storage,
+    put_over,
     remove,
 )
 from mdsx.writer.lengths import join_lengths
@@ -227,10 +228,7 @@ class Driver:
     def _publish(self, index: Index, data: bytes, before: bytes | None) -> None:
         """Write the index. Raise ChangedError if another driver was first, or if a clean marked the run as dead."""
         try:
-            if self._replaced is None:
-                self.storage.create(filenames.INDEX, data)
-            else:
-                self.storage.replace(filenames.INDEX, data, etag=self._replaced)
+            put_over(self.storage, filenames.INDEX, data, etag=self._replaced)
         except ChangedError as error:
             raise self._late() from error
         state = self.record.state()

@@ -14,23 +14,11 @@ from mdsx.base.arguments import check_choice, check_count
 from mdsx.base.process import REQUESTS, Engine, Share, Workers
 from mdsx.base.progress import Progress, Totals
 from mdsx.base.warn import warn
-from mdsx.errors import FormatError, MissingError, UsageError, shown
-from mdsx.foreign.tokens import (
-    INDEX_KEY,
-    LOSS,
-    LOSS_TYPE,
-    MODE,
-    MODE_TYPE,
-    TOKENS,
-    TokensFormat,
-    TokensIndex,
-    build_text,
-    is_key,
-)
+from mdsx.errors import MissingError, UsageError, shown
+from mdsx.foreign.tokens import INDEX_KEY, LOSS, LOSS_TYPE, MODE, MODE_TYPE, TOKENS, TokensFormat, build_text, is_key
 from mdsx.format import NUMBERS, filenames
 from mdsx.storage import (
     Entry,
-    Piece,
     Storage,
     StorageOptions,
     answered,
@@ -38,19 +26,10 @@ from mdsx.storage import (
     discard,
     file_of,
     find_entries,
-    get_or_none,
     open_beside,
     remove,
 )
-from mdsx.transfer.indexing.sources import (
-    IndexedKind,
-    Urls,
-    expand,
-    find_files,
-    put_index,
-    refuse_dataset,
-    refuse_others,
-)
+from mdsx.transfer.indexing.sources import IndexedKind, Urls, expand, find_files, index_before, put_index
 from mdsx.transfer.indexing.tokens.datatrove import DatatroveKind
 from mdsx.transfer.indexing.tokens.megatron import MegatronKind
 from mdsx.transfer.indexing.tokens.passes import FoundFile, TokensPass
@@ -259,8 +238,15 @@ def _index(
     """Index files of one kind: see `index_megatron`."""
     storage, entries = find_files(given, options, IndexedKind(_NAME, kind.suffixes, is_key), write=index is None)
     place = storage if index is None else open_beside(given[0], index, options, write=True)
-    there = get_or_none(place, INDEX_KEY)
-    before = _index_before(place, there, storage, entries, replace_index=replace_index)
+    there, before = index_before(
+        place,
+        INDEX_KEY,
+        TokensFormat().parse_index,
+        storage=storage,
+        entries=entries,
+        name=_NAME,
+        replace_index=replace_index,
+    )
     tables = _tables(place)  # those of a pass that begins later stay
     discard(place, INDEX_KEY, filenames.TABLES_FOLDER)
     sources = _with_beside(storage, kind, [entry for entry in entries if entry.size])
@@ -355,23 +341,6 @@ def _columns(storage: Storage, found: Sequence[FoundFile], kind: TokensKind) -> 
     if first.file.loss is not None:
         columns.append((LOSS, str(LOSS_TYPE)))
     return [*columns, *([(MODE, str(MODE_TYPE))] if first.modes else [])]
-
-
-def _index_before(
-    place: Storage, there: Piece | None, storage: Storage, entries: Sequence[Entry], *, replace_index: bool
-) -> TokensIndex | None:
-    """Return the index in the file that is `there`. Raise UsageError if another dataset is at `place`, or an index of
-    other files."""
-    refuse_dataset(place, _NAME)
-    if there is None:
-        return None
-    try:
-        known = TokensFormat().parse_index(there.data, file=file_of(place, INDEX_KEY))
-    except FormatError:  # empty, damaged or older: it is made again
-        return None
-    if not replace_index:
-        refuse_others(file_of(place, INDEX_KEY), storage, known.names, entries, _NAME)
-    return known
 
 
 def _tables(place: Storage) -> set[str]:
