@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from tools.training.corpus import HELD_OUT, SOURCES, Corpus, cut, text_of
 from tools.training.model import share_of_rate, trained
 from tools.training.orders import BUFFER, PY1E, costs, default_name, fetches, most_held, name_of, orders
 from tools.training.run import CHART, PAGE
-from tools.training.setting import BASELINES, BLOCKS, CONTROL, FEWEST_PAIRS, GOAL, NULL, STUDY, Setting
+from tools.training.setting import BASELINES, BLOCKS, CONTROL, FEWEST_PAIRS, GOAL, NULL, STUDY, Setting, changed
 from tools.training.statistics import Difference, difference, narrow, t95, verdicts
 from tools.training.study import Pairs, losses_of, text_from
 
@@ -117,6 +118,16 @@ class TestShuffles:
         assert found[default_name(TINY)].fetched == found[CONTROL].fetched == found[BUFFER].fetched == 1
         assert found[BASELINES[0]].held == TINY.all_shards
         assert found[CONTROL].held == 1
+
+
+class TestSettings:
+    def test_single_values_can_be_changed(self) -> None:
+        assert changed(STUDY, ["rate=0.004", "batch=256"]) == replace(STUDY, rate=0.004, batch=256)
+
+    @pytest.mark.parametrize("given", ["speed=1", "batch=many", "batch"])
+    def test_what_is_no_number_of_the_study_is_refused(self, given: str) -> None:
+        with pytest.raises(SystemExit, match=r"is not a number of the study: sources, .*batch, rate"):
+            changed(STUDY, [given])
 
 
 class TestText:

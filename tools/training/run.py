@@ -13,7 +13,7 @@ from tools.pages import machine, put_between_marks, table, today
 from tools.processes import ROOT
 from tools.training.chart import chart
 from tools.training.orders import Cost, costs, default_name
-from tools.training.setting import BASELINES, CONTROL, FEWEST_PAIRS, NARROW, STUDY
+from tools.training.setting import BASELINES, CONTROL, FEWEST_PAIRS, NARROW, STUDY, changed
 from tools.training.statistics import Difference, difference, narrow, verdicts
 from tools.training.study import Pairs, text_from
 
@@ -23,7 +23,9 @@ CHART = ROOT / "docs" / "pictures" / "shuffling-training.svg"
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if the control or the default fails what is asked of it, or if there are too few pairs."""
-    console, setting = Console(), STUDY
+    if given.docs and given.set:
+        raise SystemExit("the page has the study as it is fixed: give --docs without --set")
+    console, setting = Console(), changed(STUDY, given.set)
     jobs = given.jobs or (len(os.sched_getaffinity(0)) if given.device == "cpu" else 1)
     with console.step("Text of packages"):
         text = text_from(given.text, setting)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 from mdsx.order import Order
 
@@ -12,7 +13,7 @@ FEWEST_PAIRS = 5
 NULL = "exact, again"
 CONTROL = "none"
 BASELINES = ("exact", "exact, other order")  # of each pair; their mean is what others are compared with
-BLOCKS = ((8, 64), (16, 64), (32, 64), (64, 64), (8, 256), (32, 32), (64, 16), (64, 256))
+BLOCKS = ((8, 16), (8, 64), (8, 128), (8, 256), (8, 512), (16, 64), (32, 64), (64, 16), (64, 64), (64, 256))
 """Lanes and blocks of mdsx, blocks in shards."""
 
 
@@ -60,3 +61,14 @@ class Setting:
 
 
 STUDY = Setting()
+
+
+def changed(setting: Setting, given: Iterable[str]) -> Setting:
+    """Return a setting with other values, each given as `name=value`. Raise SystemExit if it has no such number."""
+    types = {field.name: type(getattr(setting, field.name)) for field in fields(setting)}
+    for name, _, value in (each.partition("=") for each in given):
+        try:
+            setting = replace(setting, **{name: types[name](value)})
+        except (KeyError, ValueError):
+            raise SystemExit(f"{name}={value} is not a number of the study: {', '.join(types)}") from None
+    return setting
