@@ -515,7 +515,7 @@ class Reading:
         return self.spec.ranks.process[0] == 0
 
     def warn_of_costs(self, steps: Steps) -> None:
-        """Warn on rank 0 if the cache is too small, or if the batch size suits the lanes badly."""
+        """Warn on rank 0 if the cache is too small, or if the batch size makes nodes share lanes."""
         if not self.warns:
             return
         view, course, ranks = self.view, self.course, steps.world_size
@@ -523,7 +523,7 @@ class Reading:
         here = self.spec.ranks.here
         for advice in (
             small_cache(course, view.cache_limit, view.bytes_of, shards=shards, ranks_here=here, world_size=ranks),
-            shared_lanes(course, steps.period, ranks),
+            shared_lanes(course, steps.period, ranks_here=here, world_size=ranks),
         ):
             if advice is not None:
                 warn(advice)

@@ -53,6 +53,7 @@ from mdsx.order.course import (
     Tick,
     lane_spread,
     lanes_read,
+    rank_lanes,
 )
 from mdsx.order.dealing import Balance, Dealing
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
@@ -154,6 +155,7 @@ __all__ = [
     "mixed",
     "own_lanes",
     "rank_edges",
+    "rank_lanes",
     "room_ahead",
     "same_samples",
     "sample_seeds",

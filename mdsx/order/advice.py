@@ -68,19 +68,20 @@ def block_bytes(total: float, *, samples: int, lanes: int, shuffle_block: int) -
     return total * shuffle_block / (max(samples, 1) * lanes)
 
 
-def shared_lanes(course: Course, period: int, world_size: int) -> str | None:
-    """Return a warning about the cost of ranks that share lanes, with a number of lanes that avoids it; None if they do
-    not."""
-    if world_size == 1 or course.lanes == 1:
+def shared_lanes(course: Course, period: int, *, ranks_here: int, world_size: int) -> str | None:
+    """Return a warning about the cost of nodes that share lanes, with a number of lanes that avoids it; None if they do
+    not. Ranks of one node share its cache, so that it costs nothing if they share lanes."""
+    nodes = -(-world_size // ranks_here)
+    if nodes == 1 or course.lanes == 1 or not period % course.lanes:
         return None
-    spread, best = lane_spread(period, lanes=course.lanes, world_size=world_size), max(world_size / course.lanes, 1.0)
-    if not period % course.lanes or spread <= best:
+    spread, best = lane_spread(period, lanes=course.lanes, world_size=nodes), max(nodes / course.lanes, 1.0)
+    if spread <= best:
         return None
-    lanes = better_lanes(period, lanes=course.lanes, world_size=world_size)
+    lanes = lanes_for_nodes(period, lanes=course.lanes, world_size=world_size, nodes=nodes)
     return (
         f"the global batch of {period} samples is not a multiple of the {course.lanes} lanes, so the "
-        f"ranks share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
-        f"lanes={lanes} would keep each rank on its own"
+        f"nodes share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
+        f"shuffle=mdsx.Shuffle(lanes={lanes}) would keep each node on its own"
     )
 
 

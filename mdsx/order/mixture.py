@@ -54,7 +54,7 @@ class MixtureOrder:
             samples = sum(sum(component.tolist()) for component in there)
             shuffle_block = default_shuffle_block(samples, sum(map(len, there)))
         self.seed = integer(seed, "seed", 0, MAX_UINT64)
-        self.lanes = integer(DEFAULT_LANES if lanes is None else lanes, "lanes", 1, MAX_LANES)
+        self.lanes = integer(_default_lanes(run) if lanes is None else lanes, "lanes", 1, MAX_LANES)
         self.shuffle_block = integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES)
         self._streams: list[_Stream | _Gone] = [
             _Gone(component)
@@ -239,6 +239,12 @@ def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:
     if len(starts) > MAX_PHASES:
         raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)
+
+
+def _default_lanes(run: int | None) -> int:
+    """Return the default, or the largest number below it that divides `run`."""
+    most = DEFAULT_LANES if run is None else integer(run, "run", 1, MAX_SAMPLES)
+    return next(lanes for lanes in range(DEFAULT_LANES, 0, -1) if most % lanes == 0)
 
 
 def _checked_run(run: int, lanes: int) -> int:

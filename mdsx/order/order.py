@@ -19,7 +19,7 @@ from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 from mdsx.order.sorting import by_value
 
 ORDER_VERSION = 1
-DEFAULT_LANES = 8
+DEFAULT_LANES = 64
 _DEFAULT_BLOCK = 262144
 _SHARDS_PER_BLOCK = 64
 _TILE = 65536  # samples, over all lanes, to compute at least at once if blocks are small
@@ -40,7 +40,8 @@ class Shuffle:
 
     Args:
         lanes: The number of interleaved sub-streams in the order. Ranks read separate shards if their number divides
-            the number of lanes, or is a multiple of it. The default is 8.
+            the number of lanes, or is a multiple of it. The default is 64; for a mixture with `run`, the largest
+            number up to 64 that divides it.
         shuffle_block: Samples are shuffled within blocks of this many samples. Larger blocks mix better, but keep more
             shards in use at a time. The default is the samples of about 64 shards, at most 262,144.
     """

@@ -75,7 +75,8 @@ class RunDraws:
             later = ~now & (away < NEVER)
             more, places = np.divmod(away[later] - left, self._run)
             ahead = np.minimum(np.ceil(more / share) * self._run, float(NEVER)).astype(np.int64)
-            needs[later] = np.minimum(following * self._run + places + ahead, NEVER)
+            start = min(following * self._run, NEVER)
+            needs[later] = start + np.minimum(places + ahead, NEVER - start)
         return needs
 
     def _next_run(self, component: int, number: int) -> tuple[int, float] | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order import NEVER, DatasetCourse, Order, ShardUses, lanes_read
+from mdsx.order import NEVER, DatasetCourse, Order, ShardUses, lanes_read, rank_lanes
 from mdsx.stream import FIRST_READS
 
 _BLOCKS_AHEAD = 3  # after the stretch: more than a process prefetches
@@ -50,6 +50,15 @@ def node_lanes(order: Order, batch_size: int, ranks: range, world_size: int) -> 
     found = np.zeros(order.lanes, np.bool_)
     for rank in ranks:
         found |= lanes_read((0,), batch_size, lanes=order.lanes, rank=rank, world_size=world_size)
+    return found
+
+
+def last_lanes(order: Order, batch_size: int, ranks: range, world_size: int) -> NDArray[np.bool_]:
+    """Return bool [lanes]: the lanes that `ranks` read in the epoch's short last batch. Others read them before."""
+    found, stop = np.zeros(order.lanes, np.bool_), np.array([len(order)])
+    for rank in ranks if len(order) % batch_size else ():
+        start = stop - len(order) % batch_size
+        found[rank_lanes(start, stop, lanes=order.lanes, rank=rank, world_size=world_size)] = True
     return found
 
 

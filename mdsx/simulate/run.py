@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mdsx.errors import UsageError
 from mdsx.order import Order
 from mdsx.simulate.clock import World
-from mdsx.simulate.course import NodeCourse, Pieces, node_lanes, pieces_of, shards_between
+from mdsx.simulate.course import NodeCourse, Pieces, last_lanes, node_lanes, pieces_of, shards_between
 from mdsx.simulate.link import Link
 from mdsx.simulate.needs import NodeNeeds, needs_of_nodes, ranks_of
 from mdsx.simulate.node import Node
@@ -168,6 +168,7 @@ class Simulation:
         assert self._pieces is not None
         size = self.loading.batch_size * cluster.world_size
         lanes = node_lanes(self._order, size, node.ranks, cluster.world_size)
+        lanes |= last_lanes(self._order, size, node.ranks, cluster.world_size)
         chosen = shards_between(
             self._pieces, lanes, start, start + most * size, order=self._order, world_size=cluster.world_size
         )

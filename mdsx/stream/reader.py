@@ -330,14 +330,16 @@ class RankReader:
         return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))
 
     def _look_ahead(self, stop: int, batches: int) -> None:
-        """Locate the first samples of the next epoch if this reader's next chunk, of as many batches, may begin in it:
-        computing an epoch's order takes longer than all else that its first batch needs."""
+        """Locate the first samples of each lane in the next epoch if this reader's next chunk, of as many batches, may
+        begin in it: computing an epoch's order takes longer than all else that its first batches need."""
         course, steps = self.course, self.steps
         start = ((stop - 1) // course.epoch_samples + 1) * course.epoch_samples
         if stop + batches * self._processes * steps.step_samples < start:
             return
-        starts = np.array([start])
-        stops = starts + min(steps.period, course.epoch_samples)
+        end = start + course.epoch_samples
+        each_lane = max(min(course.lanes, FIRST_READS), steps.period)
+        starts = np.arange(start, min(start + each_lane, end), steps.period)
+        stops = np.minimum(starts + steps.period, end)
         with suppress(UsageError):  # the next epoch raises it
             course.locate(course.rank_ticks(starts, stops, self.rank // steps.node, steps.world_size // steps.node)[0])
 

@@ -51,7 +51,7 @@ def test_json_has_each_finding_with_its_figures(run: Run, dataset: Path, tmp_pat
     assert (status, found["ok"]) == (0, True)
     by_check = {finding["check"]: finding for finding in found["findings"]}
     assert by_check["index"]["figures"]["samples"] == 300
-    assert by_check["recommendation"]["figures"]["lanes"] == 8
+    assert by_check["recommendation"]["figures"]["lanes"] == 64
     assert {finding["state"] for finding in found["findings"]} == {"ok"}
     status, out, _ = run("doctor", tmp_path / "nothing", "--json", "--cache", tmp_path)
     found = json.loads(out)

@@ -298,7 +298,7 @@ def test_a_plan_changes_buckets_at_a_number_of_samples(url: Path) -> None:
     plan = mdsx.Plan(
         {0: mdsx.Phase(batching=batching()), 90: mdsx.Phase(batching=batching(sizes=SIZES[:2], global_batch_size=7))}
     )
-    loader = mdsx.Loader(url, seed=1, plan=plan)
+    loader = mdsx.Loader(url, seed=1, shuffle=mdsx.Shuffle(lanes=8), plan=plan)
     batches, state = list[Any](), dict[str, Any]()
     for number, batch in enumerate(loader):
         batches.append(batch)
@@ -355,7 +355,8 @@ def test_a_run_continues_with_other_components(url: Path, tmp_path: Path) -> Non
         for number in range(1000, 1040):
             out.write({"id": number, "height": 8, "width": 8, "kind": 0})
     parts: dict[str, Any] = {"old": (url, 1), "new": (tmp_path / "new", 1)}
-    loader = mdsx.Loader(mdsx.Mixture({"old": parts["old"]}), seed=1, batching=batching())
+    lanes = mdsx.Shuffle(lanes=8)
+    loader = mdsx.Loader(mdsx.Mixture({"old": parts["old"]}), seed=1, shuffle=lanes, batching=batching())
     before = [next(iterator) for iterator in [iter(loader)] for _ in range(3)]
     changed = mdsx.change(loader.state_dict(), both := mdsx.Mixture(parts))
     ranks = [mdsx.Loader(both, seed=1, batching=batching(), rank=rank, world_size=2) for rank in range(2)]

@@ -38,7 +38,7 @@ def test_a_cache_below_the_shards_in_use_warns(url: Path, tmp_path: Path) -> Non
     (text,) = warnings_of(loader(url, tmp_path / "cache", 65536, 350))
     needed = int(re.split(r"mdsx\.Cache\(limit=|\)", text)[-2])
     assert warnings_of(loader(url, tmp_path / "ample", needed, 350)) == []
-    alone = loader(url, tmp_path / "cache", 65536, 8, rank=0, world_size=8)  # a rank alone on its node has one lane
+    alone = loader(url, tmp_path / "cache", 65536, 64, rank=0, world_size=64)  # a rank alone on its node has one lane
     assert warnings_of(alone) == []
 
 
@@ -49,12 +49,25 @@ def test_shards_read_in_place_need_no_cache(tmp_path: Path) -> None:
     assert warnings_of(mdsx.Loader(tmp_path / "d", 1, rank=7, world_size=8)) == []
 
 
-def test_the_warning_names_lanes_that_fit_the_batch(tmp_path: Path) -> None:
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
     with mdsx.Writer(tmp_path / "d", {"id": "int64"}) as out:
         for number in range(500):
             out.write({"id": number})
-    (text,) = warnings_of(mdsx.Loader(tmp_path / "d", 5, rank=0, world_size=7))
-    assert "lanes=7 would keep each rank on its own" in text
-    assert warnings_of(mdsx.Loader(tmp_path / "d", 32, rank=0, world_size=4)) == []
-    assert warnings_of(mdsx.Loader(tmp_path / "d", 5, rank=0, world_size=7, shuffle=mdsx.Shuffle(lanes=7))) == []
-    assert warnings_of(mdsx.Loader(tmp_path / "d", 35, rank=0, world_size=1)) == []
+    return tmp_path / "d"
+
+
+def test_the_warning_names_lanes_that_fit_the_batch(small: Path) -> None:
+    (text,) = warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7))
+    lanes = int(re.split(r"mdsx\.Shuffle\(lanes=|\)", text)[1])
+    assert lanes == 35
+    assert warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7, shuffle=mdsx.Shuffle(lanes=lanes))) == []
+    assert warnings_of(mdsx.Loader(small, 32, rank=0, world_size=4)) == []
+    assert warnings_of(mdsx.Loader(small, 35, rank=0, world_size=1)) == []
+
+
+def test_ranks_of_one_node_may_share_lanes(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "7")
+    assert warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7)) == []
+    assert len(warnings_of(mdsx.Loader(small, 5, rank=0, world_size=14))) == 1

@@ -26,6 +26,9 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> mdsx.Mixture:
     return mdsx.Mixture({name: str(root / name) for name in SIZES})
 
 
+LANES = mdsx.Shuffle(lanes=8)  # so that the run has many windows
+
+
 def plan_of(**more: Any) -> mdsx.Plan:
     pack = mdsx.Pack(256, length="tokens", kind="concat", window=128)
     first = mdsx.Phase({"web": 0.75, "code": 0.25}, batching=pack, global_batch_size=8)
@@ -34,7 +37,7 @@ def plan_of(**more: Any) -> mdsx.Plan:
 
 
 def loader_of(mixture: mdsx.Mixture, world_size: int = 1, **more: Any) -> mdsx.Loader:
-    return mdsx.Loader(mixture, plan=plan_of(**more), seed=3, rank=0, world_size=world_size)
+    return mdsx.Loader(mixture, plan=plan_of(**more), seed=3, shuffle=LANES, rank=0, world_size=world_size)
 
 
 def test_the_plan_of_a_run_is_close_to_the_run(mixture: mdsx.Mixture) -> None:
@@ -86,7 +89,8 @@ def test_a_trace_names_the_samples_of_a_step(mixture: mdsx.Mixture) -> None:
     world = 2
     traced = list(loader_of(mixture).trace(5, world_size=world))
     for rank in range(world):
-        batches = mdsx.Loader(mixture, plan=plan_of(), seed=3, rank=rank, world_size=world, info_column="info")
+        options: Any = {"seed": 3, "shuffle": LANES, "rank": rank, "world_size": world, "info_column": "info"}
+        batches = mdsx.Loader(mixture, plan=plan_of(), **options)
         batch = [next(it) for it in [iter(batches)] for _ in range(6)][-1]
         names = list(SIZES)
         found = [(names[info["dataset"]], info["sample"]) for row in batch["info"] for info in row]
@@ -118,7 +122,7 @@ def test_a_plan_from_a_file_is_the_plan(mixture: mdsx.Mixture, tmp_path: Path, s
     }
     file = tmp_path / f"plan{suffix}"
     file.write_text(texts[suffix], encoding="utf-8")
-    found = mdsx.Loader(mixture, plan=mdsx.Plan.from_json(file), seed=3, rank=0, world_size=1)
+    found = mdsx.Loader(mixture, plan=mdsx.Plan.from_json(file), seed=3, shuffle=LANES, rank=0, world_size=1)
     expected = loader_of(mixture, skip=[(2, 3)])
     assert [batch["tokens"].tolist() for batch in found] == [batch["tokens"].tolist() for batch in expected]
     assert found.state_dict() == expected.state_dict()

@@ -215,14 +215,14 @@ def test_an_order_has_resolved_values_and_is_immutable() -> None:
     order = mdsx.Order(counts, seed=5, epoch=6)
     counts[0] = 100
     assert order.counts.tolist() == [3, 4]
-    assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 8, 256, True)
+    assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 64, 256, True)
     with pytest.raises(ValueError, match="read-only"):
         order.counts[0] = 1
     with pytest.raises(AttributeError, match="is immutable"):
         order.seed = 1
     with pytest.raises(AttributeError, match="is immutable"):
         del order.seed
-    assert repr(order) == "Order(<2 shards, 7 samples>, seed=5, epoch=6, lanes=8, shuffle_block=256, shuffle=True)"
+    assert repr(order) == "Order(<2 shards, 7 samples>, seed=5, epoch=6, lanes=64, shuffle_block=256, shuffle=True)"
 
 
 @given(orders())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
@@ -99,7 +100,11 @@ def test_the_shares_of_runs_match_the_weights_at_any_distance() -> None:
     assert difference.sum(axis=0).tolist() == np.bincount(mixture.locate(far)[0], minlength=3).tolist()
 
 
+RARE: dict[str, Any] = {"components": [[1], [1]], "weights": [1, Fraction(1, 2**63 - 1)], "lanes": 1, "run": 1}
+
+
 @given(in_runs(), st.integers(0, 3000))
+@example(RARE, 0)  # the next draw is after all positions
 @settings(max_examples=10, deadline=None)
 def test_a_mixture_in_runs_needs_the_shards_it_reads(options: dict[str, Any], position: int) -> None:
     order = MixtureOrder(**options)
@@ -138,7 +143,12 @@ def test_first_within_is_the_first_multiple_in_range(step: int, modulus: int, lo
 @pytest.mark.parametrize(("run", "says"), [(0, "out of range"), (100, "run=104"), (True, "integer"), (8.0, "integer")])
 def test_an_impossible_run_is_refused(run: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        MixtureOrder([[5], [6]], [1, 1], run=run)
+        MixtureOrder([[5], [6]], [1, 1], lanes=8, run=run)
+
+
+@pytest.mark.parametrize(("run", "lanes"), [(64, 64), (8, 8), (96, 48), (100, 50), (67, 1), (10**6, 64)])
+def test_lanes_that_are_not_given_divide_the_run(run: int, lanes: int) -> None:
+    assert MixtureOrder([[5], [6]], [1, 1], run=run).lanes == lanes
 
 
 def test_an_epoch_has_whole_runs() -> None:

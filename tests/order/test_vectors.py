@@ -105,7 +105,7 @@ def test_a_mixture_follows_the_worked_example() -> None:
 
 
 def test_far_positions_of_a_large_dataset_never_change() -> None:
-    order = Order(np.full(1000, 10**9), seed=2**64 - 1, epoch=3)  # 10^12 samples
+    order = Order(np.full(1000, 10**9), seed=2**64 - 1, epoch=3, lanes=8)  # 10^12 samples
     assert order.shuffle_block == 262144
     shards, samples = order.locate([0, 1, 8, 10**11, 5 * 10**11 + 7, 10**12 - 1])
     assert shards.tolist() == [112, 558, 112, 890, 4, 719]

@@ -32,7 +32,7 @@ def simulated(
         Node(world, cluster.cache), Link(world, cluster.rate, cluster.latency),
         Fetched(),
     )  # fmt: skip
-    course = DatasetCourse(Order(stored.counts, seed=0, shuffle=True))
+    course = DatasetCourse(Order(stored.counts, seed=0, shuffle=True, lanes=8))
     steps = SampleSteps(course.epoch_samples, loading.batch_size, cluster.world_size, loading.drop_last)
     data = Data(course, lambda rank: steps, stored)
     train([(node, data)], world, cluster, loading, [Cursor(epoch) for epoch in range(epochs)], None)

@@ -50,7 +50,8 @@ def counted() -> Iterator[list[int]]:
 def test_a_batch_takes_few_calls(column: str, tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path, {column: TYPES[column]}) as out:
         out.write_batch({column: VALUES[column]})
-    loader = StreamingDataLoader(StreamingDataset(str(tmp_path), seed=7), batch_size=32)
+    lanes = mdsx.Shuffle(lanes=8)  # each computes its order once for 65,536 samples, and here for each epoch
+    loader = StreamingDataLoader(StreamingDataset(str(tmp_path), seed=7, shuffle=lanes), batch_size=32)
     assert sum(1 for _ in loader) == SAMPLES // 32  # the first epoch opens what later ones use
     with counted() as calls:
         for _ in loader:

@@ -43,7 +43,8 @@ def loader(
     data: Any, batch_size: int | None = 3, batching: Any = PACK, rank: int = 0, world_size: int = 1, **options: Any
 ) -> StreamingDataLoader:
     of_data = {name: options.pop(name, None) for name in ("transform", "epoch_samples", "info_column")}
-    dataset = StreamingDataset(data, seed=3, rank=rank, world_size=world_size, **of_data)
+    lanes = mdsx.Shuffle(lanes=8)  # so that the dataset has several windows
+    dataset = StreamingDataset(data, seed=3, shuffle=lanes, rank=rank, world_size=world_size, **of_data)
     rows = None if isinstance(batching, mdsx.MaxTokens) else batch_size
     return StreamingDataLoader(dataset, rows, batching=batching, **options)
 

@@ -50,7 +50,7 @@ def sample(number: int) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=[None, "zstd"], ids=["plain", "zstd"])
 def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     """13 shards of 16 samples."""
-    url = s3.make_bucket(f"misbehaving-{next(_COUNT)}") + "/data"
+    url = s3.make_bucket(f"disturbed-{next(_COUNT)}") + "/data"
     with mdsx.Writer(url, COLUMNS, shard_size=28_500, compression=request.param) as out:
         for number in range(N):
             out.write(sample(number))
@@ -94,7 +94,7 @@ def whole_shards(url: str, cache: Path) -> Iterator[int]:
 
 
 def loader(url: str, cache: Path, workers: int = 0) -> StreamingDataLoader:
-    data = StreamingDataset(url, seed=3, cache=mdsx.Cache(cache, limit="10MB"))
+    data = StreamingDataset(url, seed=3, shuffle=mdsx.Shuffle(lanes=8), cache=mdsx.Cache(cache, limit="10MB"))
     return StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False)
 
 

@@ -68,7 +68,7 @@ def ids(batch: dict[str, Any]) -> list[int]:
 def loader(url: Any, *, transform: Any = None, batch_size: int = BATCH, **options: Any) -> StreamingDataLoader:
     names = ("rank", "world_size", "shuffle", "cache")
     of_data = {name: options.pop(name) for name in names if name in options}
-    data = StreamingDataset(url, **{"seed": 5, "shuffle": True, **of_data}, transform=transform)
+    data = StreamingDataset(url, **{"seed": 5, "shuffle": mdsx.Shuffle(lanes=8), **of_data}, transform=transform)
     return StreamingDataLoader(data, batch_size, **{**SKIP, **options})
 
 

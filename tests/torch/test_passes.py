@@ -379,7 +379,7 @@ def test_two_loaders_have_separate_runs_and_weights(local_url: str) -> None:
     one.resume()
     assert all(not batch["from"].any() for batch in one)
     assert (two.epoch, two.remaining) == (0, 10)
-    assert 199 <= sum(int(batch["from"].sum()) for batch in two) <= 201
+    assert 190 <= sum(int(batch["from"].sum()) for batch in two) <= 210
 
 
 # --- copies

@@ -103,12 +103,10 @@ def _sizes(index: StoredIndex, latency: float) -> Finding:
 def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
     """Return how to read the dataset. `room`: bytes that its cache may take; None if it is read in place.
 
-    The block is the default, or a smaller one whose shards fit the room.
+    The lanes and the block are the defaults, or smaller ones whose shards fit the room: first blocks down to a shard in
+    each lane, then fewer lanes.
     """
-    lanes = DEFAULT_LANES
-    if job.batch_size is not None and job.world_size > 1:
-        size = job.world_size * job.batch_size
-        lanes = lanes_for_nodes(size, lanes=max(lanes, job.nodes), world_size=job.world_size, nodes=job.nodes)
+    lanes = _fitting(job, DEFAULT_LANES)
     total, block = sum(index.raw_sizes.tolist()), None
     while True:
         order = Order(index.counts, lanes=lanes, shuffle_block=block)
@@ -117,11 +115,25 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
         )
         needed = min(int(_SPARE * in_use * float(index.raw_sizes.mean())), total)
         block = order.shuffle_block
-        if room is None or needed <= room or block <= _LEAST_BLOCK:
+        if room is None or needed <= room:
             break
-        block //= 2
+        if block <= lanes * index.counts.mean() and (fewer := _fitting(job, lanes // 2)) < lanes:
+            lanes = fewer
+        elif block > _LEAST_BLOCK:
+            block //= 2
+        else:
+            break
     limit = total if room is None else max(total, min(room, _LEAST_LIMIT)) if total <= room else max(room, needed)
     return Plan(lanes, block, in_use, needed, limit)
+
+
+def _fitting(job: Job, lanes: int) -> int:
+    """Return a number of lanes near `lanes` with which the job's nodes do not share lanes."""
+    lanes = max(lanes, job.nodes)
+    if job.batch_size is None or job.world_size == 1:
+        return lanes
+    size = job.world_size * job.batch_size
+    return lanes_for_nodes(size, lanes=lanes, world_size=job.world_size, nodes=job.nodes)
 
 
 def recommend(index: StoredIndex, url: str, job: Job, room: int | None, directory: str) -> tuple[Finding, Plan]:

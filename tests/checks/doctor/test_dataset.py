@@ -85,9 +85,10 @@ def test_the_cache_limit_fits_the_disk() -> None:
     assert whole.cache_limit == total
     part = plan(BIG, job, room=total // 2)
     assert (part.cache_limit, part.shuffle_block) == (total // 2, whole.shuffle_block)
-    little = plan(BIG, job, room=whole.needed // 3)
-    assert little.needed <= little.cache_limit == whole.needed // 3
-    assert little.shuffle_block < whole.shuffle_block
+    for share in (3, 10):
+        little = plan(BIG, job, room=whole.needed // share)
+        assert little.needed <= little.cache_limit == whole.needed // share
+        assert little.lanes < whole.lanes
     finding, none = recommend(BIG, "s3://b/x", job, 1000, "/cache")
     assert none.needed > 1000
     assert (finding.state, "the cache has room for only 1 kB" in finding.found) == ("problem", True)
