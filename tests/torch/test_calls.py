@@ -56,7 +56,7 @@ def test_a_batch_takes_few_calls(column: str, tmp_path: Path) -> None:
     with counted() as calls:
         for _ in loader:
             pass
-    assert calls[0] / (SAMPLES // 32) < 116  # 105 to 110
+    assert calls[0] / (SAMPLES // 32) < 122  # 110 to 113; up to 118 if threads wait for a processor
 
 
 @pytest.mark.parametrize(("column", "most"), [("text", 14.5), ("tokens", 11.5), ("image", 13.5)])
