@@ -165,7 +165,7 @@ def configuration(part: Part, copy: Path) -> str:
         "only_mutate": part.files,
         "also_copy": beside,
         "pytest_add_cli_args_test_selection": part.tests,
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "tools.mutants.without_callers"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=20"],
         "do_not_mutate_patterns": [r"\braise \w"],  # the texts of errors
         "type_check_command": types,
         "process_isolation": ["forkserver"],  # PyTorch and servers start threads

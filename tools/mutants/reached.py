@@ -1,0 +1,48 @@
+"""A plugin of pytest: mutmut 3.8 then notes the functions that tests reach in threads and in forked processes.
+
+- mutmut keeps the caller of each function in a context variable. A generator that begins in one thread and ends in
+  another then fails, or crashes the interpreter. Callers are not needed here.
+- What a forked process reaches, it writes into a file, which the test's process reads when the test ends.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from mutmut.core import MutmutCallStack  # type: ignore[import-not-found, unused-ignore]
+from mutmut.state import state  # type: ignore[import-not-found, unused-ignore]
+
+MutmutCallStack.set = staticmethod(lambda value: None)
+MutmutCallStack.reset = staticmethod(lambda token: None)
+
+
+class Reached(set[str]):
+    """The functions that a test has reached so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file = os.memfd_create("reached")  # forked processes share it with its position
+        self._process, self._read = os.getpid(), 0
+
+    def add(self, name: str) -> None:
+        if os.getpid() != self._process and name not in self:
+            os.write(self._file, f"{name}\n".encode())
+        super().add(name)
+
+    def take_others(self) -> None:
+        """Add what other processes reached."""
+        written = os.pread(self._file, os.fstat(self._file).st_size - self._read, self._read)
+        self._read += len(written)
+        self.update(written.decode().split())
+
+
+def pytest_configure() -> None:
+    state()._stats = Reached()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: Any) -> None:
+    del item
+    state()._stats.take_others()
