@@ -166,7 +166,7 @@ def configuration(part: Part, copy: Path) -> str:
         "also_copy": beside,
         "pytest_add_cli_args_test_selection": part.tests,
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=20"],
-        "do_not_mutate_patterns": [r"\braise \w"],  # the texts of errors
+        "do_not_mutate_patterns": [r"\braise \w", r"""(["'])[^"']*\w \S[^"']*\w \S[^"']*\1"""],  # texts for people
         "type_check_command": types,
         "process_isolation": ["forkserver"],  # PyTorch and servers start threads
         "timeout_multiplier": ["5"],
