@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mdsx.base.process import Counter, Counters
-from mdsx.base.work import Executor, Processes, Relay, Several, Threads
+from mdsx.base.work import Executor, Processes, Relay, Several, Threads, iterate_ahead
 from mdsx.base.work.contract import Stop
 from tests.base.work.makers import (
     EXECUTORS,
@@ -438,3 +438,27 @@ def test_waiting_is_measured(executor: Make, flag: Path) -> None:
     assert len(list(runner.run(range(N), waiting))) == N
     assert 1 <= waiting.entered <= N + 2  # at most once for each result, at the start and at the end
     runner.close()
+
+
+# --- an iterable ahead of its consumer
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_a_thread_iterates_up_to_ahead_items_ahead(ahead: int) -> None:
+    counters, taken, ended = Counters(), list[int](), list[bool]()
+
+    def items() -> Iterator[int]:
+        try:
+            for number in range(N):
+                taken.append(number)
+                yield number
+        finally:
+            ended.append(True)
+
+    found = iterate_ahead(items(), ahead, counters)
+    assert not taken
+    assert list(itertools.islice(found, 5)) == list(range(5))
+    assert 5 <= settled(lambda: len(taken)) <= 5 + ahead + 1
+    found.close()
+    soon(lambda: ended)
+    assert list(iterate_ahead(range(N), ahead)) == list(range(N))

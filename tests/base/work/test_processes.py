@@ -263,6 +263,32 @@ def test_an_error_that_pickle_cannot_copy_comes_as_text() -> None:
         results(processes(odd))
 
 
+def leaving(code: int, at: int, task: int) -> int:
+    """End the process in one task: by a signal if `code` is negative."""
+    if task == at:
+        os.kill(os.getpid(), -code) if code < 0 else os._exit(code)
+    return task
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "says"),
+    [
+        (-9, 1, "exit code -9 while it made a batch; was it killed because memory ran out"),
+        (-9, 0, "exit code -9 before its first batch; was it killed because memory ran out"),
+        (3, 1, "exit code 3 while it made a batch; see its error above"),
+        (0, 1, "exit code 0 while it made a batch; see its error above"),
+    ],
+)
+def test_a_worker_that_ends_is_reported_with_its_exit_code(code: int, at: int, says: str) -> None:
+    with pytest.raises(RuntimeError, match=f"worker 0 ended with {says}"):
+        results(processes(partial(leaving, code, at), count=1, longest=1))
+
+
+def test_a_spawned_worker_that_ends_early_names_the_rule_for_scripts() -> None:
+    with pytest.raises(RuntimeError, match=r"exit code 3 before its first batch; with spawn.*__main__"):
+        results(processes(partial(leaving, 3, 0), count=1, context="spawn"))
+
+
 def wait(_: int) -> None:
     time.sleep(60)
 
