@@ -284,7 +284,7 @@ def _work(line: _Line[Any, Any], begin: Begin, number: int, counters: Counters |
     except BaseException as error:
         failed = failed or error
     if failed is not None and (chunk := chunk or line.deal()) is not None:
-        line.publish(chunk, done=True, error=failed)
+        line.publish(chunk, error=failed)
     line.leave()
 
 

@@ -440,6 +440,60 @@ def test_waiting_is_measured(executor: Make, flag: Path) -> None:
     runner.close()
 
 
+# --- threads
+
+
+class Noting:
+    """Notes the lengths of chunks."""
+
+    def __init__(self, lengths: list[int], number: int) -> None:
+        self._lengths = lengths
+
+    def __call__(self, chunk: list[int]) -> Iterator[int]:
+        self._lengths.append(len(chunk))
+        return iter(chunk)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("count", "ahead", "longest", "most"), [(1, 24, 16, 16), (3, 24, 16, 4), (3, 24, 2, 2), (3, 4, 16, 1)]
+)
+def test_chunks_are_as_long_as_asked_for_unless_other_threads_would_wait(
+    count: int, ahead: int, longest: int, most: int
+) -> None:
+    lengths = list[int]()
+    runner = Threads(partial(Noting, lengths), count, ahead=ahead, longest=longest)
+    assert [result for _, result in runner.run(range(N))] == list(range(N))
+    assert max(lengths) == most
+
+
+def test_one_thread_makes_each_result_available_at_once(flag: Path) -> None:
+    """Unless it is told otherwise."""
+    begun = list[int]()
+
+    def begin(number: int) -> Maker:
+        begun.append(number)
+        return Maker(partial(waiting_for, flag), None, None, number)
+
+    run = Threads(begin, ahead=8, longest=8).run(range(N))
+    assert next(run) == (0, 0)
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "mdsx-batches")
+    flag.unlink()
+    assert [result for _, result in run] == list(range(1, N))
+    assert begun == [0]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_error_of_beginning_arrives_at_a_task(count: int) -> None:
+    def begin(number: int) -> Maker:
+        raise KeyError("no maker")
+
+    with pytest.raises(KeyError, match="no maker"):
+        list(Threads(begin, count, ahead=8).run(range(N)))
+
+
 # --- an iterable ahead of its consumer
 
 

@@ -21,6 +21,7 @@ import pytest
 
 import mdsx
 from mdsx.base.work import Processes, WorkerInfo, worker_info
+from mdsx.errors import UsageError
 from tests.base.work.makers import Maker, array, drawn, living_workers, processes, relayed, same, waiting_for
 
 N = 40
@@ -122,6 +123,31 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, env=environment
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "says"),
+    [
+        (RuntimeError("... before the current process has finished its bootstrapping phase."), UsageError, "__main__"),
+        (RuntimeError("can't start new thread"), RuntimeError, "can't start new thread"),
+        (ValueError("bootstrapping"), ValueError, "bootstrapping"),
+        (AssertionError("daemonic processes are not allowed to have children"), UsageError, "num_workers=0"),
+        (
+            TypeError("cannot pickle 'lock' object"),
+            UsageError,
+            "pickled for 'fork'.*lock.*define the function",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception], says: str
+) -> None:
+    def refused(process: BaseProcess) -> None:
+        raise error
+
+    monkeypatch.setattr(BaseProcess, "start", refused)
+    with pytest.raises(expected, match=says):
+        results(processes(same, count=1, context="fork"))
 
 
 def test_a_daemonic_process_is_told_to_start_none() -> None:
@@ -287,6 +313,13 @@ def test_a_worker_that_ends_is_reported_with_its_exit_code(code: int, at: int, s
 def test_a_spawned_worker_that_ends_early_names_the_rule_for_scripts() -> None:
     with pytest.raises(RuntimeError, match=r"exit code 3 before its first batch; with spawn.*__main__"):
         results(processes(partial(leaving, 3, 0), count=1, context="spawn"))
+
+
+def test_a_spawned_worker_of_a_program_on_stdin_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    with pytest.raises(RuntimeError, match=r"before its first batch; .*from a program on stdin: save it as a file"):
+        results(processes(same, count=1, context="spawn"))
 
 
 def wait(_: int) -> None:
