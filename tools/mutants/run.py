@@ -22,6 +22,7 @@ from tools.mutants.survey import NOTICED
 from tools.processes import ROOT
 
 EXPLAINED = Path(__file__).with_name("explained.toml")
+PAGE = ROOT / "docs" / "reliability.md"
 _LAST_LINES = 20
 
 
@@ -89,8 +90,10 @@ def run(given: argparse.Namespace) -> int:
     stale = [each for each in explanations if id(each) not in used and not given.parts]
     for each in stale:
         console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was}")
-    console.page(table(outcomes))
-    console.page(explained_table(outcomes))
+    page = f"{table(outcomes)}\n{explained_table(outcomes)}"
+    console.page(page)
+    if given.docs:
+        pages.put_between_marks(PAGE, "mutants", "parts", page)
     return int(bool(stale) or any(outcome.unexplained for outcome in outcomes))
 
 
