@@ -61,8 +61,9 @@ def middle(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def features(sounds: torch.Tensor) -> torch.Tensor:
-    """Return the logarithms of spectra, float32 [n, frequencies, times]: on the device of the model."""
-    return torch.log(torch.stft(sounds, 128, window=torch.hann_window(128), return_complex=True).abs() + 1e-3)
+    """Return the logarithms of spectra, normalised, float32 [n, frequencies, times]: on the device of the model."""
+    found = torch.log(torch.stft(sounds, 128, window=torch.hann_window(128), return_complex=True).abs() + 1e-3)
+    return (found - found.mean((1, 2), keepdim=True)) / found.std((1, 2), keepdim=True)
 
 
 def evaluated(model: torch.nn.Module, data: str) -> tuple[int, int]:
@@ -91,7 +92,7 @@ def main(data: str, run: str) -> None:
         torch.nn.Flatten(),
         torch.nn.Linear(16, 3),
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     steps = 0
     if (checkpoint := latest(run)) is not None:
         saved = torch.load(checkpoint)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsx.datasets import Dataset, Mixture, view_of
 from mdsx.errors import UsageError, shown
 from mdsx.loader import course_of
-from mdsx.order import DEFAULT_LANES, Course, Position, Shuffle
+from mdsx.order import Course, Position, Shuffle
 from mdsx.shards import View
 from mdsx.stream import Cursor, SampleInfo, SampleSteps, first_task
 
@@ -28,7 +28,7 @@ MOST_LOCATED = 2**18
 
 @dataclass(frozen=True)
 class Question:
-    """A run, and one batch of it. `batch_size` is a rank's; `shuffle_block` None is the default."""
+    """A run, and one batch of it. `batch_size` is a rank's; `lanes` and `shuffle_block` None are the defaults."""
 
     seed: int = 0
     epoch: int = 0
@@ -36,7 +36,7 @@ class Question:
     batch_size: int = 32
     world_size: int = 1
     rank: int = 0
-    lanes: int = DEFAULT_LANES
+    lanes: int | None = None
     shuffle_block: int | None = None
     shuffle: bool = True
     drop_last: bool = True

@@ -9,14 +9,14 @@ const NUMBERS = [
   ["batch_size", "Batch size of a rank", "32"],
   ["world_size", "World size", "1"],
   ["rank", "Rank", "0"],
-  ["lanes", "Lanes", "8"],
+  ["lanes", "Lanes", ""],
   ["shuffle_block", "Shuffle block", ""],
 ];
 
 /* `given` are the fields in the address. */
 export async function order(datasets, given, signal) {
   const fields = NUMBERS.map(([name, label, standard]) => {
-    const input = el("input", { id: `order-${name}`, name, inputmode: "numeric", autocomplete: "off", value: given.get(name) ?? standard, placeholder: name === "shuffle_block" ? "by the dataset" : null });
+    const input = el("input", { id: `order-${name}`, name, inputmode: "numeric", autocomplete: "off", value: given.get(name) ?? standard, placeholder: standard === "" ? "the default" : null });
     return el("p", {}, el("label", { for: `order-${name}` }, label), input);
   });
   if (datasets.length > 1) {
