@@ -24,6 +24,7 @@ from tools.processes import ROOT
 EXPLAINED = Path(__file__).with_name("explained.toml")
 PAGE = ROOT / "docs" / "reliability.md"
 _LAST_LINES = 20
+_NOT_NOTICED = (0, 33)  # mutmut's exit codes of survivors, and of mutants that no test reaches
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def mutate(part: Part, copy: Path, step: Step, processes: int | None) -> list[Mu
     """Run mutmut in `copy`, a copy of the checkout that earlier runs may have left. Raise SystemExit if it fails."""
     mutmut = PeerEnvironment("mutmut")
     update(copy)
+    forget_survivors(copy / "mutants")
     (copy / "setup.cfg").write_text(configuration(part, copy))
     command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
     command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
@@ -156,6 +158,16 @@ def update(copy: Path) -> None:
         if not target.exists() or not filecmp.cmp(ROOT / name, target, shallow=False):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target)
+
+
+def forget_survivors(results: Path) -> None:
+    """Have mutmut test those mutants again that no test noticed: there may be new tests."""
+    for path in results.rglob("*.py.meta"):
+        found = json.loads(path.read_text())
+        codes = found["exit_code_by_key"]
+        found["exit_code_by_key"] = {name: None if code in _NOT_NOTICED else code for name, code in codes.items()}
+        path.write_text(json.dumps(found))
+    (results / "mutmut-stats.json").unlink(missing_ok=True)
 
 
 def configuration(part: Part, copy: Path) -> str:
