@@ -175,12 +175,13 @@ def configuration(part: Part, copy: Path) -> str:
     beside = sorted(each.name for each in copy.iterdir() if each.name not in ("mdsx", "tests", "mutants", "setup.cfg"))
     types = [str(PeerEnvironment("mutmut").python), "-m", "mypy", "--output", "json"]
     types += ["--disable-error-code", "unused-ignore", *sorted({each.removesuffix("/*") for each in part.files})]
+    arguments = ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=20"]
     options: dict[str, Sequence[str]] = {
         "source_paths": ["mdsx"],
         "only_mutate": part.files,
         "also_copy": beside,
         "pytest_add_cli_args_test_selection": part.tests,
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=20"],
+        "pytest_add_cli_args": [*arguments, *(f"--deselect={test}" for test in part.without)],
         "do_not_mutate_patterns": [r"\braise \w", r"""(["'])[^"']*\w \S[^"']*\w \S[^"']*\1"""],  # texts for people
         "type_check_command": types,
         "process_isolation": ["forkserver"],  # PyTorch and servers start threads
