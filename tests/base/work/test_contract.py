@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mdsx.base.process import Counter, Counters
+from mdsx.base.process import Counter, Counters, count
 from mdsx.base.work import Executor, Processes, Relay, Several, Threads, iterate_ahead
 from mdsx.base.work.contract import Stop
 from tests.base.work.makers import (
@@ -470,18 +470,21 @@ def test_chunks_are_as_long_as_asked_for_unless_other_threads_would_wait(
 
 
 def test_one_thread_makes_each_result_available_at_once(flag: Path) -> None:
-    """Unless it is told otherwise."""
+    """Unless it is told otherwise. The second chunk has two tasks."""
     begun = list[int]()
+
+    def make(task: int) -> int:
+        return task if task < 2 else waiting_for(flag, task)
 
     def begin(number: int) -> Maker:
         begun.append(number)
-        return Maker(partial(waiting_for, flag), None, None, number)
+        return Maker(make, None, None, number)
 
     run = Threads(begin, ahead=8, longest=8).run(range(N))
-    assert next(run) == (0, 0)
+    assert [*itertools.islice(run, 2)] == [(0, 0), (1, 1)]
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "mdsx-batches")
     flag.unlink()
-    assert [result for _, result in run] == list(range(1, N))
+    assert [result for _, result in run] == list(range(2, N))
     assert begun == [0]
 
 
@@ -505,6 +508,7 @@ def test_a_thread_iterates_up_to_ahead_items_ahead(ahead: int) -> None:
         try:
             for number in range(N):
                 taken.append(number)
+                count(Counter.READ_SAMPLES)
                 yield number
         finally:
             ended.append(True)
@@ -515,4 +519,5 @@ def test_a_thread_iterates_up_to_ahead_items_ahead(ahead: int) -> None:
     assert 5 <= settled(lambda: len(taken)) <= 5 + ahead + 1
     found.close()
     soon(lambda: ended)
+    assert counters.totals[Counter.READ_SAMPLES] == len(taken)
     assert list(iterate_ahead(range(N), ahead)) == list(range(N))

@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -174,8 +175,9 @@ def raising(number: int) -> None:
 
 
 def test_an_error_of_its_start_is_that_of_its_first_task() -> None:
-    with pytest.raises(ValueError, match="in worker 0"):
+    with pytest.raises(ValueError, match="in worker 0") as caught:
         results(processes(same, init=raising))
+    assert re.fullmatch(r"(?s)in a worker process:\nTraceback .*raising.*: in worker 0\n", str(caught.value.__cause__))
 
 
 def remembering(value: int, number: int) -> None:
@@ -302,6 +304,7 @@ def leaving(code: int, at: int, task: int) -> int:
         (-9, 1, "exit code -9 while it made a batch; was it killed because memory ran out"),
         (-9, 0, "exit code -9 before its first batch; was it killed because memory ran out"),
         (3, 1, "exit code 3 while it made a batch; see its error above"),
+        (3, 0, "exit code 3 before its first batch; see its error above"),
         (0, 1, "exit code 0 while it made a batch; see its error above"),
     ],
 )
