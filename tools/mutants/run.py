@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,9 +125,10 @@ def mutate(part: Part, copy: Path, step: Step, processes: int | None) -> list[Mu
     command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
     command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
     lines: list[str] = []
+    programs = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"  # the servers of tests
     with subprocess.Popen(
         command, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", env={**os.environ, "PYTHONPATH": "", "COLUMNS": "120"},
+        errors="replace", env={**os.environ, "PYTHONPATH": "", "COLUMNS": "120", "PATH": programs},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         try:
