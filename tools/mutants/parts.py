@@ -23,7 +23,7 @@ PARTS = (
     Part(
         "cursor",
         ("mdsx/stream/run.py", "mdsx/stream/samples.py", "mdsx/stream/state.py", "mdsx/stream/steps.py"),
-        ("tests/stream", "tests/loader"),
+        ("tests/stream", "tests/loader", *(f"tests/torch/test_{name}.py" for name in ("states", "groups", "passes"))),
         ("tests/stream/test_run.py::test_an_abandoned_pass_reports_its_missed_batches",),
     ),
     Part("executors", ("mdsx/base/work/*",), ("tests/base/work",)),
