@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any
@@ -80,6 +81,21 @@ def test_at_an_epochs_start_lanes_and_block_may_change() -> None:
     assert IDENTITY.check(state) == (3, 0, ())
     with pytest.raises(StateError, match="seed"):
         IDENTITY.check({**state, "seed": 8})
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"seed": f"{2**64 - 1}"}, f"seed={2**64 - 1}"),
+        ({"seed": "1" * 21}, "seed='" + "1" * 21 + "'"),  # no seed
+        ({"lanes": 4}, f"shuffle=mdsx.Shuffle(lanes=4, shuffle_block={IDENTITY.shuffle_block})"),
+        ({"lanes": 1, "shuffle": False}, "shuffle=False"),
+        ({"epoch_samples": 90}, "epoch_samples=90"),
+    ],
+)
+def test_the_way_out_is_the_argument_to_give(changes: dict[str, Any], argument: str) -> None:
+    with pytest.raises(StateError, match=re.escape(f"construct the dataset with {argument} to resume")):
+        IDENTITY.check({**IDENTITY.state(2, 96), **changes})
 
 
 @pytest.mark.parametrize("position", [-1, 101, 1.5, "3", None, True])
