@@ -203,6 +203,9 @@ def test_consecutive_failures_of_a_batch_are_counted() -> None:
     assert [run.failed(iteration), run.failed(Pass(run)), run.failed(iteration)] == [1, 2, 3]
     iteration.take()
     assert run.failed(iteration) == 1
+    run = make()
+    first, second = Pass(run).take(), Pass(run)
+    assert [run.failed(second), run.failed(first)] == [1, 1], "of different batches"
 
 
 def test_a_withdrawn_batch_comes_again() -> None:
