@@ -24,7 +24,10 @@ PARTS = (
         "cursor",
         ("mdsx/stream/run.py", "mdsx/stream/samples.py", "mdsx/stream/state.py", "mdsx/stream/steps.py"),
         ("tests/stream", "tests/loader", *(f"tests/torch/test_{name}.py" for name in ("states", "groups", "passes"))),
-        ("tests/stream/test_run.py::test_an_abandoned_pass_reports_its_missed_batches",),
+        (
+            "tests/stream/test_run.py::test_an_abandoned_pass_reports_its_missed_batches",
+            "tests/torch/test_passes.py::test_the_next_pass_is_as_in_the_table",
+        ),
     ),
     Part("executors", ("mdsx/base/work/*",), ("tests/base/work",)),
 )
