@@ -54,7 +54,10 @@ class MixtureOrder:
             samples = sum(sum(component.tolist()) for component in there)
             shuffle_block = default_shuffle_block(samples, sum(map(len, there)))
         self.seed = integer(seed, "seed", 0, MAX_UINT64)
-        self.lanes = integer(_default_lanes(run) if lanes is None else lanes, "lanes", 1, MAX_LANES)
+        self.run = None if run is None else integer(run, "run", 1, MAX_SAMPLES)
+        self.lanes = integer(_default_lanes(self.run) if lanes is None else lanes, "lanes", 1, MAX_LANES)
+        if self.run is not None:
+            _check_run(self.run, self.lanes)
         self.shuffle_block = integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES)
         self._streams: list[_Stream | _Gone] = [
             _Gone(component)
@@ -64,7 +67,6 @@ class MixtureOrder:
         ]
         self.sizes = tuple(stream.size for stream in self._streams)
         self._lane_wise: NDArray[np.bool_] = np.array([stream.lane_wise for stream in self._streams], np.bool_)
-        self.run = None if run is None else _checked_run(run, self.lanes)
         self._use([(0, weights), *phases])
 
     @property
@@ -243,16 +245,13 @@ def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:
 
 def _default_lanes(run: int | None) -> int:
     """Return the default, or the largest number below it that divides `run`."""
-    most = DEFAULT_LANES if run is None else integer(run, "run", 1, MAX_SAMPLES)
-    return next(lanes for lanes in range(DEFAULT_LANES, 0, -1) if most % lanes == 0)
+    return next(lanes for lanes in range(DEFAULT_LANES, 0, -1) if run is None or run % lanes == 0)
 
 
-def _checked_run(run: int, lanes: int) -> int:
-    run = integer(run, "run", 1, MAX_SAMPLES)
+def _check_run(run: int, lanes: int) -> None:
     if run % lanes:
         raise UsageError(
             "run must be a multiple of the lanes",
             found=f"run={run}, {lanes} lanes",
             hint=f"give the mixture run={-(-run // lanes) * lanes}, or the dataset another shuffle=mdsx.Shuffle(lanes)",
         )
-    return run

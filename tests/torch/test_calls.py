@@ -53,10 +53,13 @@ def test_a_batch_takes_few_calls(column: str, tmp_path: Path) -> None:
     lanes = mdsx.Shuffle(lanes=8)  # each computes its order once for 65,536 samples, and here for each epoch
     loader = StreamingDataLoader(StreamingDataset(str(tmp_path), seed=7, shuffle=lanes), batch_size=32)
     assert sum(1 for _ in loader) == SAMPLES // 32  # the first epoch opens what later ones use
-    with counted() as calls:
-        for _ in loader:
-            pass
-    assert calls[0] / (SAMPLES // 32) < 122  # 110 to 113; up to 118 if threads wait for a processor
+    found = []
+    for _ in range(3):  # threads that wait for a processor take a few more calls
+        with counted() as calls:
+            for _ in loader:
+                pass
+        found.append(calls[0])
+    assert min(found) / (SAMPLES // 32) < 116  # 110 to 113
 
 
 @pytest.mark.parametrize(("column", "most"), [("text", 14.5), ("tokens", 11.5), ("image", 13.5)])

@@ -251,7 +251,10 @@ def details(found: Results) -> str:
         lines += [f"### {peer(name).title} in faults", ""]
         for case, both in outcomes.items():
             errors = [each.error.strip().partition("\n")[0] for each in both if each.error]
-            short = [_TEMPORARY.sub("...", error).replace("`", "'").replace("|", "/")[:_WIDTH] for error in errors]
+            short = [
+                _TEMPORARY.sub("...", error.replace(f"{ROOT}/", "")).replace("`", "'").replace("|", "/")[:_WIDTH]
+                for error in errors
+            ]
             if short:
                 lines.append(f"- {case.title}: {'; then '.join(f'`{error}`' for error in dict.fromkeys(short))}")
         lines.append("")

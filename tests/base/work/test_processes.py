@@ -22,7 +22,6 @@ import pytest
 
 import mdsx
 from mdsx.base.work import Processes, WorkerInfo, worker_info
-from mdsx.errors import UsageError
 from tests.base.work.makers import Maker, array, drawn, living_workers, processes, relayed, same, waiting_for
 
 N = 40
@@ -132,11 +131,11 @@ BOOTSTRAPPING = "An attempt ... before the current process has finished its boot
 @pytest.mark.parametrize(
     ("error", "expected", "says"),
     [
-        (RuntimeError(BOOTSTRAPPING), UsageError, r"^a worker would start workers.*; .*__main__"),
+        (RuntimeError(BOOTSTRAPPING), mdsx.UsageError, r"^a worker would start workers.*; .*__main__"),
         (RuntimeError("can't start new thread"), RuntimeError, "can't start new thread"),
         (ValueError("bootstrapping"), ValueError, "bootstrapping"),
-        (AssertionError("daemonic"), UsageError, r"^this process may not start.*; give num_workers=0"),
-        (TypeError("cannot pickle 'lock'"), UsageError, r"pickled for 'fork'.*lock.*define the function"),
+        (AssertionError("daemonic"), mdsx.UsageError, r"^this process may not start.*; give num_workers=0"),
+        (TypeError("cannot pickle 'lock'"), mdsx.UsageError, r"pickled for 'fork'.*lock.*define the function"),
     ],
 )
 def test_a_worker_that_cannot_start_says_why(
