@@ -79,8 +79,8 @@ def changed(state: Mapping[str, Any], mixture: Mixture | None, exclude: Excludes
     """See `change`."""
     _check(state, mixture, exclude)
     before = _Before.of(state, mixture)
-    after, notes, names = dict(state), list[str](), unique_names(before.listed, [False] * len(before.listed))
-    listed = before.listed
+    after, notes, listed = dict(state), list[str](), before.listed
+    names = unique_names(listed, [not share for share in before.phases[-1][1]])  # no share: it may have been removed
     if mixture is not None:
         after, listed, names = _with_components(state, before, mixture)
         notes += _needed(after, before, mixture, names)

@@ -239,6 +239,13 @@ class TestExclusion:
         with pytest.raises(mdsx.UsageError, match="every sample of an epoch is excluded"):
             next(iter(loader_of(nothing, **options)))
 
+    def test_a_removed_component_is_not_taken_for_a_new_one_of_its_name(self, urls: dict[str, str]) -> None:
+        web, code, math = (urls[name] for name in ("web", "code", "math"))
+        state = after(mdsx.Mixture({"web": (web, 2), "code": (code, 1)}, epoch_samples=200), 1)
+        state = mdsx.change(state, mdsx.Mixture({"code": (code, 1), "web": (math, 1)}, epoch_samples=200))
+        assert [name for name, *_ in state["components"]] == ["web", "code", "web"]
+        assert [number for number, *_ in mdsx.change(state, exclude={"web": [5]})["exclude"]] == [2]
+
     def test_every_rank_must_give_the_list(self, urls: dict[str, str]) -> None:
         shares = {"web": 1, "code": 1}
         state = mdsx.change(after(mixed(urls, shares), 3), exclude={"web": [5, 3]})
