@@ -18,7 +18,16 @@ class Part:
 
 PARTS = (
     Part("format", ("mdsx/format/*",), ("tests/format", "tests/vectors")),
-    Part("order", ("mdsx/order/*",), ("tests/order", "tests/vectors")),
+    Part(
+        "order",
+        ("mdsx/order/*",),
+        (
+            *(f"tests/{name}" for name in ("order", "vectors", "datasets")),
+            *(f"tests/shards/test_{name}.py" for name in ("choices", "where")),
+            *("tests/simulate/test_advice.py", "tests/checks/doctor/test_dataset.py"),
+            *("tests/loader/test_change.py", "tests/stream/test_machine.py"),
+        ),
+    ),
     Part("cache", ("mdsx/storage/cache/*",), ("tests/storage/cache",)),
     Part(
         "cursor",

@@ -175,8 +175,9 @@ def forget_survivors(results: Path) -> None:
 def configuration(part: Part, copy: Path) -> str:
     """Return mutmut's settings: the checkout has none, so that it has no second list of parts."""
     beside = sorted(each.name for each in copy.iterdir() if each.name not in ("mdsx", "tests", "mutants", "setup.cfg"))
-    types = [str(PeerEnvironment("mutmut").python), "-m", "mypy", "--output", "json"]
-    types += ["--disable-error-code", "unused-ignore", *sorted({each.removesuffix("/*") for each in part.files})]
+    types = [str(PeerEnvironment("mutmut").python), str(Path(__file__).with_name("typed.py"))]
+    types += ["mypy", "--output", "json", "--disable-error-code", "unused-ignore"]
+    types += sorted({each.removesuffix("/*") for each in part.files})
     arguments = ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=20"]
     options: dict[str, Sequence[str]] = {
         "source_paths": ["mdsx"],
