@@ -3,7 +3,7 @@
 from mdsx.stream.accounts import Consumed, Ledger
 from mdsx.stream.batching import Batcher, Batching, Cut, Outlook, given_batching
 from mdsx.stream.buckets import Buckets
-from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.damaged import Failure, place_of, sound_columns
 from mdsx.stream.extras import AddedLengths
 from mdsx.stream.group_state import origin_of
 from mdsx.stream.groups import failed_in_planning
@@ -91,5 +91,6 @@ __all__ = [
     "place_of",
     "same_shares",
     "shuffle_of",
+    "sound_columns",
     "weight_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mdsx.transfer.converting.building import build
 from mdsx.transfer.converting.conversion import Conversion, convert, convert_source, open_output, open_source
 from mdsx.transfer.converting.progress import ConversionProgress
-from mdsx.transfer.converting.source import Block, Counted, Item, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Counted, Item, Lost, Request, Row, SampleSource, Unit
 
 __all__ = [
     "Block",
@@ -13,6 +13,7 @@ __all__ = [
     "ConversionProgress",
     "Counted",
     "Item",
+    "Lost",
     "Request",
     "Row",
     "SampleSource",

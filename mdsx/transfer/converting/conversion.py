@@ -55,7 +55,7 @@ class Conversion:
         url: The dataset's URL.
         columns: Column name -> type.
         samples: How many samples it has.
-        skipped: How many errors were skipped.
+        skipped: How many samples were left out. A damaged stretch of unknown length counts as one.
         already: Whether an earlier call had finished it.
     """
 

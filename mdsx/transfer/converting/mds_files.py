@@ -1,4 +1,7 @@
-"""The source of MDS datasets: a unit is a shard, which is read whole."""
+"""The source of MDS datasets: a unit is a shard, which is read whole.
+
+If a shard fails its hashes, none of its samples is used. Otherwise only the samples that cannot be decoded are errors.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.errors import FormatError, MdsxError, SampleError, UsageError, shown
 from mdsx.format import (
@@ -18,6 +22,7 @@ from mdsx.format import (
     PYTHON,
     STR,
     ColumnType,
+    OpenedShard,
     Refused,
     Schema,
     StoredIndex,
@@ -29,7 +34,7 @@ from mdsx.shards import Columns, DatasetSlice, Shards, View, download_shard, rea
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Lost, Request, Row, SampleSource, Unit
 
 _FIRST = 64  # samples that show the types of columns whose encoding does not determine them
 _BLOCK_BYTES, _BLOCK_SAMPLES = 2**23, 4096
@@ -81,28 +86,32 @@ class MdsFiles(SampleSource):
 
     def _first_values(self) -> Columns:
         for unit in self.units:
-            try:
-                for _, _, values in self._blocks(unit, most=_FIRST):
-                    return values
-            except FormatError:
-                if not self._skip:
-                    raise
+            values: dict[str, list[Any]] = {name: [] for name in self._names}
+            for found in self._blocks(unit, most=_FIRST, blocks=1):
+                if isinstance(found, _Samples):
+                    for name in values:
+                        values[name].extend(found.values[name])
+                elif not self._skip:
+                    raise found.error if isinstance(found, Lost) else found
+            if any(values.values()):
+                return values
         raise UsageError("there is no sample in the datasets", file=self.files[0].url)
 
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
-    ) -> Generator[Row | Block | MdsxError, None, None]:
-        try:
-            for first, samples, values in self._blocks(unit):
-                count(unit.size * samples // max(int(self._dataset(unit.file).index.counts[unit.start]), 1))
-                given = {new: values[old] for old, new in self._names.items()}
-                try:
-                    chosen = {new: _writable(given[new], columns[new]) for new in given}
-                    yield Block(chosen, samples, partial(_place, unit.start, first))
-                except Refused:
-                    yield from self._one_by_one(unit, first, samples, given, columns)
-        except FormatError as error:
-            yield error
+    ) -> Generator[Row | Block | Lost | MdsxError, None, None]:
+        for found in self._blocks(unit):
+            if not isinstance(found, _Samples):
+                yield found
+                continue
+            first, samples, values = found
+            count(unit.size * samples // max(int(self._dataset(unit.file).index.counts[unit.start]), 1))
+            given = {new: values[old] for old, new in self._names.items()}
+            try:
+                chosen = {new: _writable(given[new], columns[new]) for new in given}
+                yield Block(chosen, samples, partial(_place, unit.start, first))
+            except Refused:
+                yield from self._one_by_one(unit, first, samples, given, columns)
 
     def _one_by_one(
         self, unit: Unit, first: int, samples: int, given: Columns, columns: Mapping[str, str]
@@ -121,18 +130,22 @@ class MdsFiles(SampleSource):
             else:
                 yield Row(found, place)
 
-    def _blocks(self, unit: Unit, most: int = _BLOCK_SAMPLES) -> Iterator[tuple[int, int, Columns]]:
-        """Yield the first sample's number, the number of samples, and their columns, for successive blocks."""
+    def _blocks(
+        self, unit: Unit, most: int = _BLOCK_SAMPLES, blocks: int | None = None
+    ) -> Iterator[_Samples | Lost | FormatError]:
+        """Yield the samples of a shard, at most `most` at a time, and the errors of those that cannot be decoded.
+        `blocks`: how many times, if not to the end."""
         dataset, shard, raw = self._dataset(unit.file), unit.start, bytearray()
         file = dataset.view.file(shard)
-        download_shard(dataset.storage, dataset.index, shard, raw.extend)
-        opened = dataset.index.open(shard, raw, file=file)
+        try:
+            download_shard(dataset.storage, dataset.index, shard, raw.extend)
+            opened = dataset.index.open(shard, raw, file=file)
+        except FormatError as error:
+            yield Lost.of(error, 0, int(dataset.index.counts[shard]))
+            return
         size = min(max(_BLOCK_BYTES * opened.samples // max(len(raw), 1), 1), most)
-        for first in range(0, opened.samples, size):
-            numbers = np.arange(first, min(first + size, opened.samples))
-            selection = opened.select(numbers, verify=True)
-            (columns,) = dataset.view.gather([(shard, selection)], np.arange(len(numbers)), [len(numbers)])
-            yield first, len(numbers), dataset.view.present(columns)
+        for first in range(0, opened.samples, size)[:blocks]:
+            yield from _decoded(dataset.view, shard, opened, np.arange(first, min(first + size, opened.samples)))
 
     def place_of(self, place: Any) -> str:
         shard, sample = place
@@ -157,6 +170,31 @@ class _Opened:
     def at(cls, url: str, options: StorageOptions | None, names: Sequence[str]) -> _Opened:
         shards = Shards(url, storage_options=options)
         return cls(shards.storage, shards.index, View([DatasetSlice.whole(shards).choose(names)]))
+
+
+class _Samples(NamedTuple):
+    """Successive samples of a shard: the number of the first one, how many, and their columns."""
+
+    first: int
+    samples: int
+    values: Columns
+
+
+def _decoded(
+    view: View, shard: int, opened: OpenedShard, numbers: NDArray[np.int64]
+) -> Iterator[_Samples | FormatError]:
+    """Yield some samples of a shard together. If one cannot be decoded, bisect down to it."""
+    try:
+        selection = opened.select(numbers, verify=True)
+        (columns,) = view.gather([(shard, selection)], np.arange(len(numbers)), [len(numbers)])
+        found: _Samples | FormatError = _Samples(int(numbers[0]), len(numbers), view.present(columns))
+    except FormatError as error:
+        found = error
+    if isinstance(found, _Samples) or len(numbers) == 1:
+        yield found
+        return
+    for half in np.array_split(numbers, 2):
+        yield from _decoded(view, shard, opened, half)
 
 
 def _place(shard: int, first: int, sample: int) -> tuple[int, int]:

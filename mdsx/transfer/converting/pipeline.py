@@ -20,7 +20,7 @@ from mdsx.format import Codec, Encoder, Schema, filenames
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.transfer.converting.plan import ConversionPlan
 from mdsx.transfer.converting.record import PartTallies, Tally, added
-from mdsx.transfer.converting.source import Block, Counted, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Counted, Lost, Row, SampleSource, Unit
 from mdsx.writer import Writer
 
 _REPORT_EVERY = 0.1  # seconds
@@ -162,13 +162,14 @@ class _Intake:
         else:
             tally.samples += count
 
-    def _take(self, unit: Unit, item: Row | MdsxError, tally: Tally) -> None:
-        error = self._write(unit, item) if isinstance(item, Row) else item
+    def _take(self, unit: Unit, item: Row | Lost | MdsxError, tally: Tally) -> None:
+        found, samples = item if isinstance(item, Lost) else (item, 1)
+        error = self._write(unit, found) if isinstance(found, Row) else found
         if error is None:
             tally.samples += 1
         elif self._plan.on_error == "skip":
-            tally.skip(error)
-            self._skipped += 1
+            tally.skip(error, samples)
+            self._skipped += samples
             self._sum_up(error)
         else:
             raise error

@@ -60,8 +60,8 @@ class Tally:
     skips: list[Skip] = field(default_factory=list)
     amounts: list[int] = field(default_factory=list)
 
-    def skip(self, error: MdsxError) -> None:
-        self.skipped += 1
+    def skip(self, error: MdsxError, samples: int = 1) -> None:
+        self.skipped += samples
         if len(self.skips) < _KEPT:
             self.skips.append(Skip.of(error))
 

@@ -55,7 +55,20 @@ class Counted(NamedTuple):
     amounts: Sequence[int]
 
 
-Item: TypeAlias = Row | Block | Counted | MdsxError
+class Lost(NamedTuple):
+    """Successive samples that cannot be read, all for one reason: their shard is damaged."""
+
+    error: MdsxError
+    samples: int
+
+    @classmethod
+    def of(cls, error: MdsxError, start: int, stop: int) -> Lost:
+        """Return samples `start` to `stop` of a file, for which reading raised `error`."""
+        named = f"samples {start} to {stop - 1}" if stop - start > 1 else f"sample {start}"
+        return cls(restated(error, message=f"{error.message}, so {named} cannot be used"), stop - start)
+
+
+Item: TypeAlias = Row | Block | Counted | Lost | MdsxError
 """What a source yields."""
 
 
@@ -104,7 +117,8 @@ class SampleSource(ABC):
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
     ) -> Generator[Item, None, None]:
-        """Yield the samples of a unit in order, and an error for each invalid sample or damaged stretch.
+        """Yield the samples of a unit in order, and an error for each invalid sample or damaged stretch: `Lost` if the
+        number of its samples is known.
 
         `count` is called with numbers of bytes that were read, up to `unit.size` in all. Memory is bounded. The caller
         closes the iterator.

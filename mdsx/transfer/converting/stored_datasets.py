@@ -6,22 +6,24 @@ A unit is the selected part of a shard.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.datasets import Dataset, excerpt_of
-from mdsx.errors import CorruptError, FormatError, MdsxError, UsageError, shown
+from mdsx.errors import FormatError, MdsxError, UsageError, shown
 from mdsx.format import as_stored
-from mdsx.shards import View, scan, stored_columns
+from mdsx.shards import Columns, View, scan, stored_columns
+from mdsx.stream import sound_columns
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Lost, Request, Row, SampleSource, Unit
 
-_BLOCK = 4096  # samples
+_BLOCK, _BLOCK_BYTES = 4096, 2**24  # samples; bytes, where samples are read one by one
 
 
 def open_source(request: Request) -> StoredDatasets:
@@ -63,31 +65,62 @@ class StoredDatasets(SampleSource):
 
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
-    ) -> Generator[Row | Block | MdsxError, None, None]:
+    ) -> Generator[Row | Block | Lost | MdsxError, None, None]:
         dataset = self._datasets[unit.file]
         view, done = View([excerpt_of(dataset.select(unit.start, unit.stop))]), unit.start
         try:
             for run in scan(view, most=_BLOCK, check=True):
-                found, samples = view.present(run.columns), len(run.samples)
-                found |= {name: as_stored(found[name]) for name in self._packaged}
-                yield Block({new: found[old] for old, new in self._names.items()}, samples, partial(operator.add, done))
+                samples = len(run.samples)
+                yield Block(self._given(view, run.columns), samples, partial(operator.add, done))
                 done += samples
                 count(unit.size * samples // (unit.stop - unit.start))
         except FormatError as error:
-            yield self._named(error, dataset, done, unit.stop)
+            yield from self._sound(dataset, done, unit.stop, error)
 
-    def _named(self, error: FormatError, dataset: Dataset, first: int, stop: int) -> FormatError:
-        """Read samples from `first` on one by one, and return the error of the first damaged one, which names it."""
-        if isinstance(error, CorruptError):
+    def _sound(
+        self, dataset: Dataset, first: int, stop: int, error: FormatError
+    ) -> Generator[Block | Lost | MdsxError, None, None]:
+        """Yield samples `first` to `stop` of a shard, which are not read together because of `error`: the undamaged
+        ones, and the errors of the others."""
+        view, lost, sound = View([excerpt_of(dataset.select(first, stop))]), list[tuple[int, MdsxError]](), True
+        (shard,) = np.flatnonzero(view.counts)
+        size = max(min(int(_BLOCK_BYTES / max(view.sample_bytes, 1)), _BLOCK), 1)
+        for start in range(first, stop, size):
+            numbers = np.arange(start - first, min(start + size, stop) - first)
+            shards = np.full(len(numbers), shard)
+            samples = view.stored(shards, numbers)
             try:
-                for number in range(first, stop):
-                    dataset[number]
-            except FormatError as found:
-                return found
-        return error
+                columns, kept, wrong = sound_columns(view, shards, samples, view.select_undamaged, views=False)
+            except FormatError as whole:
+                yield from _lost(lost)
+                yield Lost.of(whole, start, stop)
+                return
+            lost += [(start + place, wrong[place]) for place in sorted(wrong)]
+            sound = sound and not wrong
+            if len(kept):
+                yield from _lost(lost)
+                lost.clear()
+                yield Block(self._given(view, columns), len(kept), partial(operator.getitem, start + kept))
+        yield from _lost(lost)
+        if sound:  # the damage is outside of the samples
+            yield error
+
+    def _given(self, view: View, columns: Columns) -> Columns:
+        """Return columns under their new names, in the writer's form."""
+        found = view.present(columns)
+        found |= {name: as_stored(found[name]) for name in self._packaged}
+        return {new: found[old] for old, new in self._names.items()}
 
     def place_of(self, place: int) -> str:
         return f"sample {place}"
+
+
+def _lost(errors: Sequence[tuple[int, MdsxError]]) -> Iterator[Lost | MdsxError]:
+    """Yield the errors of samples, given with their numbers. Join those of successive samples with one error, as of a
+    damaged row group."""
+    for _, same in groupby(enumerate(errors), lambda each: (each[1][0] - each[0], str(each[1][1]))):
+        (_, (start, error)), *others = same
+        yield Lost.of(error, start, start + len(others) + 1) if others else error
 
 
 def _sizes(dataset: Dataset) -> NDArray[np.int64]:

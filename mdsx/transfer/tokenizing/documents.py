@@ -10,7 +10,7 @@ from typing import Any
 
 from mdsx.errors import MdsxError, SampleError
 from mdsx.format import describe
-from mdsx.transfer.converting import Block, Counted, Item, Row
+from mdsx.transfer.converting import Block, Counted, Item, Lost, Row
 
 _MOST = 4096  # documents
 
@@ -51,7 +51,7 @@ class DocumentReader:
         self._rows: list[tuple[str, Row]] = []
         self._size = 0
 
-    def read(self, items: Iterable[Item]) -> Generator[Documents | BadDocument | MdsxError, None, None]:
+    def read(self, items: Iterable[Item]) -> Generator[Documents | BadDocument | Lost | MdsxError, None, None]:
         """Yield the documents of `items` in order, and their errors."""
         for item in items:
             if isinstance(item, Row):

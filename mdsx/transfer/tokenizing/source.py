@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import MdsxError, SampleError, restated
 from mdsx.foreign.arrow import pa
-from mdsx.transfer.converting import Block, Counted, Item, SampleSource, Unit
+from mdsx.transfer.converting import Block, Counted, Item, Lost, SampleSource, Unit
 from mdsx.transfer.tokenizing.documents import BadDocument, DocumentReader, Documents
 from mdsx.transfer.tokenizing.kinds import Texts
 from mdsx.transfer.tokenizing.rows import RowCutter
@@ -128,7 +128,7 @@ class TokenSource(SampleSource):
         where = ", ".join(filter(None, (self._inner.place_of(place), f"column {self._text!r}")))
         return restated(error, file=self.files[unit.file].url, place=where, hint=_SKIP)
 
-    def _of_document(self, error: MdsxError) -> MdsxError:
+    def _of_document(self, error: Lost | MdsxError) -> Lost | MdsxError:
         """Return an error of the inner source. For an error of the text, remove the hint to declare another type."""
         if isinstance(error, SampleError) and f"column {self._text!r}" in f"{error.place}: {error.message}":
             return restated(error, hint=_SKIP)

@@ -43,7 +43,7 @@ class Tokenization:
         documents: How many documents they come from; None if an earlier call finished rows of a fixed length.
         left_out: How many tokens are in no row, because they remained at the end of a stretch of the sources; None in
             the same case.
-        skipped: How many errors were skipped.
+        skipped: How many documents were left out. A damaged stretch of unknown length counts as one.
         already: Whether an earlier call had finished it.
     """
 

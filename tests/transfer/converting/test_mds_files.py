@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import io
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import mdsx
 from mdsx import CorruptError, Dataset, FormatError, SampleError, UsageError
+from tests.transfer.converting.reruns import files
 
 GOLDEN = Path(__file__).parents[2] / "foreign" / "mds" / "golden"
 
@@ -117,7 +119,26 @@ def test_pickles_are_refused_and_can_be_left_out(tmp_path: Path) -> None:
     assert dict(made.columns) == {"id": "int64"}
 
 
-def test_a_damaged_shard_is_named_and_can_be_left_out(tmp_path: Path) -> None:
+def test_a_sample_that_cannot_be_decoded_is_left_out_alone(tmp_path: Path) -> None:
+    """Also if the conversion had stopped at it, and is continued with on_error="skip"."""
+    source = shutil.copytree(GOLDEN / "mixed", tmp_path / "data")
+    place = list(Dataset(source, columns=["id", "j"], cache=tmp_path / "cache"))
+    shard = source / "shard.00000.mds"
+    data = shard.read_bytes()
+    at = [match.start() for match in re.finditer(rb'\{"', data)][-3]
+    shard.write_bytes(data[:at] + b"x" + data[at + 1 :])
+    options: dict[str, Any] = {"drop": ["dyn"], "shard_size": "300B"}
+    with pytest.raises(CorruptError, match=r"shard\.00000\.mds: sample 8, column 'j': this is not JSON"):
+        mdsx.convert("mds", str(source), tmp_path / "stopped", **options)
+    for name in ("stopped", "out"):
+        made = mdsx.convert("mds", str(source), tmp_path / name, on_error="skip", **options)
+        assert (made.samples, made.skipped) == (19, 1)
+    found = list(Dataset(tmp_path / "out", columns=["id", "j"]))
+    assert found == place[:8] + place[9:]
+    assert files(tmp_path / "stopped") == files(tmp_path / "out")
+
+
+def test_a_shard_that_fails_its_hashes_is_left_out_and_its_samples_are_counted(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "hashes", tmp_path / "data")
     shard = min((tmp_path / "data").glob("shard.*"))
     data = bytearray(shard.read_bytes())
@@ -126,8 +147,9 @@ def test_a_damaged_shard_is_named_and_can_be_left_out(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match=shard.name):
         mdsx.convert("mds", str(tmp_path / "data"), tmp_path / "out", drop="dyn")
     made = mdsx.convert("mds", str(tmp_path / "data"), tmp_path / "some", drop="dyn", on_error="skip")
-    assert made.skipped == 1
-    assert 0 < made.samples < 20
+    assert (made.samples, made.skipped) == (11, 9)
+    report = (tmp_path / "some" / "_convert" / "skipped.json").read_text()
+    assert "so samples 0 to 8 cannot be used" in report
 
 
 def test_other_datasets_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import zstandard
 
 import mdsx
 from mdsx import CorruptError, MissingError, SampleError, UsageError
+from tests.transfer.converting.reruns import files
 from tests.transfer.tokenizing.texts import documents, lines, tokens
 
 TEXTS = documents(60)
@@ -165,6 +167,67 @@ def test_nulls_and_damage_in_a_dataset_are_named_by_sample(tmp_path: Path) -> No
     done = mdsx.tokenize(folder, tmp_path / "skipped", "bytes", on_error="skip")
     assert done.skipped == 2
     assert set(map(tuple, tokens(done.url))) <= set(map(tuple, rows(TEXTS)))
+
+
+@pytest.mark.parametrize("length", [None, 16])
+def test_a_damaged_sample_of_a_dataset_is_left_out_alone(tmp_path: Path, length: int | None) -> None:
+    """Also with several processes, and if the call had stopped at it, and is repeated with on_error="skip"."""
+    folder = tmp_path / "ours"
+    with mdsx.Writer(folder, {"text": "str"}) as out:
+        for number in range(5000):
+            out.write({"text": f"document {number:04}"})
+    (shard,) = folder.glob("shard*")
+    data = bytearray(shard.read_bytes())
+    for number in (4321, 4322, 4999):
+        data[data.index(b"document %04d" % number)] ^= 1
+    shard.write_bytes(data)
+    options: dict[str, Any] = {"rows": length, "shard_size": "16KB", "end_of_text": 256}
+    with pytest.raises(CorruptError, match=r"sample 4321 .*its checksum does not match"):
+        mdsx.tokenize(folder, tmp_path / "stopped", "bytes", **options)
+    problems: list[str] = []
+    watch: Any = lambda progress: problems.extend(map(str, progress.problems))  # noqa: E731
+    for name, processes in (("stopped", 1), ("two", 2), ("one", 1)):
+        problems.clear()
+        options |= {"num_workers": processes, "watch": watch}
+        done = mdsx.tokenize(folder, tmp_path / name, "bytes", on_error="skip", **options)
+        assert (done.documents, done.skipped) == (4997, 3)
+    assert [re.findall(r"sample (\d+)", problem) for problem in problems] == [["4321"], ["4322"], ["4999"]]
+    assert files(tmp_path / "stopped") == files(tmp_path / "two") == files(tmp_path / "one")
+    left = [number for number in range(5000) if number not in (4321, 4322, 4999)]
+    texts = [token for number in left for token in (*(b"document %04d" % number), 256)]
+    found = [token for row in tokens(tmp_path / "one") for token in row]
+    assert found == texts[: len(found)]
+    assert len(texts) - len(found) == (done.left_out or 0) < 16
+
+
+def test_samples_that_share_damage_are_one_error_and_are_counted(tmp_path: Path) -> None:
+    """As those of a row group of Parquet in place, or of a compressed shard."""
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "x.parquet", row_group_size=20, compression="zstd")
+    mdsx.index_parquet(tmp_path / "x.parquet")
+    chunk = pq.read_metadata(tmp_path / "x.parquet").row_group(1).column(0)
+    data = bytearray((tmp_path / "x.parquet").read_bytes())
+    at = chunk.dictionary_page_offset + chunk.total_compressed_size // 2
+    data[at : at + 10] = bytes(10)
+    (tmp_path / "x.parquet").write_bytes(data)
+    problems: list[str] = []
+    watch: Any = lambda progress: problems.extend(map(str, progress.problems))  # noqa: E731
+    done = mdsx.tokenize(mdsx.Dataset(tmp_path), tmp_path / "out", "bytes", on_error="skip", watch=watch)
+    assert tokens(done.url) == rows(TEXTS[:20] + TEXTS[40:])
+    assert done.skipped == 20
+    assert len(problems) == 1
+    assert "so samples 20 to 39 cannot be used" in problems[0]
+
+
+def test_damage_outside_of_the_samples_is_reported(tmp_path: Path) -> None:
+    folder = write(tmp_path / "ours", [*TEXTS])
+    shard = sorted(folder.glob("shard*"))[1]
+    data = bytearray(shard.read_bytes())
+    data[0] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptError, match=f"{shard.name}: magic"):
+        mdsx.tokenize(folder, tmp_path / "strict", "bytes")
+    done = mdsx.tokenize(folder, tmp_path / "out", "bytes", on_error="skip")
+    assert (tokens(done.url), done.skipped) == (rows(TEXTS), 1)
 
 
 def test_datasets_need_the_columns(tmp_path: Path) -> None:
