@@ -39,15 +39,21 @@ class Skip:
 
     @classmethod
     def of(cls, error: MdsxError) -> Skip:
-        found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
-        return cls(type(error).__name__, error.message, error.file, error.place, found, expected, error.hint)
+        values = error.file, error.place, error.found, error.expected, error.hint
+        texts = (None if value is None else _encodable(value) for value in values)
+        return cls(type(error).__name__, _encodable(error.message), *texts)
 
     def error(self) -> MdsxError:
-        """Return the error, with the same text."""
+        """Return the error, with the same text, except that lone surrogates are escaped."""
         kind: object = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
         made = kind if isinstance(kind, type) and issubclass(kind, MdsxError) else MdsxError
         fields = {name: getattr(self, name) for name in ("file", "place", "found", "expected", "hint")}
         return made(self.message, **fields)
+
+
+def _encodable(value: object) -> str:
+    """Return the text of a value. A message may quote a lone surrogate, which JSON in UTF-8 cannot hold."""
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 @dataclass(slots=True)

@@ -118,6 +118,22 @@ def test_skipping_leaves_out_what_fails_and_counts_it(tmp_path: Path) -> None:
     assert (again.already, again.samples, again.skipped) == (True, 39, 1)
 
 
+def test_an_error_that_quotes_a_lone_surrogate_is_kept_with_an_escape(tmp_path: Path) -> None:
+    """As the names of files have them that are not UTF-8."""
+
+    def quoting(number: int) -> dict[str, Any]:
+        if number == 7:
+            raise ValueError("cannot parse \udcff")
+        return one(number)
+
+    seen: list[Progress] = []
+    for already in (False, True):
+        made = built(tmp_path / "out", quoting, [7, 8], on_error="skip", watch=seen.append)
+        assert (made.samples, made.skipped, made.already) == (1, 1, already)
+    (kept,) = seen[-1].problems
+    assert str(kept) == r"source 0 (7): the function raised ValueError: cannot parse \udcff"
+
+
 def test_the_call_continues_without_calling_the_function_for_finished_inputs(tmp_path: Path) -> None:
     calls: list[int] = []
 
