@@ -161,7 +161,7 @@ class ObjectReader:
             return None
         try:
             return msgspec.convert(value, self._python[name])
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of a lone surrogate
             kind = self._types[name]
             expected = "base64 text" if kind.stored.kind == "bytes" else None
             where = str(error).partition(" - at ")[2].strip("`$")

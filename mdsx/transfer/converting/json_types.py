@@ -45,7 +45,7 @@ def wider_type(kind: ColumnType, value: object) -> str | None:
         wider = parse_type(text)
         try:
             value_encoder(wider)(msgspec.convert(value, python_type(wider)))
-        except (msgspec.ValidationError, Refused):
+        except (msgspec.ValidationError, UnicodeEncodeError, Refused):
             continue
         return f"{text}{'?' if kind.nullable else ''}"
     return None
