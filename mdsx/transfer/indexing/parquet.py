@@ -103,7 +103,7 @@ def index_parquet(
         index: The folder to write the index to, if it is not the files' folder: for read-only storage, such as `hf://`
             and `https://`. Give readers the same `index`. `storage_options` apply to it if it has the same scheme as
             the files.
-        replace_index: Whether to replace an index of other files that still exist.
+        replace_index: Whether to replace an index of other files that still exist, or, in `index`, of only other files.
         engine: "ray" reads the footers on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. It helps
             with 10^5 files and more.
         storage_options: Options for the storage, as in `mdsx.Dataset`.

@@ -210,7 +210,7 @@ def index_before(
 
     Raise UsageError if readers would read another dataset there instead of the files of this `name`. `but`: whether an
     `index.json` with these bytes may be there. Raise UsageError, except with `replace_index`, also if the index names
-    other files that are in `storage` than `entries`.
+    other files that are in `storage` than `entries`, or, if it is in another folder than the files, none of `entries`.
     """
     _refuse_dataset(place, name, but)
     if (there := get_or_none(place, key)) is None:
@@ -220,7 +220,7 @@ def index_before(
     except FormatError:  # empty, damaged or older: it is made again
         return there, None
     if not replace_index:
-        _refuse_others(file_of(place, key), storage, known.names, entries, name)
+        _refuse_others(file_of(place, key), storage, known.names, entries, name, beside=place.url == storage.url)
     return there, known
 
 
@@ -233,9 +233,19 @@ def _refuse_dataset(place: Storage, name: str, but: Callable[[bytes], bool]) -> 
         raise UsageError(message, file=place.url, hint=hint)
 
 
-def _refuse_others(index: str, storage: Storage, keys: Iterable[str], entries: Sequence[Entry], name: str) -> None:
-    """Raise UsageError if `keys`, those of the `index` that is there, name files that exist but are not indexed now."""
-    if others := sorted(set(keys) - {entry.key for entry in entries}):
+def _refuse_others(
+    index: str, storage: Storage, keys: Iterable[str], entries: Sequence[Entry], name: str, *, beside: bool
+) -> None:
+    """Raise UsageError if `keys`, those of the `index` that is there, name files that exist but are not indexed now.
+
+    An index that is not `beside` its files does not say where they are. If it names none of those that are indexed now,
+    it may be of another folder, whose files cannot be looked up.
+    """
+    known = set(keys)
+    if others := sorted(known - {entry.key for entry in entries}):
+        if not beside and len(others) == len(known):
+            hint = "give another folder, or replace the index: replace_index=True (--replace-index)"
+            raise UsageError(f"the index here is of other {name}, such as {shown(others[0])}", file=index, hint=hint)
         there = {entry.key for entry in storage.list()}
         for key in filter(there.__contains__, others):
             hint = "name them as well, or replace the index: replace_index=True (--replace-index)"

@@ -121,7 +121,7 @@ def index_tars(
             faster as a whole, unless Energon's index says where its headers are.
         num_workers: How many processes read tars: 1 by default; with `engine`, as many as the cluster has CPUs.
         engine: "ray" reads tars on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
-        replace_index: Whether to replace an index of other tars that still exist.
+        replace_index: Whether to replace an index of other tars that still exist, or, in `index`, of only other tars.
         storage_options: Options for the storage, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then; its shards are tars.
 

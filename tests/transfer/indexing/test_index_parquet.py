@@ -121,6 +121,20 @@ def test_an_index_is_repeatable_and_replaces_its_own(tmp_path: Path) -> None:
     assert mdsx.index_parquet(tmp_path).samples == 10
 
 
+def test_an_index_elsewhere_is_not_replaced_by_that_of_other_files(tmp_path: Path) -> None:
+    write(tmp_path / "one" / "0.parquet")
+    write(tmp_path / "two" / "1.parquet", 10, 15)
+    mdsx.index_parquet(tmp_path / "one", index=tmp_path / "index")
+    with pytest.raises(mdsx.UsageError, match=r"is of other Parquet files, such as '0\.parquet'; .*--replace-index"):
+        mdsx.index_parquet(tmp_path / "two", index=tmp_path / "index")
+    assert ids(tmp_path / "one", tmp_path, index=tmp_path / "index") == [*range(10)]
+    mdsx.index_parquet(tmp_path / "two", index=tmp_path / "index", replace_index=True)
+    assert ids(tmp_path / "two", tmp_path, index=tmp_path / "index") == [*range(10, 15)]
+    write(tmp_path / "two" / "2.parquet", 15, 20)
+    mdsx.index_parquet(tmp_path / "two", index=tmp_path / "index")  # its own
+    assert ids(tmp_path / "two", tmp_path, index=tmp_path / "index") == [*range(10, 20)]
+
+
 def test_another_dataset_at_the_place_is_an_error(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path, {"id": "int64"}) as out:
         out.write({"id": 1})

@@ -100,7 +100,7 @@ def index_megatron(
         index: The folder to write the index to, if you cannot write next to the files. Give readers the same.
         num_workers: How many processes index files.
         engine: "ray" indexes on a Ray cluster (docs/engines.md).
-        replace_index: Whether to replace an index of other files that still exist.
+        replace_index: Whether to replace an index of other files that still exist, or, in `index`, of only other files.
         storage_options: Options for the storage, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then.
 
