@@ -21,7 +21,7 @@ from __future__ import annotations
 from mdsx.foreign.arrow.decode import json_texts, to_table
 from mdsx.foreign.arrow.encode import ArrowData, arrow_columns, encode_batch, is_arrow
 from mdsx.foreign.arrow.library import pa
-from mdsx.foreign.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text
+from mdsx.foreign.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text, without_null_types
 from mdsx.foreign.arrow.slices import slices
 from mdsx.foreign.arrow.types import arrow_type, column_type
 
@@ -41,4 +41,5 @@ __all__ = [
     "schema_text",
     "slices",
     "to_table",
+    "without_null_types",
 ]

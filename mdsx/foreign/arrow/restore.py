@@ -47,6 +47,15 @@ def parse_schema(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
+def without_null_types(schema: Any, other: Any) -> Any:
+    """Return a `pyarrow.Schema` whose fields of Arrow's null type are those of a second file's schema, by name."""
+    fields = list(schema)
+    for place, field in enumerate(fields):
+        if pa.types.is_null(field.type) and (number := other.get_field_index(field.name)) >= 0:
+            fields[place] = other.field(number)
+    return pa.schema(fields, schema.metadata)
+
+
 def can_restore(kind: ColumnType, type: Any) -> bool:
     """Return whether values of a column of type `kind` may have had the Arrow type `type`."""
     try:

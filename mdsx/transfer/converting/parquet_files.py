@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from mdsx.base.process import REQUESTS, Share
 from mdsx.errors import FormatError, MdsxError, UsageError
-from mdsx.foreign.arrow import KEPT_SCHEMA, pa, schema_text
+from mdsx.foreign.arrow import KEPT_SCHEMA, pa, schema_text, without_null_types
 from mdsx.foreign.parquet import Columns, FileColumns, Footer, read_batches, read_footer
 from mdsx.format import Range
 from mdsx.storage import StorageOptions
@@ -43,6 +43,7 @@ class ParquetFiles(SampleSource):
             if columns is None:
                 columns, first = Columns(of_file, declared), footer
                 self._schema = footer.schema
+            self._schema = without_null_types(self._schema, footer.schema)
             columns.add(of_file)
             kept = [place for place, name in enumerate(of_file.columns) if naming.keeps(name)]
             sizes = of_file.stored[:, kept].sum(axis=1).tolist()

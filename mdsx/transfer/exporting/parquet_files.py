@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from mdsx.base.warn import warn
 from mdsx.datasets import arrow_type_of, excerpt_of
 from mdsx.errors import UsageError, restated
-from mdsx.foreign.arrow import KEPT_SCHEMA, can_restore, json_texts, pa, parse_schema, restore, to_table
+from mdsx.foreign.arrow import (
+    KEPT_SCHEMA,
+    can_restore,
+    json_texts,
+    pa,
+    parse_schema,
+    restore,
+    to_table,
+    without_null_types,
+)
 from mdsx.foreign.parquet import ParquetFile, ParquetIndex
 from mdsx.format import Refused, Schema
 from mdsx.storage import file_of
@@ -129,20 +138,14 @@ def _schema_of_files(shards: Shards, index: ParquetIndex) -> Any:
     """Return the schema of the first file. For columns of Arrow's null type, take the type from the next file that has
     one."""
     found, names = None, None
-    kinds = {column.name: column.type for column in index.schema.columns}
+    columns = {column.name for column in index.schema.columns}
     for shard in range(len(index.counts)):
         if (name := index.name(shard)) == names:
             continue
         names = name
         schema = _read_schema(shards, index, shard)
-        fields = list(schema if found is None else found)
-        for place, field in enumerate(fields):
-            other = schema.get_field_index(field.name)
-            if pa.types.is_null(field.type) and other >= 0:
-                fields[place] = schema.field(other)
-        found = pa.schema(fields, (schema if found is None else found).metadata)
-        unknown = [each for each in found if pa.types.is_null(each.type) and each.name in kinds]
-        if all(can_restore(kinds[each.name], each.type) for each in unknown):
+        found = schema if found is None else without_null_types(found, schema)
+        if not any(pa.types.is_null(field.type) and field.name in columns for field in found):
             break
     return found
 

@@ -152,15 +152,25 @@ def test_compression_and_row_groups_may_be_chosen(tmp_path: Path, compression: s
     assert metadata.row_group(0).column(0).compression == name
 
 
-def test_the_null_type_of_a_first_file_yields_to_the_type_of_a_later_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("converted", [False, True])
+def test_the_null_type_of_a_first_file_yields_to_the_type_of_a_later_one(tmp_path: Path, converted: bool) -> None:
+    """In place, and in the schema that a conversion keeps."""
     (tmp_path / "in").mkdir()
-    empty, times = pa.nulls(3), pa.array([1, 2, None], pa.timestamp("s"))
-    for number, values in enumerate((empty, times)):
-        pq.write_table(pa.table({"at": values, "none": empty}), tmp_path / "in" / f"{number}.parquet")
+    empty, times = pa.nulls(3), pa.array([1, 2, None], pa.timestamp("ms"))
+    nested = pa.array([{"k": 1}, None, {"k": 2}])
+    for number, (at, any_value) in enumerate(((empty, empty), (times, empty), (empty, nested))):
+        columns = {"at": at, "json": any_value, "none": empty}
+        pq.write_table(pa.table(columns), tmp_path / "in" / f"{number}.parquet")
     mdsx.index_parquet(tmp_path / "in")
-    mdsx.export("parquet", mdsx.Dataset(tmp_path / "in", cache=tmp_path / "cache"), tmp_path / "out")
-    expected = pa.chunked_array([pa.nulls(3, pa.timestamp("ms")), times.cast(pa.timestamp("ms"))])
-    assert back(tmp_path / "out").equals(pa.table({"at": expected, "none": pa.nulls(6)}))
+    given = mdsx.Dataset(tmp_path / "in", cache=tmp_path / "cache")
+    if converted:
+        mdsx.convert("parquet", tmp_path / "in", tmp_path / "converted")
+        given = mdsx.Dataset(tmp_path / "converted")
+    mdsx.export("parquet", given, tmp_path / "out")
+    some = [None] * 3
+    expected = {"at": some + times.to_pylist() + some, "json": some * 2 + nested.to_pylist(), "none": some * 3}
+    schema = pa.schema([("at", times.type), ("json", nested.type), ("none", pa.null())])
+    assert back(tmp_path / "out").equals(pa.table(expected, schema))
 
 
 def test_bfloat16_becomes_float(tmp_path: Path) -> None:
