@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ def open_source(request: Request) -> ParquetFiles:
 
 
 class ParquetFiles(SampleSource):
-    """Parquet files with the same columns."""
+    """Parquet files with the same columns, except those that are not kept."""
 
     kind: ClassVar[str] = "parquet"
 
@@ -38,28 +39,28 @@ class ParquetFiles(SampleSource):
         old = {new: name for name, new in naming.new.items()}
         declared = {old.get(name, name): kind for name, kind in request.declared.items()}
         columns: Columns | None = None
-        self.units = []
+        self.units, found = [], dict[str, None]()
         for number, (footer, of_file) in enumerate(Share(REQUESTS).map(self._described, self.files)):
+            found |= dict.fromkeys([*of_file.columns, *of_file.left_out])
+            kept = _kept(of_file, naming)
             if columns is None:
-                columns, first = Columns(of_file, declared), footer
+                columns, first = Columns(kept, declared), footer
                 self._schema = footer.schema
             self._schema = without_null_types(self._schema, footer.schema)
-            columns.add(of_file)
-            kept = [place for place, name in enumerate(of_file.columns) if naming.keeps(name)]
-            sizes = of_file.stored[:, kept].sum(axis=1).tolist()
+            columns.add(kept)
+            sizes = kept.stored.sum(axis=1).tolist()
             self.units += [
                 Unit(number, group, group + 1, size) for group, size in zip(footer.groups, sizes, strict=True)
             ]
         assert columns is not None
-        names = [column.name for column in columns.schema.columns]
-        self._names = naming.names([*names, *columns.left_out], file=first.file)
+        self._names = naming.names(found, file=first.file)
         self._left_out = {name: why for name, why in columns.left_out.items() if name in self._names}
         self._names = {name: new for name, new in self._names.items() if name not in self._left_out}
-        self._classes = columns.classes
-        self._types = {name: str(column.type) for name, column in zip(names, columns.schema.columns, strict=True)}
-        self.settings = naming.settings
         if not self._names:
             raise UsageError("no column is left", file=first.file)
+        self._classes = columns.classes
+        self._types = {column.name: str(column.type) for column in columns.schema.columns}
+        self.settings = naming.settings
 
     def _described(self, file: File) -> tuple[Footer, FileColumns]:
         footer = _read_footer(file, self._options)
@@ -97,6 +98,18 @@ class ParquetFiles(SampleSource):
     def place_of(self, place: Any) -> str:
         group, row = place
         return f"row group {group}, row {row}"
+
+
+def _kept(columns: FileColumns, naming: Naming) -> FileColumns:
+    """Return the columns of a file that are kept. The others may differ between files."""
+    places = [place for place, name in enumerate(columns.columns) if naming.keeps(name)]
+    return replace(
+        columns,
+        columns={name: column for name, column in columns.columns.items() if naming.keeps(name)},
+        left_out={name: why for name, why in columns.left_out.items() if naming.keeps(name)},
+        stored=columns.stored[:, places],
+        uncompressed=columns.uncompressed[:, places],
+    )
 
 
 def _row(group: int, first: int, row: int) -> tuple[int, int]:

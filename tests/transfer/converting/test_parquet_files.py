@@ -132,6 +132,22 @@ def test_files_that_are_missing_or_of_other_columns_are_refused(folder: Path, tm
     assert not (tmp_path / "out").exists()
 
 
+def test_only_the_columns_that_are_kept_must_be_the_same(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a"], "meta": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["b"], "meta": ["z"], "extra": [1]}), tmp_path / "b.parquet")
+    given = str(tmp_path / "*.parquet")
+    made = mdsx.convert("parquet", given, tmp_path / "out", drop=["meta", "extra"])
+    assert list(Dataset(made.url)) == [{"text": "a"}, {"text": "b"}]
+    assert mdsx.tokenize(given, tmp_path / "tokens", "bytes").documents == 2
+    for drop, problem in (
+        (["meta"], "column 'extra': the files have different columns"),
+        (["meta", "extra", "lost"], "--drop names a column that does not exist"),
+        (["meta", "extra", "text"], "no column is left"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            mdsx.convert("parquet", given, tmp_path / "wrong", drop=drop)
+
+
 def test_from_s3_to_s3(folder: Path, s3_url: str, tmp_path: Path) -> None:
     storage = open_storage(f"{s3_url}/data", write=True)
     for path in folder.rglob("*.parquet"):
