@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mdsx.errors import UsageError
-from mdsx.foreign.arrow import pa
+from mdsx.foreign.arrow import pa, slices
 
 _MOST_ROWS = 2**20  # of a row group, as pyarrow's own
 
@@ -15,8 +15,8 @@ _MOST_ROWS = 2**20  # of a row group, as pyarrow's own
 class ParquetFile:
     """A Parquet file of the `pyarrow.Schema` `schema` that is being made.
 
-    A row group has at most `group_size` bytes in Arrow's memory, or one table. Pages have checksums. All methods raise
-    UsageError for types and values that Parquet cannot hold.
+    A row group has at most about `group_size` bytes in Arrow's memory, or one row. Pages have checksums. All methods
+    raise UsageError for types and values that Parquet cannot hold.
     """
 
     def __init__(self, schema: Any, *, group_size: int, compression: str, level: int | None) -> None:
@@ -32,11 +32,12 @@ class ParquetFile:
 
     def add(self, table: Any) -> None:
         """Add rows."""
-        size = table.nbytes
-        if self._size + size > self._group_size or self._rows + table.num_rows > _MOST_ROWS:
-            self._end_group()
-        self._tables.append(table)
-        self._rows, self._size = self._rows + table.num_rows, self._size + size
+        for part in slices(table, self._group_size):
+            size = part.nbytes
+            if self._size + size > self._group_size or self._rows + part.num_rows > _MOST_ROWS:
+                self._end_group()
+            self._tables.append(part)
+            self._rows, self._size = self._rows + part.num_rows, self._size + size
 
     def finish(self) -> memoryview:
         """Return the whole file."""

@@ -23,7 +23,13 @@ def test_row_groups_have_at_most_so_many_bytes() -> None:
     file = ParquetFile(table(0).schema, group_size=8000, compression="zstd", level=1)
     for rows in (400, 600, 1, 1500, 10):
         file.add(table(rows))
-    assert group_rows(file.finish()) == [1000, 1, 1500, 10]
+    assert group_rows(file.finish()) == [1000, 1, 1000, 510]
+
+
+def test_a_row_that_is_larger_is_a_group_of_its_own() -> None:
+    file = ParquetFile(table(0).schema, group_size=7, compression="zstd", level=1)
+    file.add(table(3))
+    assert group_rows(file.finish()) == [1, 1, 1]
 
 
 def test_row_groups_have_at_most_so_many_rows() -> None:

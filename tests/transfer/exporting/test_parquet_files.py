@@ -152,6 +152,16 @@ def test_compression_and_row_groups_may_be_chosen(tmp_path: Path, compression: s
     assert metadata.row_group(0).column(0).compression == name
 
 
+def test_row_groups_may_be_smaller_than_what_is_read_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "in", {"x": "str"}, ({"x": "a" * 1000} for n in range(2000)))
+    mdsx.export("parquet", path, tmp_path / "out", row_group_size="64KiB")
+    metadata = pq.read_metadata(tmp_path / "out" / "data-00000.parquet")
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert sum(rows) == 2000
+    assert all(count * 1000 <= 2**16 for count in rows)
+    assert len(rows) < 40
+
+
 @pytest.mark.parametrize("converted", [False, True])
 def test_the_null_type_of_a_first_file_yields_to_the_type_of_a_later_one(tmp_path: Path, converted: bool) -> None:
     """In place, and in the schema that a conversion keeps."""
