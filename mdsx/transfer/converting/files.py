@@ -81,23 +81,43 @@ def find_files(names: Sequence[str], kind: FileKind, options: StorageOptions | N
     return [found[folder][name] for folder, name in places]
 
 
-def with_folders(names: Sequence[str], kind: FileKind, options: StorageOptions | None = None) -> list[str]:
-    """Return `names`, with each folder replaced by the files of this kind below it, ordered by name.
+def find_files_below(names: Sequence[str], kind: FileKind, options: StorageOptions | None = None) -> list[File]:
+    """Return the files as `find_files` does, and those of this kind below folders, ordered by name.
 
     Hidden files are left out (see `mdsx.storage.is_visible`). Raise MissingError for a folder without such files.
     """
-    found: list[str] = []
-    for name in names:
-        if name.endswith(f".{kind.suffix}") or (not _is_remote(name) and not os.path.isdir(name)):
-            found.append(name)
-            continue
-        storage = open_storage(name, options if _is_remote(name) else None)
-        keys = sorted(entry.key for entry in storage.list() if entry.key.endswith(f".{kind.suffix}"))
-        below = [f"{storage.url.rstrip('/')}/{key}" for key in keys if is_visible(key)]
-        if not below:
-            raise MissingError(f"no *.{kind.suffix} is in this folder", file=storage.url)
-        found += below
-    return found
+    names = [open_storage(name).url if name.startswith("file://") else name for name in names]
+    paths = [path for name in names for path in ([name] if _is_file(name, kind) else _below(name, kind, options))]
+    try:
+        return find_files(paths, kind, options)
+    except MissingError:  # what looks like a file in a cloud may be a folder, as Spark names them
+        paths = [path for name in paths for path in _below_or_itself(name, kind, options)]
+    return find_files(paths, kind, options)
+
+
+def _is_file(name: str, kind: FileKind) -> bool:
+    """Return whether a name is that of a file, or of a folder; in a cloud, its suffix decides."""
+    return name.endswith(f".{kind.suffix}") if _is_remote(name) else not os.path.isdir(name)
+
+
+def _below(name: str, kind: FileKind, options: StorageOptions | None) -> list[str]:
+    """Return the files of this kind below a folder. Raise MissingError if there are none."""
+    storage = open_storage(name, options if _is_remote(name) else None)
+    keys = sorted(entry.key for entry in storage.list() if entry.key.endswith(f".{kind.suffix}"))
+    below = [f"{storage.url.rstrip('/')}/{key}" for key in keys if is_visible(key)]
+    if not below:
+        raise MissingError(f"no *.{kind.suffix} is in this folder", file=storage.url)
+    return below
+
+
+def _below_or_itself(name: str, kind: FileKind, options: StorageOptions | None) -> list[str]:
+    """Return the files below what may be a folder in a cloud, or else its name."""
+    if not _is_remote(name):
+        return [name]
+    try:
+        return _below(name, kind, options)
+    except (MissingError, UsageError):  # a web server cannot list
+        return [name]
 
 
 def read_ranges(file: File, ranges: Sequence[tuple[int, int]], options: StorageOptions | None) -> list[bytes]:

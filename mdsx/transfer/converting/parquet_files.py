@@ -13,7 +13,7 @@ from mdsx.foreign.arrow import KEPT_SCHEMA, pa, schema_text, without_null_types
 from mdsx.foreign.parquet import Columns, FileColumns, Footer, read_batches, read_footer
 from mdsx.format import Range
 from mdsx.storage import StorageOptions
-from mdsx.transfer.converting.files import File, FileKind, find_files, read_ranges, with_folders
+from mdsx.transfer.converting.files import File, FileKind, find_files_below, read_ranges
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
 
@@ -34,7 +34,7 @@ class ParquetFiles(SampleSource):
 
     def __init__(self, request: Request) -> None:
         self._options = request.options
-        self.files = find_files(with_folders(request.sources, _PARQUET, request.options), _PARQUET, request.options)
+        self.files = find_files_below(request.sources, _PARQUET, request.options)
         naming = Naming.parse(request.rename, request.drop, request.declared, request.only)
         old = {new: name for name, new in naming.new.items()}
         declared = {old.get(name, name): kind for name, kind in request.declared.items()}

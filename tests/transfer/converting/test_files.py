@@ -10,7 +10,7 @@ import pytest
 
 from mdsx import ChangedError, MissingError, UsageError
 from mdsx.storage import open_storage
-from mdsx.transfer.converting.files import File, FileKind, find_files, read_chunks, with_folders
+from mdsx.transfer.converting.files import File, FileKind, find_files, find_files_below, read_chunks
 from tools.servers.http import HttpServer
 
 NAMES = ["train-0000.tar", "train-0001.tar", "val.tar"]
@@ -52,7 +52,28 @@ def test_a_folder_means_the_files_that_an_index_would_have(tmp_path: Path) -> No
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"tar")
     visible = [f"{tmp_path}/{name}" for name in ("_year=2024/b.tar", "a.tar", "f/g.tar")]
-    assert with_folders([str(tmp_path)], TARS) == visible
+    for given in (str(tmp_path), f"file://{tmp_path}"):
+        assert [file.url for file in find_files_below([given], TARS)] == visible
+
+
+def test_a_folder_may_be_named_like_a_file(tmp_path: Path, s3_url: str) -> None:
+    """As Spark names the folder that it writes."""
+    (tmp_path / "x.tar").mkdir()
+    storage = open_storage(s3_url, write=True)
+    for name in ("x.tar/part-0.tar", "x.tar/_SUCCESS", "y.tar"):
+        (tmp_path / name).write_bytes(b"tar")
+        storage.put(name, b"tar")
+    for root in (str(tmp_path), f"file://{tmp_path}", s3_url):
+        given = [f"{root}/x.tar", f"{root}/y.tar"]
+        expected = [f"{root.removeprefix('file://')}/{name}" for name in ("x.tar/part-0.tar", "y.tar")]
+        assert [file.url for file in find_files_below(given, TARS)] == expected
+        with pytest.raises(MissingError, match=r"z\.tar: there is no such"):
+            find_files_below([*given, f"{root}/z.tar"], TARS)
+
+
+def test_a_missing_file_on_a_web_server_is_named(folder: Path) -> None:
+    with HttpServer(folder) as server, pytest.raises(MissingError, match=r"lost\.tar"):
+        find_files_below([server.url("lost.tar")], TARS)
 
 
 def test_a_relative_path_is_the_same_source_from_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
