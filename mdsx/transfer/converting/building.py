@@ -75,6 +75,8 @@ def build(
             samples. With several processes, define it at the top level of a module. A script must call `build` under
             `if __name__ == "__main__":`.
         sources: The arguments to call the function with: paths, URLs, numbers, or anything else that can be pickled.
+            A build continues only with the same ones. So give lists instead of sets that mix types, or that are in an
+            object of a class other than a dataclass: their order changes from process to process.
         url: Where to write the dataset.
         columns: Column name -> type, as in `mdsx.Writer`.
         num_workers: How many processes call the function: 1 by default; with `engine`, as many as the cluster has CPUs.
