@@ -97,7 +97,7 @@ class Mixture:
         epoch_samples: The samples of an epoch. The default is the sum that `repeat` and `samples` give, or otherwise
             the sum of the datasets' sizes, rounded down to whole runs if `run` is given.
         run: The number of successive positions that draw from the same component, over all ranks. It must be a multiple
-            of the lanes (8, or those of `mdsx.Shuffle`). With `run = batch_size * world size`, each global batch comes
+            of the lanes, which by default divide it. With `run = batch_size * world size`, each global batch comes
             from one component. Components then have their shares over many runs, not in every batch.
         schedule: Proportions by position: a mapping from positions to what `reweight` takes. Positions count the
             samples since the run began, over all ranks and epochs. Position 0 is required, and each entry applies up to

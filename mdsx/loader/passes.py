@@ -130,8 +130,12 @@ class Pass:
 
     def _way_past(self, error: Exception, cursor: Cursor) -> str:
         reading, task = self._loader._reading, first_task(self.steps, cursor)
-        here, after = reading.state(cursor), reading.state(task.after)
-        changed = {name: after[name] for name in ("epoch", "position", "groups") if after.get(name) != here.get(name)}
+        following = task.after
+        while following.part:  # a state records whole steps
+            following = first_task(self.steps, following).after
+        here, after = reading.state(cursor), reading.at(following).state(following)
+        names = ("epoch", "position", "groups", "phases", "plan")
+        changed = {name: after[name] for name in names if after.get(name) != here.get(name)}
         cured = _skip_cures(reading, error, task, self.steps)
         skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (

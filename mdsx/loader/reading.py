@@ -518,12 +518,19 @@ class Reading:
         """Warn on rank 0 if the cache is too small, or if the batch size makes nodes share lanes."""
         if not self.warns:
             return
-        view, course, ranks = self.view, self.course, steps.world_size
-        shards = int(np.count_nonzero(view.counts))
-        here = self.spec.ranks.here
+        view, course, ranks, here = self.view, self.course, steps.world_size, self.spec.ranks.here
+        shards, window = int(np.count_nonzero(view.counts)), steps.window_end(Tick(0))
         for advice in (
-            small_cache(course, view.cache_limit, view.bytes_of, shards=shards, ranks_here=here, world_size=ranks),
-            shared_lanes(course, steps.period, ranks_here=here, world_size=ranks),
+            small_cache(
+                course,
+                view.cache_limit,
+                view.bytes_of,
+                shards=shards,
+                window=window,
+                ranks_here=here,
+                world_size=ranks,
+            ),
+            None if window else shared_lanes(course, steps.period, ranks_here=here, world_size=ranks),
         ):
             if advice is not None:
                 warn(advice)

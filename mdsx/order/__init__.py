@@ -75,7 +75,7 @@ from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder, add_phase
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, ORDER_VERSION, Order, Shuffle
+from mdsx.order.order import ORDER_VERSION, Order, Shuffle, default_lanes
 from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.sorting import by_value
 from mdsx.order.strata import stratified_shares
@@ -83,7 +83,6 @@ from mdsx.order.subset import AllSamples, Subset, select_fraction, share_edges, 
 from mdsx.order.window_groups import WindowGroups
 
 __all__ = [
-    "DEFAULT_LANES",
     "GROUPS_VERSION",
     "MAX_BATCH",
     "MAX_LANES",
@@ -138,6 +137,7 @@ __all__ = [
     "checked_sizes",
     "chosen_by_bits",
     "chosen_of",
+    "default_lanes",
     "default_window",
     "exact_weight",
     "fitting_lanes",

@@ -72,31 +72,42 @@ def shared_lanes(course: Course, period: int, *, ranks_here: int, world_size: in
     """Return a warning about the cost of nodes that share lanes, with a number of lanes that avoids it; None if they do
     not. Ranks of one node share its cache, so that it costs nothing if they share lanes."""
     nodes = -(-world_size // ranks_here)
-    if nodes == 1 or course.lanes == 1 or not period % course.lanes:
+    if nodes == 1:
         return None
     spread, best = lane_spread(period, lanes=course.lanes, world_size=nodes), max(nodes / course.lanes, 1.0)
     if spread <= best:
         return None
     lanes = lanes_for_nodes(period, lanes=course.lanes, world_size=world_size, nodes=nodes)
     return (
-        f"the global batch of {period} samples is not a multiple of the {course.lanes} lanes, so the "
-        f"nodes share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
+        f"with {course.lanes} lanes and a global batch of {period} samples, some of the {nodes} nodes share "
+        f"lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
         f"shuffle=mdsx.Shuffle(lanes={lanes}) would keep each node on its own"
     )
 
 
 def small_cache(
-    course: Course, limit: int | None, bytes_of: Callable[[int], int], *, shards: int, ranks_here: int, world_size: int
+    course: Course,
+    limit: int | None,
+    bytes_of: Callable[[int], int],
+    *,
+    shards: int,
+    window: int,
+    ranks_here: int,
+    world_size: int,
 ) -> str | None:
     """Return a warning about the cost of a cache that cannot hold the shards in use by the node's ranks; None if it
     can.
 
     `limit`: the cache's, None if all shards are read in place; `bytes_of`: the size of a number of shards in the cache;
-    `shards`: the number of all shards.
+    `shards`: the number of all shards; `window`: the samples that are grouped together, over all ranks, or 0.
     """
     if limit is None or not course.samples:
         return None
-    active = course.active_shards(own_lanes(course.lanes, ranks_here=ranks_here, world_size=world_size))
+    own = own_lanes(course.lanes, ranks_here=ranks_here, world_size=world_size)
+    in_blocks = course.active_shards(own)
+    in_window = min(math.ceil(window * shards / course.samples), shards) * own // course.lanes
+    active = max(in_blocks, in_window)
+    smaller = "window" if in_window > in_blocks else f"shuffle_block than {course.shuffle_block}"
     needed = bytes_of(active)
     if limit >= needed:
         return None
@@ -106,6 +117,5 @@ def small_cache(
         f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
         f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
         f"An epoch needs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
-        f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
-        f"{course.shuffle_block}"
+        f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a smaller {smaller}"
     )

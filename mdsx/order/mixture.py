@@ -17,7 +17,7 @@ from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import DEFAULT_LANES, Order, default_shuffle_block
+from mdsx.order.order import Order, default_lanes, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
 from mdsx.order.sorting import by_value
 
@@ -49,13 +49,16 @@ class MixtureOrder:
             component if isinstance(component, int) else integers(component, f"components[{i}]", MAX_SAMPLES)
             for i, component in enumerate(components)
         ]
+        there = [component for component in counts if not isinstance(component, int)]
         if shuffle_block is None:
-            there = [component for component in counts if not isinstance(component, int)]
             samples = sum(sum(component.tolist()) for component in there)
             shuffle_block = default_shuffle_block(samples, sum(map(len, there)))
         self.seed = integer(seed, "seed", 0, MAX_UINT64)
         self.run = None if run is None else integer(run, "run", 1, MAX_SAMPLES)
-        self.lanes = integer(_default_lanes(self.run) if lanes is None else lanes, "lanes", 1, MAX_LANES)
+        if lanes is None:
+            most = max(map(default_lanes, there), default=1)
+            lanes = next(number for number in range(most, 0, -1) if self.run is None or self.run % number == 0)
+        self.lanes = integer(lanes, "lanes", 1, MAX_LANES)
         if self.run is not None:
             _check_run(self.run, self.lanes)
         self.shuffle_block = integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES)
@@ -241,11 +244,6 @@ def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:
     if len(starts) > MAX_PHASES:
         raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)
-
-
-def _default_lanes(run: int | None) -> int:
-    """Return the default, or the largest number below it that divides `run`."""
-    return next(lanes for lanes in range(DEFAULT_LANES, 0, -1) if run is None or run % lanes == 0)
 
 
 def _check_run(run: int, lanes: int) -> None:

@@ -19,10 +19,21 @@ from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 from mdsx.order.sorting import by_value
 
 ORDER_VERSION = 1
-DEFAULT_LANES = 64
+_MOST_LANES = 64
+_LANE_SAMPLES = 1024
 _DEFAULT_BLOCK = 262144
 _SHARDS_PER_BLOCK = 64
 _TILE = 65536  # samples, over all lanes, to compute at least at once if blocks are small
+
+
+def default_lanes(counts: NDArray[np.int64]) -> int:
+    """Return the largest power of two, at most 64, with which each lane has a shard and 1,024 samples; 1 if none has.
+
+    A shard that several lanes divide is mixed worse: each lane has a region of it. Short lanes repeat their order from
+    epoch to epoch, and the samples of each one make fewer full rows.
+    """
+    most = max(1, min(_MOST_LANES, int(np.count_nonzero(counts)), int(counts.sum()) // _LANE_SAMPLES))
+    return 1 << most.bit_length() - 1
 
 
 def default_shuffle_block(samples: int, shards: int) -> int:
@@ -40,8 +51,9 @@ class Shuffle:
 
     Args:
         lanes: The number of interleaved sub-streams in the order. Ranks read separate shards if their number divides
-            the number of lanes, or is a multiple of it. The default is 64; for a mixture with `run`, the largest
-            number up to 64 that divides it.
+            the number of lanes, or is a multiple of it. The default is 64, or the largest power of two below it with
+            which each lane has a shard and 1,024 samples. For a mixture, the component with the most lanes counts; with
+            `run`, it is the largest number up to there that divides `run`.
         shuffle_block: Samples are shuffled within blocks of this many samples. Larger blocks mix better, but keep more
             shards in use at a time. The default is the samples of about 64 shards, at most 262,144.
     """
@@ -115,7 +127,7 @@ class Order:
             raise UsageError("too many samples in all", expected=f"less than {MAX_SAMPLES}")
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
-        lanes = integer(DEFAULT_LANES if lanes is None else lanes, "lanes", 1, MAX_LANES)
+        lanes = integer(default_lanes(counts) if lanes is None else lanes, "lanes", 1, MAX_LANES)
         # Bypass __setattr__, here and below: an Order is immutable from outside.
         self.__dict__.update(
             counts=counts,

@@ -101,6 +101,7 @@ class RankReader:
         self._info = info
         self._scheduler = scheduler
         self._runtime_or_none: _Runtime | None = None
+        self._looked_at = -1  # the first tick of the epoch that `_look_ahead` located last
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}
@@ -334,8 +335,9 @@ class RankReader:
         begin in it: computing an epoch's order takes longer than all else that its first batches need."""
         course, steps = self.course, self.steps
         start = ((stop - 1) // course.epoch_samples + 1) * course.epoch_samples
-        if stop + batches * self._processes * steps.step_samples < start:
+        if start == self._looked_at or stop + batches * self._processes * steps.step_samples < start:
             return
+        self._looked_at = start
         end = start + course.epoch_samples
         each_lane = max(min(course.lanes, FIRST_READS), steps.period)
         starts = np.arange(start, min(start + each_lane, end), steps.period)

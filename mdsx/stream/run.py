@@ -243,13 +243,13 @@ class Iteration(Iterator[Any]):
             self._turn.end()
 
     def _advance(self) -> Any:
-        run, taken = self._run, self._taken
-        if taken and not self._over and not run.has(self):
+        run = self._run
+        if self._taken and not self._over and not run.has(self):
             raise UsageError(
                 f"this iteration has ended: another one was begun, or a state loaded, on its {self._source}"
             )
         while not self._over:
-            before = run.mark()
+            before, taken = run.mark(), self._taken
             try:
                 if self._items is None:
                     self._items = self._open()

@@ -9,6 +9,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ import mdsx
 from mdsx.base.warn import leave_warnings_to_others, warn
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.forks import forked
+
+BLOCKS = mdsx.Shuffle(lanes=1, shuffle_block=14)  # of two shards
 
 
 def line() -> int:
@@ -41,7 +44,8 @@ def data(tmp_path: Path) -> StreamingDataset:
     with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
         for _ in range(700):
             out.write({"data": [7] * 512})
-    return StreamingDataset(tmp_path / "d", batch_size=10, cache=mdsx.Cache(tmp_path / "cache", limit=65536))
+    cache = mdsx.Cache(tmp_path / "cache", limit=65536)
+    return StreamingDataset(tmp_path / "d", batch_size=10, cache=cache, shuffle=mdsx.Shuffle(lanes=64))
 
 
 def test_a_small_cache_is_reported_at_the_loop_once(data: StreamingDataset) -> None:
@@ -58,6 +62,15 @@ def test_a_small_cache_is_reported_at_the_loop_once(data: StreamingDataset) -> N
     assert (warning.filename, warning.lineno) == (__file__, first)
     assert "up to" in str(warning.message)
     assert "instead of 100, which can make it many times slower" in str(warning.message)
+
+
+def test_a_cache_that_cannot_hold_a_window_is_reported(data: StreamingDataset, tmp_path: Path) -> None:
+    """The shards in use fit; those of the samples that are grouped together do not."""
+    for window, messages in ((1, []), (2**10, ["a smaller window"])):
+        small = StreamingDataset(tmp_path / "d", cache=mdsx.Cache(tmp_path / "c", limit="128KiB"), shuffle=BLOCKS)
+        loader = StreamingDataLoader(small, 10, batching=mdsx.Pack(512, length="data", window=window))
+        warnings_of = [str(each.message) for each in said(partial(next, iter(loader)))]
+        assert [warning[-len("a smaller window") :] for warning in warnings_of] == messages
 
 
 def test_pytorchs_own_frames_are_skipped_too(data: StreamingDataset) -> None:
@@ -80,7 +93,8 @@ def test_only_the_first_rank_warns(data: StreamingDataset, monkeypatch: pytest.M
 
 def test_a_given_rank_decides_who_warns(data: StreamingDataset, tmp_path: Path) -> None:
     for rank, expected in ((1, 0), (0, 2)):
-        one = StreamingDataset(tmp_path / "d", cache=mdsx.Cache(tmp_path / "c", limit=65536), rank=rank, world_size=2)
+        cache, shuffle = mdsx.Cache(tmp_path / "c", limit=65536), mdsx.Shuffle(lanes=64)
+        one = StreamingDataset(tmp_path / "d", cache=cache, shuffle=shuffle, rank=rank, world_size=2)
         assert len(said(lambda one=one: next(iter(StreamingDataLoader(one, 10))))) == expected  # type: ignore[misc]
 
 

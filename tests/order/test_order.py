@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mdsx
 from mdsx.errors import UsageError
-from mdsx.order import Order
+from mdsx.order import MixtureOrder, Order
 from tests.order import reference
 from tests.order.strategies import blocks, lane_numbers, orders, shard_counts, uint64
 
@@ -210,19 +210,53 @@ def test_an_empty_order_has_no_positions() -> None:
             order.locate([0])
 
 
+@pytest.mark.parametrize(
+    ("counts", "lanes"),
+    [
+        ([10**6] * 64, 64),
+        ([10**6] * 200, 64),
+        ([10**6] * 63, 32),  # a power of two
+        ([60_000], 1),  # each lane has a shard
+        ([60_000, 0, 0, 60_000], 2),
+        ([1024] * 64, 64),
+        ([1023] * 64, 32),  # and 1,024 samples
+        ([48] * 21, 1),
+        ([0], 1),
+        ([], 1),
+    ],
+)
+def test_by_default_each_lane_has_a_shard_and_1024_samples(counts: list[int], lanes: int) -> None:
+    assert mdsx.Order(counts).lanes == lanes
+    assert MixtureOrder([[5], counts, [60_000] * 2], [1, 0, 1]).lanes == max(lanes, 2), "of the largest component"
+
+
+@pytest.mark.parametrize("samples", [1_000, 60_000])
+def test_a_dataset_of_one_shard_is_mixed_as_by_an_exact_shuffle(samples: int) -> None:
+    """It is sorted by class. Ten classes, drawn at random, give 5.7 different ones in 8 samples."""
+    _, stored = mdsx.Order([samples], seed=7).locate(np.arange(samples // 8 * 8))
+    classes = (stored * 10 // samples).reshape(-1, 8)
+    assert np.mean([len(set(batch)) for batch in classes.tolist()]) == pytest.approx(10 * (1 - 0.9**8), rel=0.05)
+
+
+def test_a_small_dataset_has_another_order_in_each_epoch() -> None:
+    orders = [mdsx.Order([48], seed=7, epoch=epoch).locate(np.arange(48))[1].tolist() for epoch in range(4)]
+    assert all(sorted(order) == list(range(48)) for order in orders)
+    assert sum(np.equal(orders[0], order).sum() for order in orders[1:]) < 12
+
+
 def test_an_order_has_resolved_values_and_is_immutable() -> None:
     counts = np.array([3, 4])
     order = mdsx.Order(counts, seed=5, epoch=6)
     counts[0] = 100
     assert order.counts.tolist() == [3, 4]
-    assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 64, 256, True)
+    assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 1, 256, True)
     with pytest.raises(ValueError, match="read-only"):
         order.counts[0] = 1
     with pytest.raises(AttributeError, match="is immutable"):
         order.seed = 1
     with pytest.raises(AttributeError, match="is immutable"):
         del order.seed
-    assert repr(order) == "Order(<2 shards, 7 samples>, seed=5, epoch=6, lanes=64, shuffle_block=256, shuffle=True)"
+    assert repr(order) == "Order(<2 shards, 7 samples>, seed=5, epoch=6, lanes=1, shuffle_block=256, shuffle=True)"
 
 
 @given(orders())

@@ -148,7 +148,7 @@ def test_an_impossible_run_is_refused(run: Any, says: str) -> None:
 
 @pytest.mark.parametrize(("run", "lanes"), [(64, 64), (8, 8), (96, 48), (100, 50), (67, 1), (10**6, 64)])
 def test_lanes_that_are_not_given_divide_the_run(run: int, lanes: int) -> None:
-    assert MixtureOrder([[5], [6]], [1, 1], run=run).lanes == lanes
+    assert MixtureOrder([[2000] * 70, [6]], [1, 1], run=run).lanes == lanes
 
 
 def test_an_epoch_has_whole_runs() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from mdsx.order import DEFAULT_LANES
 from tools.training.chart import chart
 from tools.training.corpus import HELD_OUT, SOURCES, Corpus, cut, text_of
 from tools.training.model import share_of_rate, trained
@@ -99,7 +98,7 @@ class TestShuffles:
 
     def test_the_default_is_among_them_and_others_hold_as_much(self) -> None:
         made = orders(STUDY, 0)
-        assert STUDY.default[0] == DEFAULT_LANES
+        assert STUDY.default == (64, 64)
         assert {name_of(*each) for each in BLOCKS} | {default_name(STUDY), BUFFER, PY1E, NULL, CONTROL} <= set(made)
         for name in (BUFFER, PY1E):
             assert made[name].held <= made[default_name(STUDY)].held, name

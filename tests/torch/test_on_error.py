@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from ast import literal_eval
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -383,6 +385,29 @@ def test_the_third_failure_names_only_a_skip_that_helps(undamaged: Path, tmp_pat
     shutil.copytree(undamaged, tmp_path / "data")
     another_shard(tmp_path / "data")
     assert notes_of_failures(loader(tmp_path / "data", **raising)) == other
+
+
+@pytest.mark.parametrize(
+    ("batching", "schedule"),
+    [({"micro_batch": 4}, {0: {"a": 1, "b": 1}}), ({}, {0: {"a": 1, "b": 1}, 16: {"a": 1, "b": 3}})],
+    ids=["a step of several batches", "the last batch of a phase"],
+)
+def test_the_way_past_a_batch_ends_after_it(undamaged: Path, batching: dict[str, int], schedule: Any) -> None:
+    def collate(samples: list[Any]) -> Any:
+        raise ValueError("no use for this")
+
+    def opened(**options: Any) -> mdsx.Loader:
+        mixture = mdsx.Mixture({"a": str(undamaged), "b": str(undamaged)}, schedule=schedule)
+        return mdsx.Loader(mixture, global_batch_size=16, columns=["id"], rank=0, world_size=1, **batching, **options)
+
+    failing = opened(collate_fn=collate)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no use") as raised:
+            next(iter(failing))
+    (changes,) = re.findall(r"\{\*\*loader\.state_dict\(\), (.*)\}\)$", raised.value.__notes__[-1])
+    found = opened()
+    found.load_state_dict({**failing.state_dict(), **literal_eval(f"{{{changes}}}")})
+    assert found.state_dict()["position"] == 16
 
 
 def test_other_values_are_refused(undamaged: Path) -> None:

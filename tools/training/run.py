@@ -7,7 +7,6 @@ import os
 
 import torch
 
-from mdsx.order import DEFAULT_LANES
 from tools.console import Console
 from tools.pages import machine, put_between_marks, table, today
 from tools.processes import ROOT
@@ -77,6 +76,6 @@ def measured(pairs: Pairs) -> str:
     on = machine()["processor"] if pairs.device == "cpu" else pairs.study["device"]
     return (
         f"{len(found)} pairs, {today()}, PyTorch {torch.__version__} on {on}. The text has the hash "
-        f"{pairs.corpus.identity}. Default lanes: {DEFAULT_LANES}. The widest bound but the control's is "
+        f"{pairs.corpus.identity}. The widest bound but the control's is "
         f"± {widest:.2%}{limit}.\n"
     )

@@ -9,7 +9,7 @@ from mdsx.base.sizes import format_count, format_size
 from mdsx.checks.doctor.finding import Finding, ok, problem, warning
 from mdsx.checks.doctor.storage import list_all
 from mdsx.format import NeedsSideObjects, ReadsParts, StoredIndex, object_sizes
-from mdsx.order import DEFAULT_LANES, DatasetCourse, Order, lane_spread, lanes_for_nodes, own_lanes
+from mdsx.order import DatasetCourse, Order, default_lanes, lane_spread, lanes_for_nodes, own_lanes
 from mdsx.shards import OURS
 from mdsx.storage import Storage
 
@@ -106,7 +106,7 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
     The lanes and the block are the defaults, or smaller ones whose shards fit the room: first blocks down to a shard in
     each lane, then fewer lanes.
     """
-    lanes = _fitting(job, DEFAULT_LANES)
+    lanes = _fitting(job, default_lanes(index.counts))
     total, block = sum(index.raw_sizes.tolist()), None
     while True:
         order = Order(index.counts, lanes=lanes, shuffle_block=block)
