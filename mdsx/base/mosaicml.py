@@ -20,7 +20,7 @@ _CACHE = {
     'cache=mdsx.Cache(verify="size") trusts what the cache holds',
     "predownload": "not configurable: shards are fetched in the order of their need, as far ahead as the cache's limit "
     "allows",
-    "download_retry": "not configurable: a request is retried for at most two minutes",
+    "download_retry": "not configurable: a request is retried for two minutes without progress",
     "download_timeout": "time limits are fixed, see docs/operations.md; the storage option connect_timeout applies to "
     "endpoints that have never answered",
     "allow_unsafe_types": "not supported: mdsx never unpickles data",
@@ -89,7 +89,7 @@ WRITER = {
     "hashes": "not configurable: every sample and every shard has a checksum",
     "progress_bar": "not supported: Writer.samples counts the samples",
     "max_workers": "not configurable: shards are uploaded in the background",
-    "retry": "not configurable: a request is retried for at most two minutes",
+    "retry": "not configurable: a request is retried for two minutes without progress",
 }
 
 
