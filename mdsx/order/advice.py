@@ -47,8 +47,9 @@ def fitting_lanes(global_batch_size: int, *, world_size: int, nodes: int) -> lis
 
 
 def own_lanes(lanes: int, *, ranks_here: int, world_size: int) -> int:
-    """Return how many lanes the ranks of a node read."""
-    return min(ranks_here * -(-lanes // world_size), lanes)
+    """Return how many lanes the ranks of a node read at most, of a global batch that is a multiple of the lanes."""
+    whole, rest = divmod(lanes * ranks_here, world_size)
+    return min(whole + 2 * bool(rest), lanes)  # the first and the last lane may be those of neighbours too
 
 
 def room_ahead(block: float, largest: float, spare: float | None = None) -> float:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from mdsx.order import Order, better_lanes, lane_spread
+from mdsx.order import Order, better_lanes, lane_spread, own_lanes
 from mdsx.order.course import lanes_read, rank_lanes
 from tests.order import reference
 from tests.order.positions import rank_positions
@@ -114,3 +115,21 @@ def test_better_lanes_stay_near_the_given_number() -> None:
     assert better_lanes(96, lanes=8, world_size=3) == 6
     assert better_lanes(256, lanes=8, world_size=4) == 8, "good lanes stay"
     assert better_lanes(7, lanes=8, world_size=2) == 1, "one lane is always possible"
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(1, 8), st.integers(1, 6))
+def test_own_lanes_are_those_of_a_nodes_ranks_or_one_more(lanes: int, here: int, nodes: int, size: int) -> None:
+    world, stop = here * nodes, size * lanes
+    own = own_lanes(lanes, ranks_here=here, world_size=world)
+    read = [
+        len({*np.concatenate([read_of(rank, stop, lanes, world) for rank in range(first, first + here)]).tolist()})
+        for first in range(0, world, here)
+    ]
+    assert max(read) <= own <= max(read) + 1
+    if not lanes % nodes:
+        assert own == lanes // nodes
+
+
+def read_of(rank: int, stop: int, lanes: int, world: int) -> NDArray[np.int64]:
+    """Return the lanes that a rank reads of one batch of `stop` samples."""
+    return rank_lanes(np.array([0]), np.array([stop]), lanes=lanes, rank=rank, world_size=world)

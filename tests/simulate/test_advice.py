@@ -51,7 +51,7 @@ def test_no_cache_is_below_what_the_loader_warns_of() -> None:
     """See `order.small_cache`."""
     for choice in ADVICE.curve:
         course = DatasetCourse(Order(COUNTS, lanes=choice.lanes, shuffle_block=choice.shuffle_block))
-        active = course.active_shards(JOB.ranks * -(-choice.lanes // JOB.world_size))
+        active = course.active_shards(choice.lanes // JOB.nodes)
         assert choice.in_use_bytes >= active * SHARD
         assert choice.cache_bytes == choice.in_use_bytes + choice.ahead_bytes
 

@@ -74,8 +74,7 @@ def test_lanes_keep_nodes_apart(ranks: int, nodes: int, batch: int) -> None:
     chosen = plan(BIG, Job(ranks, nodes, batch), room=2**50)
     assert lane_spread(ranks * batch, lanes=chosen.lanes, world_size=nodes) <= max(1, nodes / chosen.lanes)
     order = Order(BIG.counts, lanes=chosen.lanes, shuffle_block=chosen.shuffle_block)
-    lanes = -(-ranks // nodes) * -(-chosen.lanes // ranks)
-    assert chosen.in_use == DatasetCourse(order).active_shards(lanes)
+    assert chosen.in_use == DatasetCourse(order).active_shards(chosen.lanes // nodes)
 
 
 def test_the_cache_limit_fits_the_disk() -> None:
