@@ -83,7 +83,7 @@ class SimulatedCondition:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._waiting: list[Event] = []
+        self._waiting: list[tuple[Event, Event | None]] = []  # of each waiting thread, also its timeout
 
     def __enter__(self) -> bool:
         return True
@@ -98,21 +98,21 @@ class SimulatedCondition:
         thread = getcurrent()
         woken = Event(thread.switch)
         late = None if timeout is None else self._world.at(self._world.now + timeout, thread.switch)
-        self._waiting.append(woken)
+        self._waiting.append((woken, late))
         self._world.pause()
         notified = woken.call is None
-        if late is not None:
-            late.cancel()
         if not notified:
-            self._waiting.remove(woken)
+            self._waiting.remove((woken, late))
         return notified
 
     def notify_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            assert event.call is not None
-            self._world.at(self._world.now, event.call)
-            event.cancel()
+        for woken, late in waiting:
+            assert woken.call is not None
+            self._world.at(self._world.now, woken.call)
+            woken.cancel()
+            if late is not None:
+                late.cancel()
 
 
 class SimulatedProcess:

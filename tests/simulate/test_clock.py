@@ -44,6 +44,23 @@ def test_a_condition_wakes_its_waiters_or_times_out() -> None:
     assert world.now == 2.0, "a timeout that was not needed takes no time"
 
 
+def test_a_waiter_wakes_once_if_its_timeout_comes_at_the_same_time() -> None:
+    world, seen = World(), list[tuple[bool, float]]()
+    changed = SimulatedCondition(world)
+
+    def wait() -> None:
+        seen.append((changed.wait(2.0), world.now))
+        world.sleep(5.0)
+        seen.append((True, world.now))
+
+    def begin() -> None:
+        world.at(2.0, changed.notify_all)
+        world.start(wait)
+
+    world.run(begin)
+    assert seen == [(True, 2.0), (True, 7.0)]
+
+
 @pytest.mark.parametrize(("kind", "most"), [(PREFETCH, 8), (REQUESTS, 64)])
 def test_one_user_gets_as_many_threads_as_of_the_real_crew(kind: object, most: int) -> None:
     """The real ones: tests/base/process/test_threads.py."""
