@@ -392,7 +392,7 @@ def test_the_third_failure_names_only_a_skip_that_helps(undamaged: Path, tmp_pat
     [({"micro_batch": 4}, {0: {"a": 1, "b": 1}}), ({}, {0: {"a": 1, "b": 1}, 16: {"a": 1, "b": 3}})],
     ids=["a step of several batches", "the last batch of a phase"],
 )
-def test_the_way_past_a_batch_ends_after_it(undamaged: Path, batching: dict[str, int], schedule: Any) -> None:
+def test_the_way_past_a_batch_ends_after_it(undamaged: Path, batching: dict[str, Any], schedule: Any) -> None:
     def collate(samples: list[Any]) -> Any:
         raise ValueError("no use for this")
 
