@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from itertools import pairwise
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import GROUPS_VERSION, Bucketing, Groups, GroupSequence, MixtureOrder, Order
-from mdsx.order.bucketing import bucket_groups
+from mdsx.order.bucketing import bucket_groups, bucket_values, checked_batch_sizes, checked_sizes, rank_edges
 from tests.order import reference, reference_buckets, reference_groups
 from tests.order.reference_buckets import BucketGroup, Size
 from tests.order.strategies import uint64
@@ -110,6 +111,19 @@ def test_a_sample_near_the_middle_is_decided_exactly(height: int, width: int, of
     assert buckets_of(sizes, [sample]) == [reference_buckets.bucket_of(sample, sizes)]
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=6, unique_by=ratio))
+@example([(2, 1), (1, 1)])
+@example([(1, 1), (3, 1), (5, 1)])
+def test_samples_nearer_to_a_middle_than_floats_can_tell_are_decided_exactly(sizes: list[tuple[int, int]]) -> None:
+    samples = []
+    for low, high in pairwise(sorted(sizes, key=ratio)):
+        middle = ratio(low) * ratio(high)
+        root = Fraction(isqrt(middle.numerator * middle.denominator << 128), middle.denominator << 64)
+        near = [root.limit_denominator(10**7 * k) for k in (1, 3, 5, 7, 9)]  # some above it, some below
+        samples += [(each.numerator, each.denominator) for each in near]
+    assert buckets_of(sizes, samples) == [reference_buckets.bucket_of(each, sizes) for each in samples]
+
+
 @given(st.data(), st.lists(st.integers(0, 8), min_size=1, max_size=80))
 def test_groups_of_buckets_follow_the_specification(data: st.DataObject, samples: list[int]) -> None:
     classes: list[Size] = data.draw(st.permutations(sorted(set(samples))))
@@ -198,24 +212,81 @@ def test_a_window_of_a_million_positions_is_grouped_at_once() -> None:
     assert not (np.diff(whole.astype(int)) > 0).any()  # short ones come last
 
 
+def test_arguments_of_buckets_may_have_any_form_and_become_plain_integers() -> None:
+    plain = Bucketing(((512, 512), (576, 448)), (4, 4), 10)
+    window: Any = np.int64(10)
+    rule = Bucketing.of(np.array([[512, 512], [576, 448]], np.uint16), np.int32(4), window, 1)
+    assert rule == plain
+    assert hash(rule) == hash(plain)
+    assert json.dumps(rule.fields) == json.dumps(plain.fields)
+    assert Bucketing.of(range(3), [5, 6, 7], 10, 1) == Bucketing((0, 1, 2), (5, 6, 7), 10)
+
+
+def test_buckets_are_allowed_up_to_their_limits() -> None:
+    assert checked_sizes([(1, 2**32 - 1), (2**32 - 1, 1)]) == ((1, 2**32 - 1), (2**32 - 1, 1))
+    assert checked_sizes([0, 2**32 - 1]) == (0, 2**32 - 1)
+    assert checked_sizes(range(2**16)) == tuple(range(2**16))
+    assert checked_batch_sizes(1, 2) == (1, 1)
+    assert checked_batch_sizes([1, 2**36], 2) == (1, 2**36)
+    assert [Bucketing.of([1], 2**36, window, 1).window for window in (1, 2**31)] == [1, 2**31]
+    numbers = [0, 2**32 - 1]
+    assert bucket_values(numbers, Bucketing.of(numbers, 1, None, 1), 2).tolist() == numbers
+
+
+def test_the_product_of_sides_of_few_bits_does_not_overflow() -> None:
+    rule = Bucketing.of([(200, 100), (100, 200)], 1, None, 1)
+    values = bucket_values(np.array([(250, 200), (200, 250), (200, 200)], np.uint8), rule, 3)
+    assert values.dtype == np.int64
+    assert rule.buckets_of(values).tolist() == [0, 1, 0]
+
+
+def test_a_group_is_short_if_it_has_fewer_samples_than_its_bucket_asks_for() -> None:
+    rule = Bucketing.of([7, 8, 9], [4, 1, 6], None, 1)
+    buckets = np.array([2, 0, 1, 0, 2])
+    assert rule.short(buckets, np.array([0, 6, 10, 11, 14, 19])).tolist() == [False, False, False, True, True]
+    assert rule.places(buckets) == 6 + 4 + 1 + 4 + 6
+    assert rule.group_samples == 11 / 3
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(1, 9))
+def test_each_rank_has_its_share_of_each_group(sizes: list[int], world: int) -> None:
+    edges = np.cumsum([0, *sizes])
+    groups = [(0, list(range(first, last))) for first, last in pairwise(edges.tolist())]
+    for rank in range(world):
+        begins, stops = rank_edges(edges, rank, world)
+        shares = [list(range(begin, stop)) for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True)]
+        assert shares == [reference_buckets.share(group, rank, world) for group in groups]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"sizes": [(512, 512), (576, 448), (512, 512)]}, "two buckets have the same size"),
         ({"sizes": [(512, 512), (1024, 1024)]}, "same aspect ratio.*remove one of them"),
         ({"sizes": [3, 4, 3], "lengths": [3, 4, 3]}, "two buckets have the same size"),
-        ({"sizes": []}, "invalid sizes of buckets"),
-        ({"sizes": None}, "invalid sizes of buckets"),
-        ({"sizes": "ab"}, "invalid sizes of buckets"),
+        ({"sizes": [(512, 512), (1024, 1024)]}, r"found \(512, 512\) and \(1024, 1024\)"),
+        ({"sizes": []}, r"invalid sizes of buckets.*found \[\]"),
+        ({"sizes": None}, "invalid sizes of buckets.*found None"),
+        ({"sizes": "ab"}, "invalid sizes of buckets.*found 'ab'"),
+        ({"sizes": range(2**16 + 1)}, "invalid sizes of buckets.*found 65537"),
         ({"sizes": [(512, 512), 3]}, "sizes of one kind"),
         ({"sizes": [(512, 512, 3)]}, "sizes of one kind"),
-        ({"sizes": [(512, 0)]}, "a width is out of range"),
+        ({"sizes": [(512, 512), (512, 3, 4)]}, "sizes of one kind"),
+        ({"sizes": [(512, 0)]}, "a width is out of range.*1 to 4294967295"),
+        ({"sizes": [(512, 2**32)]}, "a width is out of range"),
+        ({"sizes": [(0, 7)]}, "a height is out of range.*1 to 4294967295"),
+        ({"sizes": [(2**32, 7)]}, "a height is out of range"),
         ({"sizes": [(512.0, 7)]}, "a height must be an integer"),
+        ({"sizes": [-1]}, "a number of a bucket is out of range"),
+        ({"sizes": [2**32]}, "a number of a bucket is out of range"),
         ({"global_batch_size": 0}, "global_batch_size is out of range"),
         ({"global_batch_size": [4, 0]}, "global_batch_size of bucket 1 is out of range"),
         ({"global_batch_size": [4]}, "must be one number, or one for each bucket.*expected 2, found 1"),
         ({"global_batch_size": None}, "global_batch_size must be an integer"),
+        ({"global_batch_size": 2**36 + 1}, "global_batch_size is out of range"),
+        ({"global_batch_size": [4, 2**36 + 1]}, "global_batch_size of bucket 1 is out of range"),
         ({"window": 0}, "window is out of range"),
+        ({"window": 2**31 + 1}, "window is out of range"),
         ({"capacity": 9}, "capacity is not for kind 'buckets'"),
         ({"oversize": "error"}, "oversize is not for kind 'buckets'"),
         ({"balance": (1, 1)}, "balance is not for kind 'buckets'"),
@@ -223,7 +294,9 @@ def test_a_window_of_a_million_positions_is_grouped_at_once() -> None:
         ({"kind": "pack", "capacity": 9}, "sizes is not for kind 'pack'"),
         ({"lengths": [1, 2, 3]}, r"a height and a width for each sample"),
         ({"lengths": [(1, 2), (3, 4), (0, -1)]}, "a size is out of range.*found -1"),
+        ({"lengths": [(1, 2), (3, 4), (0, 2**32)]}, "a size is out of range.*found 4294967296"),
         ({"lengths": [(1, 2), (3, 4), (0, 1)]}, r"lengths\[2\]: a sample has no bucket"),
+        ({"sizes": [5, 3], "lengths": [3, 5, 6]}, r"lengths\[2\]: a sample has no bucket"),
     ],
 )
 def test_a_bad_argument_of_buckets_is_refused(options: dict[str, Any], says: str) -> None:
