@@ -121,18 +121,18 @@ def deal(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.int64
     Rows are taken by cost, largest first, ties by place. Each goes to the rank with the least cost so far that has
     room, ties to the lowest rank. Rank r has `rooms[r]` places, and its rows are in the order in which they were dealt.
     """
-    order = np.argsort(-costs, axis=1, kind="stable")
-    most = int(rooms.max(initial=0))
+    order = np.argsort(-costs, kind="stable")
+    most = int(rooms.max())
     if len(rooms) == 1 or most <= 1:  # each row goes to the next rank that has room
         return order
     descending = np.take_along_axis(costs, order, 1)
-    if descending.size >= _MANY * most and int(costs.max()) * most < MAX_COST:
+    if descending.size >= _MANY * most:
         taken, left = _in_rounds(descending, rooms)
     else:
         taken, left = np.empty_like(order), np.arange(len(order))
     for step in left.tolist():
         taken[step] = _one_by_one(descending[step].tolist(), rooms.tolist())
-    return np.take_along_axis(order, np.argsort(taken, axis=1, kind="stable"), 1)
+    return np.take_along_axis(order, np.argsort(taken, kind="stable"), 1)
 
 
 def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -140,13 +140,14 @@ def _in_rounds(costs: NDArray[np.int64], rooms: NDArray[np.int64]) -> tuple[NDAr
     that is wrong.
 
     In a round, each rank with room gets one row, the rank with the least cost first. That is right if no rank has a
-    lower cost after its row than another one had before its own, which is always so if rows cost nearly the same.
+    lower cost after its row than another one had before its own, which is always so if rows cost nearly the same. A
+    sum that overflows is negative, so it counts as lower.
     """
     taken, sums = np.empty_like(costs), np.zeros((len(costs), len(rooms)), np.int64)
     known, first = np.ones(len(costs), np.bool_), 0
     for number in range(int(rooms.max())):
         having = np.flatnonzero(rooms > number)
-        ranks = having[np.argsort(sums[:, having], axis=1, kind="stable")]
+        ranks = having[np.argsort(sums[:, having], kind="stable")]
         before = np.take_along_axis(sums, ranks, 1)
         after = before + costs[:, first : first + len(having)]
         known &= before[:, -1] < after.min(axis=1)
