@@ -113,6 +113,7 @@ def test_each_of_successive_steps_is_dealt_by_its_own_rows(
 @example([2, 3, 1, 2], 0, 3, 0)  # some rows cost nothing
 @example([4, 4], 2**60, 3, 0)  # floats cannot tell these costs apart
 @example([4, 4], 2**62, 2**40, 0)  # sums overflow
+@example([3] * 40, 2**60, 1, 0)  # many ranks have had equally much
 def test_many_steps_are_dealt_as_one_by_one(rooms: list[int], least: int, more: int, seed: int) -> None:
     costs = least + np.random.default_rng(seed).integers(0, more, (150, sum(rooms)), endpoint=True)
     found = deal(costs, np.array(rooms))
@@ -134,6 +135,8 @@ def test_a_full_rank_gets_no_further_row_even_if_it_has_least_to_do(steps: int) 
 @pytest.mark.parametrize("steps", [1, 200])
 @pytest.mark.parametrize(("ranks", "rows"), [(40, 4), (3, 100)])
 def test_rows_of_equal_cost_are_dealt_in_turn(ranks: int, rows: int, steps: int) -> None:
+    by_cost = deal(np.tile(np.arange(200) % 2, (steps, 1)), np.array([200]))
+    assert (by_cost == [*range(1, 200, 2), *range(0, 200, 2)]).all()  # ties by place
     found = deal(np.full((steps, ranks * rows), 7), np.full(ranks, rows))
     assert (found == np.arange(ranks * rows).reshape(rows, ranks).T.reshape(-1)).all()
 
