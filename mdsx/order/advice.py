@@ -17,14 +17,14 @@ _MOST_LANES = 8192
 
 
 def better_lanes(global_batch_size: int, *, lanes: int, world_size: int) -> int:
-    """Return the number of lanes nearest to `lanes` with which ranks do not share lanes: a divisor of the global batch
-    size that divides the world size or is a multiple of it. (1 always is.)
+    """Return the number of lanes nearest to `lanes`, at most four times as many, with which ranks do not share lanes: a
+    divisor of the global batch size that divides the world size or is a multiple of it. (1 always is.)
     """
     integer(global_batch_size, "global_batch_size", 1, MAX_BATCH)
     integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
     most = min(global_batch_size, 4 * integer(lanes, "lanes", 1, MAX_LANES))
     fits = [n for n in range(1, most + 1) if keeps_apart(n, global_batch_size, world_size)]
-    return min(fits, key=lambda n: (abs(math.log(n / lanes)), -n))
+    return min(fits, key=lambda n: abs(math.log(n / lanes)))
 
 
 def keeps_apart(lanes: int, global_batch_size: int, world_size: int) -> bool:
@@ -53,7 +53,7 @@ def own_lanes(lanes: int, *, ranks_here: int, world_size: int) -> int:
 
 
 def room_ahead(block: float, largest: float, spare: float | None = None) -> float:
-    """Return how many bytes of shards a process prefetches ahead of their need, at most LOOK_AHEAD.
+    """Return how many bytes of shards a process prefetches ahead of their need, at most LOOK_AHEAD or one shard.
 
     `block`: the bytes of a lane's next block; `spare`: the bytes available for this. It uses a fourth of `spare`, as it
     evicts shards that are needed later, or as much as the next block needs, if there is room. Without `spare`, it uses

@@ -203,11 +203,10 @@ def same_samples(one: tuple[Subset, NDArray[np.int64]], other: tuple[Subset, NDA
 
 
 def _hash(subset: Subset, stored: NDArray[np.int64]) -> str:
-    hasher, firsts, begin = xxhash.xxh3_128(), np.cumsum(stored) - stored, 0
+    hasher, firsts = xxhash.xxh3_128(), np.cumsum(stored) - stored
     for shard, size in enumerate(subset.counts.tolist()):
-        for part in _parts(subset, shard, begin, size, lambda start, stop: np.arange(start, stop)):
+        for part in _parts(subset, shard, 0, size, lambda start, stop: np.arange(start, stop)):
             hasher.update((part + firsts[shard]).astype("<u8").data)
-        begin += size
     digest: str = hasher.hexdigest()
     return digest
 

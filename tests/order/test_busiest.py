@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.order import Balance, Busiest, BusiestRank, Dealing, Grouping, Groups, Order, busiest, default_window
+from mdsx.order.busiest import dealt_costs
 from tests.order import reference_groups
 from tests.order.test_groups import listed
 
@@ -18,7 +19,25 @@ def test_it_is_the_largest_sum_over_the_mean() -> None:
     assert busiest(costs, 3, 1).tolist() == [4 / (7 / 3), 4 / (5 / 3), 1, 1]
     assert busiest(costs, 2, 2).tolist() == [4 / 3.5, 4 / 2.5, 1, 1]  # of 3 rows, 2 and then 1
     assert busiest(costs, 4).tolist() == [2, 2 / 1.5]  # ranks have 1, 2, 1, 2 rows
-    assert busiest(np.zeros((2, 4), np.int64), 2).tolist() == []
+    assert busiest(np.array([[1, 0, 0]]), 3).tolist() == [3], "the mean may be below 1"
+    with np.errstate(all="raise"):  # no division by 0
+        assert busiest(np.zeros((2, 4), np.int64), 2).tolist() == []
+
+
+def test_without_micro_batches_only_steps_count() -> None:
+    found = BusiestRank(Dealing(Balance(1, 0), 2), lanes=1, size=4, world_size=2)
+    assert found.found() is None
+    found.add(np.zeros(5, np.int64), np.array([4, 3, 2, 1, 9]), np.arange(6))  # 9 is of the next step
+    assert found.steps == 1
+    assert found.found() == (Busiest(1, None), Busiest(7 / 5, None))
+
+
+def test_each_node_deals_its_rows_among_its_own_ranks() -> None:
+    costs = np.array([[4, 4, 3, 3, 1, 1, 2, 2]])
+    assert dealt_costs(costs, 4, 2).tolist() == [[4, 3, 4, 3, 2, 1, 2, 1]]
+    assert dealt_costs(costs, 4, 4).tolist() == [[4, 1, 4, 1, 3, 2, 3, 2]]
+    assert dealt_costs(np.array([[1, 4, 2, 3]]), 2, 1).tolist() == [[4, 1, 3, 2]], "by cost, on one rank too"
+    assert costs.tolist() == [[4, 4, 3, 3, 1, 1, 2, 2]], "the caller's array is left alone"
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=90), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))

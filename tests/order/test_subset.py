@@ -13,8 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
-from mdsx.order import AllSamples, Marks, Subset, chosen, chosen_of, select_between, select_chosen, select_fraction
+from mdsx.order import (
+    AllSamples,
+    Marks,
+    Subset,
+    chosen,
+    chosen_of,
+    select_between,
+    select_chosen,
+    select_fraction,
+    share_edges,
+    shares_of,
+)
 from mdsx.order.hashing import mixed
+from mdsx.order.subset import hashed as hash_of
 from mdsx.order.subset import select_run
 from tests.order import reference
 from tests.order.strategies import uint64
@@ -143,6 +155,71 @@ def test_marks_choose_as_a_mask_does(stored: list[int], data: st.DataObject) -> 
     assert numbers(subset, stored) == np.flatnonzero(mask).tolist()
 
 
+def test_a_hash_on_an_edge_is_in_the_share_that_begins_there() -> None:
+    stored, seed = [50], 9
+    for number in range(50):
+        hashed = reference.mix64((reference.key(seed, 6) + (number + 1) * reference.G) % 2**64)
+        edge, next_edge = Fraction(hashed, 2**64), Fraction(hashed + 1, 2**64)
+        assert number in numbers(share(stored, edge, 1, seed), stored)
+        assert numbers(share(stored, edge, next_edge, seed), stored) == [number]
+        assert number not in numbers(share(stored, 0, edge, seed), stored)
+        values = mixed(np.array([number, 10**6 + number], np.uint64))  # any 64 bits
+        cut = Fraction(int(hash_of(values, seed)[0]), 2**64)
+        assert shares_of(values[:1], [Fraction(0), cut], seed).tolist() == [1]
+        assert shares_of(values[:1], [Fraction(0), cut + Fraction(1, 2**64)], seed).tolist() == [0]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=9), st.lists(fractions, max_size=4), uint64)
+def test_values_are_in_the_shares_of_their_hashes(values: list[int], cuts: list[Any], seed: int) -> None:
+    """Shares may be empty, and may end before 1."""
+    edges = sorted(Fraction(cut) for cut in [0, *cuts])
+    expected = [
+        sum(
+            int(edge * 2**64) <= reference.mix64((reference.key(seed, 6) + (x + 1) * reference.G) % 2**64)
+            for edge in edges
+        )
+        - 1
+        for x in values
+    ]
+    assert shares_of(np.array(values, np.uint64), edges, seed).tolist() == expected
+
+
+@given(st.lists(fractions, max_size=4))
+def test_a_share_ends_where_the_next_one_begins(shares: list[Any]) -> None:
+    total = sum(map(Fraction, shares), Fraction(0))
+    if total > 1 + Fraction(1, 2**40):
+        with pytest.raises(UsageError, match=r"add up to more than 1.*at most 1, found [1-4].*split\(0.9, 0.1\)"):
+            share_edges(shares)
+        return
+    ends = [sum(map(Fraction, shares[:n]), Fraction(0)) for n in range(len(shares) + 1)]
+    near = [Fraction(1) if abs(end - 1) < Fraction(1, 2**40) else end for end in ends]
+    assert share_edges(shares) == near
+
+
+def test_only_a_sum_that_nearly_is_1_counts_as_1() -> None:
+    near = Fraction(1, 2**40)
+    assert share_edges([1 - near, 0]) == [0, 1 - near, 1 - near]
+    assert share_edges([1 - near / 2, 0]) == [0, 1, 1]
+    assert share_edges([1 + near / 2]) == [0, 1]
+    with pytest.raises(UsageError, match="more than 1"):
+        share_edges([1 + near])
+    with pytest.raises(UsageError, match=r"^share 1 must be finite and not negative"):
+        share_edges([0.5, -0.1])
+
+
+def test_numbers_of_shares_are_kept_for_some_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.order.subset._KEPT", 2)
+    part = share([50] * 5, 0.5, 1)
+    before = len(pickle.dumps(part))
+    for shard in (0, 1, 2, 1):
+        part.samples(shard, np.arange(5))
+    kept = dict(vars(part)["_kept"])
+    assert list(kept) == [1, 2], "the oldest leaves first"
+    part.samples(1, np.arange(5))
+    assert vars(part)["_kept"][1] is kept[1], "it is not hashed again"
+    assert len(pickle.dumps(part)) == before, "they are not pickled"
+
+
 def test_every_selection_has_its_own_name() -> None:
     stored = [10, 10]
     whole = AllSamples(stored)
@@ -160,6 +237,32 @@ def test_selections_outside_the_dataset_raise(start: Any, stop: Any) -> None:
     by_share = isinstance(start, float) or isinstance(stop, float)
     with pytest.raises(UsageError):
         share([10, 10], start, stop) if by_share else select_run(AllSamples([10, 10]), start, stop)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-0.5, 1, 0), "start must be finite and not negative"),
+        ((0, "all", 0), "stop must be a number"),
+        ((0, 1, -1), "seed is out of range .expected 0 to 18446744073709551615, found -1"),
+        ((0, 1, 2**64), "seed is out of range"),
+        ((0, 1.5, 0), "fractions must be between 0 and 1, start before stop .found 0 to 1.5"),
+        ((1.25, 1.5, 0), "fractions must be between 0 and 1"),
+        ((0.5, 0.25, 0), "fractions must be between 0 and 1"),
+    ],
+)
+def test_the_wrong_argument_of_a_share_is_named(arguments: tuple[Any, Any, int], message: str) -> None:
+    with pytest.raises(UsageError, match="^" + message):
+        share([10], *arguments)
+
+
+def test_the_wrong_argument_of_a_run_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^stop is out of range .expected 0 to 10, found 11"):
+        select_run(AllSamples([10]), 0, 11)
+    with pytest.raises(UsageError, match=r"^start is out of range .expected 0 to 4, found 5"):
+        select_run(AllSamples([10]), 5, 4)
+    with pytest.raises(UsageError, match=r"^counts\[1\] is out of range .expected 0 to 4611686018427387903"):
+        AllSamples([1, 2**62])
 
 
 def test_one_selection_has_one_name_however_it_was_made() -> None:
