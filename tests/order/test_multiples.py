@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdsx.order import multiples
 from mdsx.order.hashing import G
 from mdsx.order.multiples import MODULUS, multiples_below
 
@@ -50,3 +54,53 @@ def test_few_and_many_limits_agree(count: int, half: int) -> None:
     together = multiples_below(count, step, limits)
     apart = np.concatenate([multiples_below(count, step, part) for part in np.array_split(limits, 1000 // 3)])
     assert together.tolist() == apart.tolist()
+
+
+def counted(count: int, step: int, limit: int) -> int:
+    return floor_sum(count, MODULUS, step, 0) - floor_sum(count, MODULUS, step, -limit)
+
+
+STEPS = [
+    1,
+    2,
+    3,
+    7,
+    2**20,
+    2**32 - 1,
+    2**40 + 5,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**63 + 1,
+    3 * 2**62,
+    MODULUS - 2,
+    MODULUS - 1,
+]
+
+
+@pytest.mark.parametrize("step", [*STEPS, MODULUS + 3, *(lanes * G % MODULUS for lanes in (1, 3, 8, 64, 2**20))])
+def test_all_steps_are_counted_exactly(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one limit Euclid's algorithm runs, and with many and few multiples these are sorted."""
+    monkeypatch.setattr(multiples, "_CHUNK", 5)  # limits come in chunks
+    most = MODULUS // gcd(MODULUS, step)
+    for count in (1, 3, 5, 6, 100, 2**16 + 1, 2**33 + 7, 2**62 - 1, 2**62):
+        if count > most:
+            continue
+        near = [(number * step + off) % MODULUS for number in (1, 2, count - 1, count) for off in (-1, 0, 1)]
+        limits = sorted({0, 1, 2, MODULUS // 2, MODULUS // 2 + 1, MODULUS - 2, MODULUS - 1, *near})
+        expected = [counted(count, step % MODULUS, limit) for limit in limits]
+        found = multiples_below(count, step, np.array(limits, np.uint64))
+        assert found.dtype == np.int64
+        assert found.tolist() == expected
+        for limit, number in zip(limits, expected, strict=True):
+            assert multiples_below(count, step, np.array([limit], np.uint64)).tolist() == [number]
+
+
+def test_no_limits_and_no_multiples_have_no_counts() -> None:
+    for count in (0, 1, 10**6):
+        found = multiples_below(count, 3, np.zeros(0, np.uint64))
+        assert found.dtype == np.int64
+        assert found.tolist() == []
+    found = multiples_below(0, 3, np.array([0, 5], np.uint64))
+    assert found.dtype == np.int64
+    assert found.tolist() == [0, 0]
