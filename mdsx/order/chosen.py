@@ -101,7 +101,7 @@ class Marks:
         found = [np.zeros(0, np.int64)]
         for run in range(bisect_right(self._begins, start) - 1, bisect_left(self._begins, stop)):
             begin = self._begins[run]
-            marks = np.unpackbits(self._packed[run], count=self._begins[run + 1] - begin)
+            marks = np.unpackbits(self._packed[run])  # the last byte is filled with zeros
             found.append(np.flatnonzero(marks[max(start - begin, 0) : stop - begin]) + max(start, begin))
         return np.concatenate(found)
 
@@ -242,7 +242,7 @@ class _Numbers:
             return starts[runs].astype(np.int64) + (numbers - before[runs].astype(np.int64))
         kept = self._kept.get(shard)
         if kept is None:
-            kept = np.flatnonzero(np.unpackbits(data, count=size)).astype(np.uint32)
+            kept = np.flatnonzero(np.unpackbits(data)).astype(np.uint32)  # filled with zeros
             held = sum(map(len, list(self._kept.values())))
             for oldest in list(self._kept):
                 if held + len(kept) <= _KEPT:
