@@ -149,14 +149,13 @@ class DatasetCourse:
     def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         if not self.samples:
             return np.zeros(self._shards, np.bool_)
-        following = (start // self.epoch_samples + 1) * self.epoch_samples
-        starts = None if self.epoch_samples != self.samples else (start % self.samples, following % self.samples)
+        starts = (start % self.samples, 0) if self.epoch_samples == self.samples else None
         return self._uses_at(start // self.samples).in_lanes(
             lanes_read(starts, global_batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
         )
 
     def active_shards(self, lanes: int) -> int:
-        return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
+        return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes)))
 
     @property
     def _shards(self) -> int:
@@ -227,7 +226,7 @@ class MixtureCourse:
         self.next_needs(tick)
 
     def shards_of(self, start: Tick, global_batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
-        following = (start // self.epoch_samples + 1) * self.epoch_samples if self.epoch_samples else start
+        following = (start // self.epoch_samples + 1) * self.epoch_samples
         lanes = lanes_read((start, following), global_batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
         return self.order.in_lanes(lanes)
 

@@ -228,7 +228,7 @@ class _Stream:
 
     def active_shards(self, lanes: int) -> int:
         """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
-        return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
+        return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1))
 
 
 def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:

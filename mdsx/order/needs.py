@@ -68,7 +68,7 @@ class ShardUses:
         """Return the pieces of `shards`, concatenated; where those of each shard begin; and which shards have any."""
         begins, sizes = self._firsts[shards], self._firsts[shards + 1] - self._firsts[shards]
         firsts = np.cumsum(sizes) - sizes
-        if len(shards) == len(self._firsts) - 1:  # all of them
+        if len(shards) == len(self._firsts) - 1 and (shards[1:] > shards[:-1]).all():  # all of them, in order
             return slice(None), firsts, sizes > 0
         return np.arange(int(sizes.sum())) + np.repeat(begins - firsts, sizes), firsts, sizes > 0
 

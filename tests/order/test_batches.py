@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mdsx.errors import UsageError
 from mdsx.order import Order, better_lanes, lane_spread, own_lanes
 from mdsx.order.course import lanes_read, rank_lanes
 from tests.order import reference
@@ -133,3 +135,52 @@ def test_own_lanes_are_those_of_a_nodes_ranks_or_one_more(lanes: int, here: int,
 def read_of(rank: int, stop: int, lanes: int, world: int) -> NDArray[np.int64]:
     """Return the lanes that a rank reads of one batch of `stop` samples."""
     return rank_lanes(np.array([0]), np.array([stop]), lanes=lanes, rank=rank, world_size=world)
+
+
+@given(starts, st.integers(1, 30), st.integers(1, 10), st.integers(1, 5))
+def test_lanes_read_are_exactly_those_of_any_number_of_batches(
+    start: int, size: int, lanes: int, world_size: int
+) -> None:
+    for rank in range(world_size):
+        for begins in ((start,), (start, start + 5), None):
+            at = [first + number * size for first in (begins or range(lanes)) for number in range(lanes)]
+            touched = {
+                p % lanes for begin in at for p in reference.rank_batch(begin, begin + size, lanes, rank, world_size)
+            }
+            found = lanes_read(begins, size, lanes=lanes, rank=rank, world_size=world_size)
+            assert found.tolist() == [lane in touched for lane in range(lanes)]
+
+
+@pytest.mark.parametrize(("size", "starts"), [(1, (5,)), (2, (0, 1)), (2, None)])
+def test_lanes_read_may_be_all_lanes_if_more_than_200_batches_differ(size: int, starts: Any) -> None:
+    """Of a batch of one sample, the first of many ranks reads nothing."""
+    assert not lanes_read(starts, size, lanes=200, rank=0, world_size=7).any()
+    assert lanes_read(starts, size, lanes=202, rank=0, world_size=7).all()
+
+
+@given(st.integers(1, 40), st.integers(1, 14), st.integers(1, 5))
+def test_lane_spread_is_the_sum_of_the_lanes_that_ranks_touch(size: int, lanes: int, world_size: int) -> None:
+    touched = [
+        {
+            p % lanes
+            for at in range(lanes)
+            for p in reference.rank_batch(at * size, (at + 1) * size, lanes, rank, world_size)
+        }
+        for rank in range(world_size)
+    ]
+    assert lane_spread(size, lanes=lanes, world_size=world_size) == sum(map(len, touched)) / lanes
+
+
+def test_lane_spread_counts_at_most_200_batches() -> None:
+    assert lane_spread(1, lanes=199, world_size=1) == lane_spread(1, lanes=200, world_size=1) == 1
+    assert lane_spread(1, lanes=400, world_size=1) == 200 / 400
+
+
+@pytest.mark.parametrize(("name", "most"), [("global_batch_size", 2**36), ("lanes", 2**20), ("world_size", 2**24)])
+def test_an_impossible_lane_spread_names_the_argument(name: str, most: int) -> None:
+    for value in (0, most + 1, 1.5):
+        options: dict[str, Any] = {"global_batch_size": 64, "lanes": 8, "world_size": 2, name: value}
+        with pytest.raises(UsageError, match=f"^{name} "):
+            lane_spread(**options)
+    assert lane_spread(2**36, lanes=1, world_size=1) == 1
+    assert lane_spread(2**20, lanes=2**20, world_size=1) == 1

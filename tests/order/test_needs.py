@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mdsx.errors import UsageError
 from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Tick
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from tests.order import reference
@@ -188,3 +192,126 @@ def test_active_shards_stay_near_64_plus_two_per_lane() -> None:
     assert active_shards(order, 10**8) <= 2 * order.lanes, "only a part of large shards at a time"
     assert active_shards(order, 10**8, [3]) <= 2
     assert active_shards(order, len(order)) == 0
+
+
+# --- exactly -------------------------------------------------------------------------------------------------------
+
+
+Range = tuple[int, int, int]  # shard, first position, last position (exclusive)
+
+
+def pieces_drawn(order: Order) -> list[Range]:
+    """Return the pieces of a shuffled epoch with the positions of the blocks that draw on them, by format-spec.md."""
+    counts, lanes, found = order.counts.tolist(), order.lanes, []
+    block = reference.ceil_div(order.shuffle_block, lanes)
+    for c, lane in enumerate(reference.seed_lanes(counts, order.seed, lanes)):
+        edges = [0, *range(-(-block * (c + 1) // lanes), len(lane), block), len(lane)]
+        pieces, at = reference.pieces_of(lane, block), 0
+        for number in reference.permutation(reference.key(order.seed, 1, order.epoch, c), len(pieces)):
+            end = at + len(pieces[number])
+            start = max(edge for edge in edges if edge <= at)
+            stop = min(edge for edge in edges if edge >= end)
+            found.append((pieces[number][0][0], start * lanes + c, (stop - 1) * lanes + c + 1))
+            at = end
+    return found
+
+
+few_orders = orders(st.just(True)).filter(lambda order: len(order) / order.shuffle_block < 3000)
+
+
+@given(few_orders)
+def test_pieces_are_drawn_by_the_blocks_of_the_specification(order: Order) -> None:
+    assert sorted(zip(*(part.tolist() for part in order.pieces_drawn()), strict=True)) == sorted(pieces_drawn(order))
+
+
+def distance(ranges: Iterable[Range], shard: int, position: int) -> int:
+    return min((max(start - position, 0) for s, start, stop in ranges if s == shard and stop > position), default=NEVER)
+
+
+@given(small_orders, st.data())
+def test_the_distance_of_a_shard_is_that_of_its_next_blocks(options: dict[str, Any], data: Any) -> None:
+    order = Order(**options)
+    uses, shards, lanes = ShardUses(order), len(order.counts), order.lanes
+    ranges = list(zip(*(part.tolist() for part in order.pieces_drawn()), strict=True))
+    some = np.array(data.draw(st.lists(st.integers(0, shards - 1), unique=True)), np.int64)
+    places = st.integers(-50, len(order) + 50)
+    position = data.draw(places)
+    expected = [distance(ranges, shard, position) for shard in range(shards)]
+    assert uses.away(position, np.arange(shards)).tolist() == expected
+    assert uses.away(position, some).tolist() == [expected[shard] for shard in some.tolist()]
+    at = np.array([data.draw(places) for _ in range(lanes)])
+    by_lane = [[each for each in ranges if each[1] % lanes == lane] for lane in range(lanes)]
+    for shard, away in zip(some.tolist(), uses.away(at, some).tolist(), strict=True):
+        assert away == min(distance(own, shard, place) for own, place in zip(by_lane, at.tolist(), strict=True))
+    chosen = np.array([data.draw(st.booleans()) for _ in range(lanes)])
+    drawn = {shard for lane in np.flatnonzero(chosen).tolist() for shard, _, _ in by_lane[lane]}
+    assert np.flatnonzero(uses.in_lanes(chosen)).tolist() == sorted(drawn)
+
+
+def test_shards_may_be_asked_for_in_any_order() -> None:
+    uses, shards = ShardUses(Order([9] * 20, lanes=2, shuffle_block=4)), np.arange(20)
+    assert uses.away(7, shards[::-1]).tolist() == uses.away(7, shards).tolist()[::-1]
+
+
+def test_uses_may_be_kept_of_some_pieces() -> None:
+    uses = ShardUses.of(np.array([3, 1, 3]), np.array([40, 10, 4]), np.array([50, 20, 8]), 5, 6)
+    assert uses.away(0, np.arange(5)).tolist() == [NEVER, 10, NEVER, 4, NEVER]
+    assert uses.away(15, np.array([3, 1])).tolist() == [25, 0]
+    assert uses.away(20, np.array([1])).tolist() == [NEVER], "a range ends before its last position"
+    assert uses.away(np.full(6, 8), np.array([1, 3])).tolist() == [2, 32]
+    assert uses.in_lanes(np.arange(6) == 4).tolist() == [False, True, False, True, False]
+    assert uses.in_lanes(np.arange(6) == 5).tolist() == [False] * 5
+
+
+@given(small_orders, st.integers(0, 400))
+def test_the_next_need_in_a_dataset_is_exact(options: dict[str, Any], tick: int) -> None:
+    course = DatasetCourse(Order(**options))
+    n, ranges = course.samples, []
+    for epoch in range(tick // n, tick // n + 2) if n else ():
+        drawn = zip(*(part.tolist() for part in course.order.at_epoch(epoch).pieces_drawn()), strict=True)
+        ranges += [(shard, start + epoch * n, stop + epoch * n) for shard, start, stop in drawn]
+    away = [distance(ranges, shard, tick) for shard in range(len(options["counts"]))]
+    expected = [NEVER if far == NEVER else tick + far for far in away]
+    assert course.next_needs(Tick(tick)).tolist() == expected
+    assert course.next_needs(Tick(tick), np.array([0])).tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("position", [0, 1, 5000, 9_999, 10_001, 30_000])
+@pytest.mark.parametrize("run", [None, 128])
+def test_the_needs_of_a_mixture_follow_from_the_distances_in_its_components(position: int, run: int | None) -> None:
+    """The first component is read lane by lane, the second in one line; epoch after epoch."""
+    weights, share = [3, 1], (0.75, 0.25)
+    mixture = MixtureOrder([[4000, 100, 1500], [90, 0, 30, 300]], weights, seed=4, lanes=4, shuffle_block=64, run=run)
+    course = MixtureCourse(mixture, np.array([0, 3, 7]), 1280)
+    drawn = mixture.locate(range(position))[0]
+    needs = course.next_needs(Tick(position)).tolist()
+    for component, lanes, first, shards in ((0, 4, 0, 3), (1, 1, 3, 4)):
+        own = mixture._streams[component]
+        away = [NEVER] * shards
+        for lane in range(lanes):
+            read = int((drawn[lane::lanes] == component).sum())
+            length = len(range(lane, own.size, lanes))
+            for epoch in range(read // length, read // length + 2):
+                order = own._first.at_epoch(epoch)  # type: ignore[union-attr]
+                for shard, start, stop in zip(*(part.tolist() for part in order.pieces_drawn()), strict=True):
+                    begin, end = (start // lanes) + epoch * length, (stop - 1) // lanes + 1 + epoch * length
+                    if start % lanes == lane and end > read:
+                        away[shard] = min(away[shard], max(begin - read, 0) * lanes)
+        if run is None:
+            expected = [NEVER if far == NEVER else position + math.ceil(far / share[component]) for far in away]
+        else:
+            expected = mixture._draws.expected(component, position, np.array(away)).tolist()
+        assert needs[first : first + shards] == expected
+        some = np.array([first + shards - 1, first])
+        assert course.next_needs(Tick(position), some).tolist() == [expected[-1], expected[0]]
+
+
+@pytest.mark.parametrize("value", [-1, 8, 1.5])
+def test_active_shards_name_a_wrong_argument(value: Any) -> None:
+    order = Order([7], lanes=4)
+    with pytest.raises(UsageError, match=r"^position "):
+        active_shards(order, value)
+    with pytest.raises(UsageError, match=r"^lane "):
+        active_shards(order, 0, [value])
+    with pytest.raises(UsageError, match=r"^lane .*0 to 3"):
+        active_shards(order, 7, [4])
