@@ -140,6 +140,7 @@ def test_the_lanes_of_a_dataset_begin_again_in_each_of_its_epochs(samples: int) 
 
 def test_an_empty_dataset_has_empty_batches() -> None:
     course, nothing = DatasetCourse(Order([0, 0], lanes=4)), np.zeros(1, np.int64)
+    assert located(course, []) == located(dataset(), []) == []
     assert course.lanes_of(nothing).tolist() == [0]
     assert [part.tolist() for part in course.rank_ticks(nothing, nothing, 0, 2)] == [[], [0]]
     assert course.active_shards(4) == 0

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from time import process_time
 from typing import Any
 
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import MixtureOrder, Order, bounds_of
-from mdsx.order.draws import PhaseBounds, StartCounts
-from mdsx.order.hashing import key
+from mdsx.order.draws import PhaseBounds, StartCounts, drawn_in, equal_before, exact_weight, successive
+from mdsx.order.hashing import G, key
+from mdsx.order.mixture import add_phase
+from mdsx.order.needs import NEVER, active_shards
 from tests.order import reference
 from tests.order.positions import draws_before, places
 from tests.order.strategies import mixtures
@@ -289,3 +292,261 @@ def test_threads_may_count_the_draws_of_many_phases() -> None:
             assert last.result().tolist() == [4999]
     finally:
         sys.setswitchinterval(interval)
+
+
+# --- removed components, phases, pickles ---------------------------------------------------------------------------
+
+
+def removed() -> MixtureOrder:
+    """A mixture whose second component was removed at 100."""
+    return MixtureOrder([[300, 40], 50, [70]], [1, 1, 1], 5, 4, 64, phases=[(100, [1, 0, 1])])
+
+
+def test_a_removed_component_still_counts_but_has_no_samples() -> None:
+    whole = MixtureOrder([[300, 40], [50], [70]], [1, 1, 1], 5, 4, 64, phases=[(100, [1, 0, 1])])
+    mixture, later = removed(), range(100, 900)
+    assert places(mixture, later) == places(whole, later)
+    assert (mixture.sizes, mixture.samples) == (whole.sizes, 460)
+    assert [counts.tolist() for counts in mixture.counts] == [[300, 40], [], [70]]
+    assert mixture.drawn(0, 400).tolist() == whole.drawn(0, 400).tolist()
+    with pytest.raises(UsageError, match="a removed component"):
+        mixture.locate(range(100))
+
+
+def test_a_removed_component_has_no_shards() -> None:
+    mixture = removed()
+    assert mixture.next_needs(1, 0, np.arange(2)).tolist() == [NEVER, NEVER]
+    assert mixture.in_lanes(np.ones(4, np.bool_)).tolist() == [True, True, True], "of the other two"
+    expected = sum(
+        active_shards(Order(counts, seed=key(5, 4, i), lanes=1, shuffle_block=64), sum(counts) // 2)
+        for i, counts in ((0, [300, 40]), (2, [70]))
+    )
+    assert mixture.active_shards(4) == expected
+
+
+def test_defaults_come_from_the_components_that_are_there() -> None:
+    mixture = MixtureOrder([[2000] * 8, 10**9, [5]], [1, 1, 1])
+    assert mixture.shuffle_block == 64 * -(-16_005 // 9)
+    assert mixture.lanes == 8
+    assert MixtureOrder([[2000] * 8, 10**9], [1, 1], run=12).lanes == 6
+    assert MixtureOrder([7], [1]).lanes == 1
+    assert (mixture.seed, mixture.run, mixture.phases) == (0, None, ((0, (1, 1, 1)),))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "most"),
+    [("seed", 0, 2**64 - 1), ("lanes", 1, 2**20), ("shuffle_block", 1, 2**62), ("run", 1, 2**62)],
+)
+def test_an_argument_out_of_range_is_named(name: str, low: int, most: int) -> None:
+    for value in (low - 1, most + 1, 1.5):
+        options: dict[str, Any] = {"lanes": 1, name: value}
+        with pytest.raises(UsageError, match=rf"^{name} "):
+            MixtureOrder([[5]], [1], **options)
+    if name != "lanes":  # which take memory
+        limits: list[dict[str, Any]] = [{"lanes": 1, name: value} for value in (low, most)]
+        assert [getattr(MixtureOrder([[5]], [1], **options), name) for options in limits] == [low, most]
+
+
+def test_wrong_positions_components_and_phases_are_named() -> None:
+    with pytest.raises(UsageError, match=r"^positions\[1\] .*0 to 4611686018427387903"):
+        MixtureOrder([[5]], [1]).locate([0, 2**62])
+    with pytest.raises(UsageError, match=r"^components\[1\] must be integers"):
+        MixtureOrder([[5], [0.5]], [1, 1])
+    with pytest.raises(UsageError, match=r"^components\[0\]\[1\] .*0 to 4611686018427387903"):
+        MixtureOrder([[5, 2**62], [1]], [1, 1])
+    with pytest.raises(UsageError, match=r"^the start of a phase .*0 to 4611686018427387904"):
+        MixtureOrder([[5]], [1], phases=[(2**62 + 1, [1])])
+    assert MixtureOrder([[5]], [1], phases=[(2**62, [1])]).last_change == 2**62
+
+
+def test_a_mixture_has_at_most_4096_phases() -> None:
+    phases = [(start, [1]) for start in range(1, 4096)]
+    assert len(MixtureOrder([[5]], [1], phases=phases).phases) == 4096
+    with pytest.raises(UsageError, match="too many phases"):
+        MixtureOrder([[5]], [1], phases=[*phases, (4096, [1])])
+
+
+def test_the_first_phase_starts_at_0() -> None:
+    mixture = MixtureOrder([[5]], [1])
+    with pytest.raises(UsageError, match="the first phase must start at 0"):
+        mixture.with_phases([(1, [1])])
+
+
+def test_an_added_phase_lasts_up_to_the_next_one() -> None:
+    phases = ((0, (1,)), (5, (2,)), (9, (3,)))
+    assert add_phase(phases, 7, (4,)) == ((0, (1,)), (5, (2,)), (7, (4,)), (9, (3,)))
+    assert add_phase(phases, 5, (4,)) == ((0, (1,)), (5, (4,)), (9, (3,)))
+    assert add_phase(phases, 10, (4,)) == (*phases, (10, (4,)))
+    assert add_phase((), 0, (4,)) == ((0, (4,)),)
+
+
+def test_the_last_change_is_where_the_last_phase_applies() -> None:
+    phases = [(100, [1, 0]), (129, [0, 1])]
+    assert MixtureOrder([[5], [6]], [1, 1], phases=phases).last_change == 129
+    assert MixtureOrder([[5], [6]], [1, 1], lanes=4, phases=phases, run=64).last_change == 192
+    assert MixtureOrder([[5], [6]], [1, 1], lanes=4, phases=[(128, [0, 1])], run=64).last_change == 128
+    assert MixtureOrder([[5], [6]], [1, 1], run=64).last_change == 0
+
+
+def test_what_a_mixture_computed_is_not_pickled() -> None:
+    mixture = MixtureOrder([[5000, 300], [4200]], [1, 1], seed=2, lanes=4)
+    size = len(pickle.dumps(mixture))
+    shards, far = np.arange(2), 20_000
+    mixture.locate(range(1000, 1256))
+    for position in (3, 5000, far):
+        mixture.next_needs(0, position, shards)
+    other = pickle.loads(pickle.dumps(mixture))
+    assert len(pickle.dumps(mixture)) == size
+    assert other.next_needs(0, far, shards).tolist() == mixture.next_needs(0, far, shards).tolist()
+    assert places(other, range(500)) == places(mixture, range(500))
+
+
+def test_lanes_in_different_epochs_share_the_orders_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small component passes through its epochs fast; each is made once on the way."""
+    made: list[int] = []
+    at_epoch = Order.at_epoch
+
+    def counted(order: Order, epoch: int) -> Order:
+        made.append(epoch)
+        return at_epoch(order, epoch)
+
+    mixture = MixtureOrder([[40]], [1], seed=2, lanes=4)
+    monkeypatch.setattr(Order, "at_epoch", counted)
+    for start in range(0, 400, 10):
+        mixture.locate(range(start, start + 80))
+    assert made == list(range(1, 12))
+    made.clear()
+    for start in range(0, 400, 10):
+        mixture.next_needs(0, start, np.arange(1))
+    assert made == list(range(11))
+
+
+# --- draws ---------------------------------------------------------------------------------------------------------
+
+
+def test_later_draws_are_expected_by_the_share() -> None:
+    mixture = MixtureOrder([[50], [60], [9]], [1, 3, 0], seed=1, lanes=4, phases=[(1000, [0, 1, 1]), (5000, [0, 0, 1])])
+    expected, away = mixture._draws.expected, np.array([0, 1, 2, 7, NEVER])
+    assert expected(0, 100, away).tolist() == [100, 104, 108, 128, NEVER]
+    assert expected(1, 100, away).tolist() == [100, 102, 103, 110, NEVER], "ceil of 4 / 3 positions for each"
+    assert expected(2, 100, away).tolist() == [1000, 1002, 1004, 1014, NEVER], "from the phase that draws it"
+    assert expected(0, 999, away[:2]).tolist() == [999, 1003]
+    assert expected(0, 1000, away).tolist() == [NEVER] * 5, "no later phase draws it"
+    assert expected(2, 6000, away[:2]).tolist() == [6000, 6001]
+    assert mixture._draws.expected(0, 100, np.array([NEVER - 1])).tolist() == [NEVER], "without an overflow"
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_equal_before_counts_equal_values(values: list[int]) -> None:
+    expected = [values[:i].count(value) for i, value in enumerate(values)]
+    assert equal_before(np.array(values, np.int64)).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 30), unique=True))
+def test_stretches_are_of_successive_numbers(numbers: list[int]) -> None:
+    stretches = [numbers[first:last] for first, last in successive(np.array(numbers, np.int64))]
+    assert [number for stretch in stretches for number in stretch] == numbers
+    assert all(stretch == list(range(stretch[0], stretch[0] + len(stretch))) for stretch in stretches)
+    assert all(one[-1] + 1 != other[0] for one, other in pairwise(stretches))
+
+
+@given(
+    st.integers(0, 40),
+    st.one_of(st.just(G), st.integers(0, 2**64 - 1)),
+    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
+    st.lists(st.integers(0, 2**64), max_size=4),
+)
+def test_points_are_counted_as_one_by_one(n: int, step: int, begins: list[int], inner: list[int]) -> None:
+    bounds = (*sorted(inner), 2**64)
+    found = drawn_in(n, step, np.array(begins, np.uint64), bounds)
+    for begin, counts in zip(begins, found.tolist(), strict=True):
+        points = [(begin + number * step) % 2**64 for number in range(n)]
+        drawn = [next(i for i, bound in enumerate(bounds) if point < bound) for point in points]
+        assert counts == [drawn.count(i) for i in range(len(bounds))]
+
+
+def phase_bounds(*shares: tuple[int, int]) -> PhaseBounds:
+    """Return phases (start, quarters of the circle for the first of two components)."""
+    return PhaseBounds([(start, (quarters << 62, 2**64)) for start, quarters in shares])
+
+
+def test_common_leading_phases_have_the_same_draws() -> None:
+    mine = phase_bounds((0, 1), (10, 2), (20, 3))
+    assert mine.same_start(mine) == 3
+    assert mine.same_start(phase_bounds((0, 1), (10, 2))) == 2
+    assert mine.same_start(phase_bounds((0, 1), (10, 2), (20, 1))) == 3, "the same up to the start at 20"
+    assert mine.same_start(phase_bounds((0, 1), (10, 2), (30, 3))) == 2
+    assert mine.same_start(phase_bounds((0, 1), (10, 1), (20, 3))) == 2
+    assert mine.same_start(phase_bounds((0, 2))) == 1
+
+
+def test_the_next_share_is_that_of_the_first_phase_that_draws_the_component() -> None:
+    phases = phase_bounds((0, 1), (10, 0), (20, 3))
+    assert phases.next_share(0, 5) == (5, 0.25, (1 << 62, 2**64))
+    assert phases.next_share(0, 10) == phases.next_share(0, 19) == (20, 0.75, (3 << 62, 2**64))
+    assert phases.next_share(1, 12) == (12, 1.0, (0, 2**64))
+    assert phase_bounds((0, 0)).next_share(0, 7) is None
+    assert [phases.phase(place) for place in (0, 9, 10, 19, 20, 99)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_counts_of_common_leading_phases_are_reused() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def between(phase: int, start: int, stop: int) -> Any:
+        asked.append((phase, start, stop))
+        return np.array([stop - start])
+
+    shares = [(10 * number, number % 4) for number in range(200)]
+    counts = StartCounts(phase_bounds(*shares), between, (1,))
+    assert counts.of(150).tolist() == [1500]
+    assert asked == [(number, 10 * number, 10 * number + 10) for number in range(150)]
+    asked.clear()
+    assert [counts.of(phase).tolist() for phase in (0, 64, 128, 150)] == [[0], [640], [1280], [1500]]
+    assert asked == [], "every 64th phase, and the last ones"
+    assert counts.of(152).tolist() == [1520]
+    assert [phase for phase, _, _ in asked] == [150, 151]
+    asked.clear()
+    assert counts.of(70).tolist() == [700]
+    assert [phase for phase, _, _ in asked] == list(range(64, 70))
+    asked.clear()
+    changed = StartCounts(phase_bounds(*shares[:130], (5000, 1)), between, (1,), counts)
+    assert changed.of(130).tolist() == [5000]
+    assert asked == [(128, 1280, 1290), (129, 1290, 5000)]
+
+
+def test_few_counts_are_kept() -> None:
+    counts = StartCounts(phase_bounds(*((n, n % 4) for n in range(400))), lambda _, a, b: np.array([b - a]), (1,))
+    assert [counts.of(phase).tolist() for phase in range(400)] == [[n] for n in range(400)]
+    assert len(counts._known) <= 400 // 64 + 3
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 64, 300])
+def test_counts_by_floor_sums_are_those_one_by_one(lanes: int) -> None:
+    """From any place to any other, within a round and over several."""
+    mixture = MixtureOrder([[50]] * 3, [3, 0.7, 1], seed=9, lanes=lanes)
+    size = mixture._draws.round_size  # type: ignore[union-attr]
+    assert size == lanes * max(1, 256 // lanes)
+    places = sorted({0, 1, lanes, size - 1, size, size + 1, 2 * size, 2 * size + 7, 3 * size - 1, 4 * size})
+    drawn = mixture.locate(range(4 * size))[0]
+    for start in places:
+        for stop in (place for place in places if place >= start):
+            lane = np.arange(start, stop) % lanes
+            expected = np.zeros((lanes, 3), np.int64)
+            np.add.at(expected, (lane, drawn[start:stop]), 1)
+            assert np.array_equal(mixture._draws._between(0, start, stop), expected)
+            assert mixture.drawn(start, stop).tolist() == expected.sum(axis=0).tolist()
+
+
+def test_exact_weights_have_limits() -> None:
+    largest = 2**2048 - 1
+    assert exact_weight(largest, "w") == largest
+    assert exact_weight(Fraction(1, largest), "w") == Fraction(1, largest)
+    assert exact_weight(0.1, "w") == Fraction(0.1)
+    assert exact_weight(np.float32(0.1), "w") == Fraction(float(np.float32(0.1)))
+    assert exact_weight(0, "w") == 0
+    for weight in (2**2048, Fraction(1, 2**2048)):
+        with pytest.raises(UsageError, match=r"^w has too many digits"):
+            exact_weight(weight, "w")
+    for wrong, says in ((True, "a number"), (None, "a number"), (-1, "not negative"), (float("inf"), "finite")):
+        with pytest.raises(UsageError, match=rf"^w must be .*{says}"):
+            exact_weight(wrong, "w")
