@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import mdsx
 from mdsx.errors import UsageError
 from mdsx.order import MixtureOrder, Order
+from mdsx.order.order import default_shuffle_block
+from mdsx.order.pieces import cut, lane_starts, line_up
 from tests.order import reference
 from tests.order.strategies import blocks, lane_numbers, orders, shard_counts, uint64
 
@@ -338,3 +340,120 @@ def test_unshuffled_blocks_have_pieces_in_order(order: Order) -> None:
     same = np.diff(shards) == 0
     assert (np.abs(np.diff(samples)[same]) >= 1).all()
     assert sorted(zip(*order.unshuffled(np.arange(len(order))), strict=True)) == all_samples(order)
+
+
+def lane_blocks(order: Order) -> list[list[list[tuple[int, int]]]]:
+    return reference.epoch_lanes(order.counts.tolist(), order.seed, order.epoch, order.lanes, order.shuffle_block)
+
+
+@given(orders(st.just(True)), st.data())
+def test_blocks_are_those_of_the_specification(order: Order, data: Any) -> None:
+    firsts, sizes = order.blocks_of(np.arange(len(order)))
+    for lane, own_blocks in enumerate(lane_blocks(order)):
+        assert order.lane_length(lane) == sum(map(len, own_blocks))
+        own = slice(lane, None, order.lanes)
+        edges = np.cumsum([0, *map(len, own_blocks)])
+        assert firsts[own].tolist() == np.repeat(edges[:-1] * order.lanes + lane, np.diff(edges)).tolist()
+        assert sizes[own].tolist() == np.repeat(np.diff(edges), np.diff(edges)).tolist()
+        if own_blocks:
+            first = data.draw(st.integers(0, int(edges[-1]) - 1))
+            last = data.draw(st.integers(first + 1, int(edges[-1])))
+            within = [
+                block for block, a, b in zip(own_blocks, edges[:-1], edges[1:], strict=True) if a < last and b > first
+            ]
+            shards = {shard for block in within for shard, _ in block}
+            assert order.drawn(lane, first, last).tolist() == sorted(shards)
+
+
+@given(orders(st.just(True)))
+def test_unshuffled_samples_are_the_pieces_one_after_the_other(order: Order) -> None:
+    counts, lanes = order.counts.tolist(), order.lanes
+    block = reference.ceil_div(order.shuffle_block, lanes)
+    found = list(zip(*(part.tolist() for part in order.unshuffled(np.arange(len(order)))), strict=True))
+    for c, lane in enumerate(reference.seed_lanes(counts, order.seed, lanes)):
+        pieces = reference.pieces_of(lane, block)
+        numbers = reference.permutation(reference.key(order.seed, 1, order.epoch, c), len(pieces))
+        assert found[c::lanes] == [place for number in numbers for place in pieces[number]]
+
+
+@given(shard_counts, uint64, lane_numbers, blocks, uint64)
+def test_pieces_are_those_of_the_specification(
+    counts: list[int], seed: int, lanes: int, shuffle_block: int, epoch: int
+) -> None:
+    block = reference.ceil_div(shuffle_block, lanes)
+    expected = [reference.pieces_of(lane, block) for lane in reference.seed_lanes(counts, seed, lanes)]
+    pieces = cut(np.array(counts, np.int64), seed=seed, lanes=lanes, block=block, shuffle=True)
+    parts = zip(pieces.shards.tolist(), pieces.firsts.tolist(), pieces.sizes.tolist(), strict=True)
+    assert list(parts) == [(*piece[0], len(piece)) for lane in expected for piece in lane]
+    edges = np.cumsum([0, *map(len, expected)])
+    assert pieces.lanes.tolist() == edges.tolist()
+    line = line_up(pieces, seed=seed, epoch=epoch, shuffle=True)
+    numbers = [reference.permutation(reference.key(seed, 1, epoch, c), len(own)) for c, own in enumerate(expected)]
+    assert line.pieces.tolist() == [int(a) + n for a, own in zip(edges[:-1], numbers, strict=True) for n in own]
+    assert line.starts.tolist() == (np.cumsum(pieces.sizes[line.pieces]) - pieces.sizes[line.pieces]).tolist()
+
+
+@given(st.integers(0, 400), lane_numbers)
+def test_lanes_are_back_to_back_with_equal_lengths(samples: int, lanes: int) -> None:
+    starts = lane_starts(samples, lanes).tolist()
+    lengths = [reference.lane_length(samples, lanes, c) for c in range(lanes)]
+    assert starts == [sum(lengths[:c]) for c in range(lanes + 1)]
+
+
+def test_without_shuffle_pieces_stay_in_order() -> None:
+    counts = np.array([40, 0, 3])
+    pieces = cut(counts, seed=5, lanes=1, block=10**6, shuffle=False)
+    assert [part.tolist() for part in (pieces.shards, pieces.firsts, pieces.sizes)] == [[0, 2], [0, 0], [40, 3]]
+    line = line_up(pieces, seed=5, epoch=1, shuffle=False)
+    assert [line.pieces.tolist(), line.starts.tolist()] == [[0, 1], [0, 40]]
+
+
+def test_limits_of_an_order_are_inclusive() -> None:
+    for options in ({"seed": 2**64 - 1}, {"epoch": 2**64 - 1}, {"shuffle_block": 2**62}, {"lanes": 1}, {"seed": 0}):
+        order = Order([1], **{"lanes": 2, **options})  # type: ignore[arg-type]
+        assert [getattr(order, name) for name in options] == list(options.values())
+    assert len(Order([2**62 - 1], lanes=1)) == 2**62 - 1
+    with pytest.raises(UsageError, match="shuffle_block is out of range"):
+        Order([1], shuffle_block=2**62 + 1)
+    with pytest.raises(UsageError, match="too many samples in all"):
+        Order([2**62 - 1, 1], lanes=1)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**64, 1.5])
+def test_another_epoch_out_of_range_is_named(epoch: Any) -> None:
+    order = Order([5])
+    with pytest.raises(UsageError, match=r"^epoch "):
+        order.at_epoch(epoch)
+    assert order.at_epoch(2**64 - 1).epoch == 2**64 - 1
+
+
+def test_an_order_has_plain_defaults() -> None:
+    order = Order([3])
+    assert (order.seed, order.epoch, order.shuffle, order.lanes, order.shuffle_block) == (0, 0, True, 1, 192)
+    assert Order([3], shuffle=1).shuffle is True  # type: ignore[arg-type]
+    assert default_shuffle_block(0, 0) == default_shuffle_block(0, 5) == 1
+    assert default_shuffle_block(100, 0) == 6400
+    with pytest.raises(AttributeError, match=r"immutable \(seed\)"):
+        order.seed = 1
+    with pytest.raises(AttributeError, match=r"immutable \(seed\)"):
+        del order.seed
+
+
+def test_at_epoch_gives_a_copy_that_shares_no_blocks() -> None:
+    order = Order([50] * 3, seed=1, lanes=2, shuffle_block=16)
+    places(order)
+    same, other = order.at_epoch(0), order.at_epoch(1)
+    assert (order.epoch, same.epoch, other.epoch) == (0, 0, 1)
+    assert same._line is order._line, "the same epoch's line is not computed again"
+    assert not any(same._tiles)
+    assert len(same._tiles) == len(order._tiles) == 4, "two blocks of each lane"
+
+
+@pytest.mark.parametrize(("lanes", "shuffle_block"), [(1, 1), (1, 700), (3, 1), (3, 2000), (64, 1), (64, 80_000)])
+def test_a_long_epoch_follows_the_specification_across_tiles(lanes: int, shuffle_block: int) -> None:
+    """Small blocks are computed together, as tiles of 65,536 samples."""
+    counts = [90_001, 3, 0, 110_000]
+    order = Order(counts, seed=6, epoch=2, lanes=lanes, shuffle_block=shuffle_block)
+    positions = np.random.default_rng(1).integers(0, 200_004, 12).tolist()
+    expected = [reference.place_at(p, counts, 6, 2, lanes, shuffle_block) for p in positions]
+    assert places(order, positions) == expected

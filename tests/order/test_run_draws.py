@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mdsx.errors import UsageError
 from mdsx.order import MixtureCourse, MixtureOrder, Tick
 from mdsx.order.needs import NEVER
-from mdsx.order.run_draws import first_within
+from mdsx.order.run_draws import check_whole_runs, first_within
 from tests.order import reference
 from tests.order.positions import draws_before, places
 from tests.order.strategies import mixtures
@@ -171,3 +171,73 @@ def test_mixtures_in_runs_follow_the_vectors(vector: dict[str, Any]) -> None:
 
 def test_the_vectors_of_mixtures_follow_the_specification() -> None:
     assert vectors.text() == MIXTURES.read_text()
+
+
+def test_first_within_may_be_in_a_range_that_contains_0() -> None:
+    assert first_within(5, 17, 16, 1) == first_within(5, 17, 0, 3) == first_within(5, 17, 9, 8) == 0
+    assert first_within(5, 17, 5, 5) == first_within(5, 17, 4, 6) == 1
+    assert first_within(5, 17, 16, 16) == 10  # 50 = 2 * 17 + 16
+
+
+@given(in_runs(), st.integers(0, 2000))
+@settings(max_examples=10)
+def test_runs_count_what_they_draw(options: dict[str, Any], position: int) -> None:
+    mixture, many = MixtureOrder(**options), len(options["components"])
+    drawn, lane = mixture.locate(range(position))[0], np.arange(position) % mixture.lanes
+    expected = np.zeros((mixture.lanes, many), np.int64)
+    np.add.at(expected, (lane, drawn), 1)
+    assert np.array_equal(MixtureOrder(**options)._draws.before(position), expected)
+
+
+def test_needs_in_runs_are_exact_in_this_run_and_the_next_of_the_component() -> None:
+    mixture = MixtureOrder([[50], [60], [7]], [2, 1, 1], seed=3, lanes=2, phases=[(90, [1, 1, 0])], run=10)
+    drawn = mixture.locate(range(2000))[0]
+    for position in range(0, 200, 3):
+        for component in range(3):
+            later = position + np.flatnonzero(drawn[position:] == component)
+            run = position // 10 * 10
+            left = int((later < run + 10).sum())  # of the current run
+            sure = min(left + 10, len(later))
+            expected = mixture._draws.expected(component, position, np.arange(sure))
+            assert expected.tolist() == later[:sure].tolist()
+            assert mixture._draws.expected(component, position, np.array([NEVER])).tolist() == [NEVER]
+            if not len(later):
+                assert mixture._draws.expected(component, position, np.array([0, 9])).tolist() == [NEVER] * 2
+
+
+def test_runs_beyond_the_next_are_expected_by_the_share() -> None:
+    mixture = MixtureOrder([[50], [60]], [3, 1], seed=3, lanes=2, run=10)
+    drawn = mixture.locate(range(1000))[0]
+    for position in (0, 5, 20, 34):
+        for component, share in enumerate((0.75, 0.25)):
+            left = 10 - position % 10 if drawn[position] == component else 0
+            run = position // 10 * 10 + 10
+            following = run + int(np.flatnonzero(drawn[run:] == component)[0])
+            away = left + 10 * np.arange(5) + 3
+            expected = [following + math.ceil(number / share) * 10 + 3 for number in range(5)]
+            assert mixture._draws.expected(component, position, away).tolist() == expected
+
+
+def test_far_needs_of_runs_do_not_overflow() -> None:
+    draws = MixtureOrder([[1], [1]], [1, Fraction(1, 2**63 - 1)], lanes=1, run=4)._draws
+    assert draws.expected(1, 2**61, np.array([0, 9, NEVER - 1, NEVER])).tolist() == [NEVER] * 4
+    assert draws.expected(0, 8, np.array([NEVER - 1])).tolist() == [NEVER]
+
+
+@pytest.mark.parametrize(("samples", "hint"), [(0, 64), (1, 64), (65, 128), (127, 128), (129, 192)])
+def test_an_epoch_without_whole_runs_is_refused_with_a_way_out(samples: int, hint: int) -> None:
+    with pytest.raises(UsageError, match=rf"epoch_samples={hint}, or"):
+        check_whole_runs(samples, 64)
+    check_whole_runs(hint, 64)
+
+
+def test_runs_reuse_the_counts_of_common_phases() -> None:
+    """With other phases, counts are those of a new mixture."""
+    options: dict[str, Any] = {"seed": 3, "lanes": 4, "run": 8}
+    phases = [(start, [1, start % 3]) for start in range(40, 800, 40)]
+    mixture = MixtureOrder([[500], [600]], [1, 2], phases=phases, **options)
+    mixture.locate([2000])
+    for other in (phases[:9], [*phases[:7], (500, [5, 1])], [(41, [3, 1])]):
+        fresh = MixtureOrder([[500], [600]], [1, 2], phases=other, **options)
+        again = mixture.with_phases([(0, [1, 2]), *other])
+        assert places(again, range(900, 1100)) == places(fresh, range(900, 1100))
