@@ -316,7 +316,8 @@ def test_a_removed_component_still_counts_but_has_no_samples() -> None:
 def test_a_removed_component_has_no_shards() -> None:
     mixture = removed()
     assert mixture.next_needs(1, 0, np.arange(2)).tolist() == [NEVER, NEVER]
-    assert mixture.in_lanes(np.ones(4, np.bool_)).tolist() == [True, True, True], "of the other two"
+    found = mixture.in_lanes(np.ones(4, np.bool_))
+    assert (found.tolist(), found.dtype) == ([True, True, True], np.bool_), "of the other two"
     expected = sum(
         active_shards(Order(counts, seed=key(5, 4, i), lanes=1, shuffle_block=64), sum(counts) // 2)
         for i, counts in ((0, [300, 40]), (2, [70]))
@@ -428,6 +429,7 @@ def test_later_draws_are_expected_by_the_share() -> None:
     mixture = MixtureOrder([[50], [60], [9]], [1, 3, 0], seed=1, lanes=4, phases=[(1000, [0, 1, 1]), (5000, [0, 0, 1])])
     expected, away = mixture._draws.expected, np.array([0, 1, 2, 7, NEVER])
     assert expected(0, 100, away).tolist() == [100, 104, 108, 128, NEVER]
+    assert expected(0, 100, away).dtype == np.int64, "exact for far positions"
     assert expected(1, 100, away).tolist() == [100, 102, 103, 110, NEVER], "ceil of 4 / 3 positions for each"
     assert expected(2, 100, away).tolist() == [1000, 1002, 1004, 1014, NEVER], "from the phase that draws it"
     assert expected(0, 999, away[:2]).tolist() == [999, 1003]

@@ -222,6 +222,8 @@ def test_far_needs_of_runs_do_not_overflow() -> None:
     draws = MixtureOrder([[1], [1]], [1, Fraction(1, 2**63 - 1)], lanes=1, run=4)._draws
     assert draws.expected(1, 2**61, np.array([0, 9, NEVER - 1, NEVER])).tolist() == [NEVER] * 4
     assert draws.expected(0, 8, np.array([NEVER - 1])).tolist() == [NEVER]
+    far, only = 2**60 + 3, MixtureOrder([[50]], [1], lanes=2, run=10)._draws
+    assert only.expected(0, far, np.array([0, 5, 25])).tolist() == [far, far + 5, far + 25], "and are exact"
 
 
 @pytest.mark.parametrize(("samples", "hint"), [(0, 64), (1, 64), (65, 128), (127, 128), (129, 192)])
