@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -223,6 +223,9 @@ def lanes_from(starts: list[int], size: int, lanes: int, rank: int, world: int) 
 
 
 @given(st.integers(0, 3 * N), st.integers(1, 20), st.sampled_from([1, 2, 3, 5]), st.sampled_from([None, N, 50]))
+@example(0, 2, 2, None)  # batches of two, whose first lanes are even if they begin at even ticks
+@example(0, 2, 2, 50)
+@example(0, 2, 2, N)
 def test_a_rank_needs_exactly_the_shards_of_its_lanes(
     tick: int, size: int, world: int, epoch_samples: int | None
 ) -> None:
@@ -239,6 +242,18 @@ def test_a_rank_needs_exactly_the_shards_of_its_lanes(
         found = mixed.shards_of(Tick(tick), size, rank, world)
         expected = set().union(*(own[lane] for lane in lanes))
         assert set(np.flatnonzero(found).tolist()) == expected | {2, 3}, "any lane may draw a small component"
+
+
+@pytest.mark.parametrize("tick", [0, 1, 9])
+@pytest.mark.parametrize("epoch_samples", [1, 3, 7])
+def test_a_rank_of_a_mixture_needs_its_lanes_of_the_next_epoch_too(tick: int, epoch_samples: int) -> None:
+    order = MixtureOrder([[900] * 10], [1], lanes=8, shuffle_block=64)
+    of_lane = shards_of_lanes([900] * 10, order._streams[0]._first.seed, 8)  # type: ignore[union-attr]
+    course = MixtureCourse(order, np.array([0, 10]), epoch_samples)
+    following = (tick // epoch_samples + 1) * epoch_samples
+    for rank in range(4):
+        expected = set().union(*(of_lane[lane] for lane in lanes_from([tick, following], 4, 8, rank, 4)))
+        assert set(np.flatnonzero(course.shards_of(Tick(tick), 4, rank, 4)).tolist()) == expected
 
 
 def test_active_shards_are_those_in_the_middle_of_the_epoch() -> None:

@@ -317,7 +317,8 @@ def test_a_removed_component_has_no_shards() -> None:
     mixture = removed()
     assert mixture.next_needs(1, 0, np.arange(2)).tolist() == [NEVER, NEVER]
     found = mixture.in_lanes(np.ones(4, np.bool_))
-    assert (found.tolist(), found.dtype) == ([True, True, True], np.bool_), "of the other two"
+    assert found.tolist() == [True, True, True], "of the other two"
+    assert found.dtype == np.bool_
     expected = sum(
         active_shards(Order(counts, seed=key(5, 4, i), lanes=1, shuffle_block=64), sum(counts) // 2)
         for i, counts in ((0, [300, 40]), (2, [70]))
