@@ -20,7 +20,7 @@ _MAX_VALUES = 2**62  # of a window
 
 
 def concatenate(
-    lengths: NDArray[np.int64], lanes: NDArray[np.int64], capacity: int, lane_count: int, *, place: str = "a window"
+    lengths: NDArray[np.int64], lanes: NDArray[np.int64], capacity: int, lane_count: int, *, place: str
 ) -> WindowGroups:
     """Return the rows of `capacity` values of a window, from the length and the lane of each of its samples. The rows
     of a lane are ordered by number.
@@ -36,7 +36,7 @@ def concatenate(
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(lanes, minlength=lane_count))])
     bounds = np.concatenate([np.zeros(1, np.int64), ends])[edges]
     own = np.diff(bounds) // capacity  # complete rows of each lane
-    if int(own.max(initial=0)) >= MAX_ROWS - lane_count:  # the rest makes at most one row for each lane
+    if int(own.max()) >= MAX_ROWS - lane_count:  # the rest makes at most one row for each lane
         raise _too_large(place, int(own.max()))
 
     begins = ends - sizes  # on a line of all values, with the rest of each lane after its complete rows
@@ -61,9 +61,9 @@ def concatenate(
     stretch = np.repeat(np.arange(len(samples)), pieces)
     number = np.arange(len(stretch)) - (np.cumsum(pieces) - pieces)[stretch]
     row = row[stretch] + number
-    begin = np.maximum(starts[stretch], row * capacity)  # irrelevant for samples without values
-    size = np.where(counts[stretch] > 0, np.minimum(stops[stretch], (row + 1) * capacity) - begin, 0)
-    first = np.where(number > 0, firsts[stretch] + begin - starts[stretch], firsts[stretch])
+    begin = np.maximum(starts[stretch], row * capacity)
+    size = np.minimum(stops[stretch], (row + 1) * capacity) - begin
+    first = firsts[stretch] + begin - starts[stretch]
     row_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row))])
     row_lanes = np.concatenate([np.repeat(np.arange(lane_count), own), lanes[samples[stretch[row_edges[rows:-1]]]]])
     return WindowGroups(row_lanes, row_edges, order[samples[stretch]], first, size)

@@ -128,7 +128,7 @@ class Windows(Sequence[tuple[int, int]]):
 
     def __len__(self) -> int:
         cut, first = self._cut()
-        if not self.samples or cut == self.stop:
+        if not self.samples:
             return first
         epochs, rest = divmod(self.stop - cut, self.samples)
         return first + epochs * -(-self.samples // self.size) - (-rest // self.size)
@@ -192,10 +192,8 @@ def group_window(
     if shuffle:
         parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
         placed = np.argsort(sort_keys(parents, np.arange(len(group_lanes)) - begins[group_lanes]))
-    elif rule.kind == "concat":
-        placed = np.arange(len(numbered))
     else:
-        first = rows.edges[:-1][numbered]  # the first item of each group
+        first = rows.edges[:-1][numbered]  # the first item of each group; rows of kind concat keep their order
         placed = np.lexsort((rows.firsts[first], rows.items[first]))
     placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
     j = np.arange(len(placed)) - begins[group_lanes]
@@ -220,8 +218,8 @@ def _fitted(rule: Grouping, lengths: NDArray[np.int64], lanes: NDArray[np.int64]
     numbers = np.empty_like(items)
     numbers[by_lane], counts = _numbers(rule, np.maximum(sizes, 1)[by_lane], edges)
     groups = numbers + (np.cumsum(counts) - counts)[item_lanes]
-    by_group = stable_order(groups, max(int(counts.sum()), 1))
-    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(groups, minlength=int(counts.sum())))])
+    by_group = stable_order(groups, int(counts.sum()))
+    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(groups))])
     group_lanes = np.repeat(np.arange(lane_count), counts)
     return WindowGroups(group_lanes, edges, items[by_group], firsts[by_group], sizes[by_group])
 
@@ -250,7 +248,7 @@ def _numbers(
     order = stable_order(lanes * (rule.capacity + 1) + weights, (len(edges) - 1) * (rule.capacity + 1))
     ascending, firsts, counts = weights[order], [], []
     for first, last in pairwise(edges.tolist()):
-        found = _batches(ascending[first:last].tolist(), rule.capacity, rule.max_samples or last - first)
+        found = _batches(ascending[first:last].tolist(), rule.capacity, rule.max_samples or len(weights))
         firsts.append(np.array(found, np.int64) + first)
         counts.append(len(found))
     starts = np.concatenate(firsts)

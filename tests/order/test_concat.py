@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order import GROUPS_VERSION, Grouping, Groups, GroupSequence, Order, default_window, group_window
+from mdsx.order import GROUPS_VERSION, Grouping, Groups, GroupSequence, Order, concat, default_window, group_window
+from mdsx.order.concat import concatenate
 from tests.order import reference_groups
 from tests.order.test_groups import CONCAT, listed
 
@@ -74,6 +76,15 @@ def test_rows_of_any_lanes_follow_the_specification(capacity: int, samples: list
         edges = found.edges.tolist()
         rows = [(lane, items[edges[g] : edges[g + 1]]) for g, lane in enumerate(found.lanes.tolist())]
         assert rows == expected
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+def test_rows_of_a_few_short_samples_follow_the_specification(capacity: int) -> None:
+    for lengths in product(range(4), repeat=3):  # samples of 0 values and cuts fall on all ends of rows
+        found = concatenate(np.array(lengths), np.zeros(3, np.int64), capacity, 1, place="a window")
+        items = list(zip(found.items.tolist(), found.firsts.tolist(), found.sizes.tolist(), strict=True))
+        rows = [items[first:last] for first, last in pairwise(found.edges.tolist())]
+        assert rows == reference_groups.concatenated([list(enumerate(lengths))], capacity)[0]
 
 
 @given(
@@ -171,3 +182,18 @@ def test_what_does_not_apply_is_refused(rule: dict[str, Any], says: str) -> None
 def test_a_window_of_too_many_rows_is_refused(lengths: list[int]) -> None:
     with pytest.raises(UsageError, match=r"window 0 of epoch 0: a window has too many rows in a lane .* smaller"):
         list(Groups(Order([len(lengths)]), lengths, capacity=1, kind="concat", window=256))
+
+
+@pytest.mark.parametrize("length", [2**61, 2**62])  # the sum of two is the least that is refused, or beyond int64
+def test_the_values_of_a_window_fit_into_int64(length: int) -> None:
+    lengths, lanes = np.array([length, length]), np.arange(2)
+    with pytest.raises(UsageError, match=rf"^here: a window has too many rows .* found {2 * length // 2**20}"):
+        concatenate(lengths, lanes, 2**20, 2, place="here")
+
+
+def test_a_lane_may_have_all_rows_but_one_for_the_rest_of_each_lane() -> None:
+    with patch.object(concat, "MAX_ROWS", 8):
+        lanes = np.arange(2)
+        assert len(concatenate(np.array([5, 5]), lanes, 1, 2, place="here").lanes) == 10
+        with pytest.raises(UsageError, match=r"^here: a window has too many rows .* found 6"):
+            concatenate(np.array([5, 6]), lanes, 1, 2, place="here")

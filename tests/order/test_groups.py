@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +29,7 @@ from mdsx.order import (
     group_window,
     step_order,
 )
+from mdsx.order.course import MAX_WORLD_SIZE
 from tests.order import reference, reference_groups
 from tests.order.reference_groups import Rule
 from tests.order.strategies import uint64
@@ -293,6 +295,78 @@ def test_steps_continue_from_any_place() -> None:
     assert rest == sequence[before + 5 :]
 
 
+def test_windows_can_be_sliced() -> None:
+    windows = Windows(3, 50, 20, 6)
+    whole = list(windows)
+    assert whole == [(3, 9), (9, 15), (15, 20), (20, 26), (26, 32), (32, 38), (38, 40), (40, 46), (46, 50)]
+    assert windows[1:6:2] == whole[1:6:2]
+    assert windows[-2:] == whole[-2:]
+    groups = Groups(Order([20], lanes=2), [1] * 20, capacity=2, window=3)
+    assert [listed(window) for window in groups[1:3]] == [listed(groups[1]), listed(groups[2])]
+    assert listed(groups[-1]) == listed(groups[3])
+
+
+def test_an_epoch_of_one_window_has_it_at_both_ends() -> None:
+    groups = Groups(Order([5], lanes=1), [1] * 5, capacity=2, window=5)
+    assert listed(groups[-1]) == listed(groups[0])
+    with pytest.raises(IndexError, match="window 1 of 1"):
+        groups[1]
+    with pytest.raises(IndexError, match="window -1 of 1"):
+        groups[-2]
+
+
+def test_groups_at_the_same_place_are_in_the_order_of_their_lanes() -> None:
+    counts = np.array([50002, 50003])  # 2^31 // 50002 is 2^31 // 50003, though lane 1 would be first on a finer line
+    ones = np.ones(counts.sum(), np.int64)
+    lanes = np.repeat([0, 1], counts)
+    found = group_window(
+        Grouping("pack", 1, 2**17), ones, lanes, seed=1, epoch=0, window=0, shuffle=False, lane_count=2
+    )
+    assert found.lanes[:2].tolist() == [0, 1]
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 9), st.data())
+def test_many_steps_are_ordered_like_each_alone(lanes: int, steps: int, size: int, data: st.DataObject) -> None:
+    row = st.lists(st.integers(0, lanes - 1), min_size=size, max_size=size)
+    of_steps = data.draw(st.lists(row, min_size=steps, max_size=steps))
+    expected = [
+        [items[0][0] for _, items in reference_groups.places([(c, [(i, 0, 1)]) for i, c in enumerate(step)], lanes)]
+        for step in of_steps
+    ]
+    assert step_order(np.array(of_steps), lanes).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "pack", "oversize": "split"},
+        {"kind": "pack", "oversize": "truncate"},
+        {"kind": "max_tokens", "oversize": "truncate"},
+        {"kind": "concat"},
+    ],
+)
+def test_all_numbers_of_groups_are_int64(options: dict[str, Any]) -> None:
+    groups = Groups(Order([9], lanes=2), np.arange(9, dtype=np.uint8), capacity=4, window=3, **options)
+    for found in [*groups, *groups.steps(2), groups.share(groups[0], 0, 2)]:
+        fields = (found.lanes, found.edges, found.positions, found.firsts, found.sizes)
+        assert [field.dtype for field in fields] == [np.int64] * 5
+
+
+def test_a_batch_has_at_most_max_samples() -> None:
+    groups = Groups(Order([9], lanes=1), [1] * 9, capacity=100, kind="max_tokens", max_samples=4)
+    assert np.diff(groups[0].edges).tolist().count(4) == 2
+    assert sorted(np.diff(groups[0].edges).tolist()) == [1, 4, 4]
+
+
+def test_rows_are_dealt_to_the_ranks_of_a_node_by_default() -> None:
+    arguments: dict[str, Any] = {"capacity": 20, "balance": (1, 0)}
+    with pytest.raises(UsageError, match=r"the ranks of a node.*give ranks_per_node=, or balance_over='job'"):
+        Groups(Order([3]), [1, 10, 2], **arguments)
+    Groups(Order([3]), [1, 10, 2], balance_over="job", **arguments)
+    with pytest.raises(UsageError, match="only for kind 'pack' or 'concat'"):
+        Groups(Order([3]), [1, 10, 2], kind="max_tokens", balance_over="job", **arguments)
+
+
 def first_window(rule: Grouping, lengths: NDArray[np.int64], lanes: int) -> WindowGroups:
     """Return the shuffled groups of samples that are one window."""
     of_lanes = np.arange(len(lengths)) % lanes
@@ -334,6 +408,99 @@ def test_wrong_arguments_are_refused(rule: dict[str, Any], says: str) -> None:
     lengths = rule.pop("lengths", [1, 10, 2])
     with pytest.raises(UsageError, match=says):
         list(Groups(Order([3], shuffle=False), lengths, **{"capacity": 20, **rule}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"kind": "rows"}, "unknown kind of groups (expected 'pack', 'concat' or 'max_tokens', found 'rows'"),
+        ({"capacity": 0}, "capacity is out of range (expected 1 to 4294967295, found 0"),
+        ({"capacity": 2**32}, "capacity is out of range (expected 1 to 4294967295, found 4294967296"),
+        ({"window": 0}, "window is out of range (expected 1 to 2147483648, found 0"),
+        ({"window": 2**31 + 1}, "window is out of range (expected 1 to 2147483648, found 2147483649"),
+        ({"kind": "max_tokens", "max_samples": 0}, "max_samples is out of range (expected 1 to 2147483648, found 0"),
+        ({"kind": "max_tokens", "max_samples": 2**31 + 1}, "max_samples is out of range (expected 1 to 2147483648"),
+        ({"oversize": "cut"}, "invalid oversize for kind pack (expected 'error' or 'truncate' or 'split', found 'cut'"),
+    ],
+)
+def test_a_field_of_a_grouping_out_of_its_range_is_named(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Grouping(**{"kind": "pack", "capacity": 20, "window": 4, **fields})
+    assert str(caught.value).startswith(says)
+
+
+def test_the_least_and_the_largest_fields_of_a_grouping_are_taken() -> None:
+    assert Grouping("max_tokens", 1, 1, max_samples=1).fields == {
+        "kind": "max_tokens",
+        "capacity": 1,
+        "positions": 1,
+        "oversize": "error",
+        "max_samples": 1,
+    }
+    largest = Grouping("max_tokens", 2**32 - 1, 2**31, max_samples=2**31)
+    assert (largest.capacity, largest.window, largest.max_samples) == (2**32 - 1, 2**31, 2**31)
+    fields = Grouping("max_tokens", np.uint8(7), np.uint8(5), max_samples=np.uint8(3)).fields  # type: ignore[arg-type]
+    assert json.loads(json.dumps(fields))["max_samples"] == 3  # a state has plain integers
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda groups: next(groups.steps(0)), r"^size is out of range \(expected 1 to 4611686018427387904"),
+        (lambda groups: next(groups.steps(2**62 + 1)), r"^size is out of range"),
+        (lambda groups: next(groups.steps(window=-1)), r"^window is out of range \(expected 0 to 3, found -1"),
+        (lambda groups: next(groups.steps(window=4)), r"^window is out of range"),
+        (lambda groups: next(groups.steps(window=2, taken=-1)), r"^taken is out of range \(expected 0 to 1, found -1"),
+        (lambda groups: next(groups.steps(window=2, taken=2)), r"^taken is out of range"),
+        (lambda groups: groups.share(groups[0], 0, 0), r"^world_size is out of range \(expected 1 to "),
+        (lambda groups: groups.share(groups[0], 0, MAX_WORLD_SIZE + 1), r"^world_size is out of range"),
+        (lambda groups: groups.share(groups[0], -1, 3), r"^rank is out of range \(expected 0 to 2, found -1"),
+        (lambda groups: groups.share(groups[0], 3, 3), r"^rank is out of range"),
+    ],
+)
+def test_a_number_out_of_its_range_is_named(call: Callable[[Groups], object], says: str) -> None:
+    groups = Groups(Order([5], shuffle=False), [1] * 5, capacity=2, window=2)
+    with pytest.raises(UsageError, match=says):
+        call(groups)
+
+
+def test_the_ends_of_each_range_are_taken() -> None:
+    groups = Groups(Order([5], shuffle=False), [1] * 5, capacity=2, window=2)
+    assert list(groups.steps(window=3)) == list(groups.steps(window=2, taken=1)) == []
+    assert [len(step) for step in groups.steps()] == [1, 1, 1]
+    assert [len(step) for step in groups.steps(2**62)] == [3]
+    assert len(groups.share(groups[0], MAX_WORLD_SIZE - 1, MAX_WORLD_SIZE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"capacity": None}, "^capacity is missing"),
+        ({"capacity": 0}, r"^capacity is out of range \(expected 1 to 4294967295, found 0"),
+        ({"capacity": 2**32}, "^capacity is out of range"),
+        ({"epoch": -1}, r"^epoch is out of range \(expected 0 to 1537228672809129300, found -1"),
+        ({"epoch": 1537228672809129301}, "^epoch is out of range"),
+        ({"lengths": [[1, 2, 3]]}, r"^lengths must be a 1-D array of integers \(found 2-D int64"),
+        ({"lengths": [1, 2]}, r"^expected one length per sample \(expected 3, found 2"),
+        ({"lengths": [0, 2**32, 1]}, r"^lengths are out of range \(expected 0 to 4294967295, found 0 to 4294967296"),
+    ],
+)
+def test_a_wrong_argument_is_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Groups(Order([3]), options.pop("lengths", [1, 2, 3]), **{"capacity": 9, **options})
+
+
+def test_the_last_epoch_and_the_longest_lengths_are_taken() -> None:
+    groups = Groups(Order([3]), [2**32 - 1, 0, 1], capacity=2**32 - 1, epoch=2**62 // 3 - 1)
+    assert groups.epoch == 2**62 // 3 - 1
+    assert [len(window) for window in groups] == [2]
+
+
+def test_a_dataset_without_samples_has_no_windows() -> None:
+    for lengths in ([], np.zeros(0, np.float32)):
+        groups = Groups(Order([0, 0]), lengths, capacity=9)
+        assert list(groups) == list(groups.steps(4)) == []
+        assert groups.grouping.window == 2048
 
 
 def test_groups_need_an_order() -> None:
