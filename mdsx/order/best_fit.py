@@ -91,7 +91,7 @@ class _Packing:
         """Place each lane's items up to `stops`, all of one class, or the first ones of them. Return how many."""
         counts = stops - self.next
         items = np.arange(int(counts.sum())) + np.repeat(self.next - (np.cumsum(counts) - counts), counts)
-        low = np.where(counts > 0, self.capacity // (classes + 1), self.capacity)  # all of these items are larger
+        low = self.capacity // (classes + 1)  # all of these items are larger; a lane without items has no rows
         above = self.rooms - low[self.row_lanes]
         large = above > low[self.row_lanes] + 1  # such a row takes more than one item
         rows = self._match(items, np.flatnonzero((above > 0) & ~large))
@@ -161,7 +161,7 @@ class _Packing:
         last = last[ended]
         back = np.searchsorted(self.keys, self._keys(ended, left[last]))  # the first item that fits the remaining room
         cuts[ended] = np.where(left[last] > low[ended], back, len(self.weights))
-        several = np.bincount(self.row_lanes[large], minlength=len(least))[ended] > 1
+        several = np.bincount(self.row_lanes[large])[ended] > 1
         cuts[ended[several]] = items[rest[last[several]]] + 1
         return cuts
 

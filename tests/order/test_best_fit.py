@@ -53,6 +53,20 @@ def test_rounds_place_items_like_single_steps(often: Often) -> None:
             check(lanes, capacity)
 
 
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        [[40, 30], [100, 30]],  # only one lane has a row with room
+        [[100, 30], [40, 30]],
+        [[51, 51, *[10] * 12]],  # the second of two rows with much room takes what the first cannot
+        [[51, 51, 51, *[10] * 20], [51, *[10] * 3], [10] * 25],
+    ],
+)
+def test_rounds_fill_rows_with_much_room_one_after_another(lanes: list[list[int]]) -> None:
+    with patch.object(best_fit, "_FEW", 1):
+        check(lanes, 100)
+
+
 @pytest.mark.parametrize("capacity", [4096, 131072])
 def test_large_windows_are_packed_exactly(capacity: int) -> None:
     spread = (np.arange(4 * 1024) * 0.6180339887498949) % 1

@@ -361,10 +361,10 @@ def test_a_batch_has_at_most_max_samples() -> None:
 def test_rows_are_dealt_to_the_ranks_of_a_node_by_default() -> None:
     arguments: dict[str, Any] = {"capacity": 20, "balance": (1, 0)}
     with pytest.raises(UsageError, match=r"the ranks of a node.*give ranks_per_node=, or balance_over='job'"):
-        Groups(Order([3]), [1, 10, 2], **arguments)
-    Groups(Order([3]), [1, 10, 2], balance_over="job", **arguments)
+        Groups(Order([3], lanes=1), [1, 10, 2], **arguments)
+    Groups(Order([3], lanes=1), [1, 10, 2], balance_over="job", **arguments)
     with pytest.raises(UsageError, match="only for kind 'pack' or 'concat'"):
-        Groups(Order([3]), [1, 10, 2], kind="max_tokens", balance_over="job", **arguments)
+        Groups(Order([3], lanes=1), [1, 10, 2], kind="max_tokens", balance_over="job", **arguments)
 
 
 def first_window(rule: Grouping, lengths: NDArray[np.int64], lanes: int) -> WindowGroups:
@@ -487,18 +487,19 @@ def test_the_ends_of_each_range_are_taken() -> None:
 )
 def test_a_wrong_argument_is_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        Groups(Order([3]), options.pop("lengths", [1, 2, 3]), **{"capacity": 9, **options})
+        Groups(Order([3], lanes=1), options.pop("lengths", [1, 2, 3]), **{"capacity": 9, **options})
 
 
 def test_the_last_epoch_and_the_longest_lengths_are_taken() -> None:
-    groups = Groups(Order([3]), [2**32 - 1, 0, 1], capacity=2**32 - 1, epoch=2**62 // 3 - 1)
+    groups = Groups(Order([3], lanes=1), [2**32 - 1, 0, 1], capacity=2**32 - 1, epoch=2**62 // 3 - 1)
     assert groups.epoch == 2**62 // 3 - 1
     assert [len(window) for window in groups] == [2]
 
 
 def test_a_dataset_without_samples_has_no_windows() -> None:
-    for lengths in ([], np.zeros(0, np.float32)):
-        groups = Groups(Order([0, 0]), lengths, capacity=9)
+    empty: list[Any] = [[], np.zeros(0, np.float32)]
+    for lengths in empty:
+        groups = Groups(Order([0, 0], lanes=1), lengths, capacity=9)
         assert list(groups) == list(groups.steps(4)) == []
         assert groups.grouping.window == 2048
 
