@@ -72,8 +72,9 @@ def test_fitting_lanes_are_at_most_8192_or_the_nodes() -> None:
 
 def test_a_node_reads_the_lanes_of_its_ranks() -> None:
     assert own_lanes(8, ranks_here=2, world_size=4) == 4
-    assert own_lanes(10, ranks_here=2, world_size=4) == 6, "a rank reads at most 3"
-    assert own_lanes(4, ranks_here=8, world_size=16) == 4, "there are no more"
+    assert own_lanes(4, ranks_here=8, world_size=16) == 2, "four ranks share one"
+    assert own_lanes(11, ranks_here=1, world_size=4) == 4, "the third node has ends of two others"
+    assert own_lanes(3, ranks_here=1, world_size=2) == 3, "there are no more"
 
 
 def warns_of_sharing(lanes: int, batch: int, ranks_here: int, world_size: int) -> str | None:
