@@ -65,8 +65,13 @@ def test_fitting_lanes_are_all_multiples_of_the_nodes_that_keep_ranks_apart(batc
     assert fitting_lanes(batch, world_size=world_size, nodes=nodes) == (found or near)
 
 
+def test_lanes_that_keep_only_ranks_apart_do_not_fit() -> None:
+    assert fitting_lanes(6, world_size=6, nodes=2) == [2, 6], "not 3"
+
+
 def test_fitting_lanes_are_at_most_8192_or_the_nodes() -> None:
     assert fitting_lanes(2**15, world_size=4096, nodes=4096) == [4096, 8192]
+    assert fitting_lanes(2 * 8193, world_size=1, nodes=1)[-1] == 5462, "8,193 is one too many"
     assert fitting_lanes(20_000, world_size=10_000, nodes=10_000) == [10_000]
 
 
