@@ -179,7 +179,11 @@ def test_first_within_may_be_in_a_range_that_contains_0() -> None:
     assert first_within(5, 17, 16, 16) == 10  # 50 = 2 * 17 + 16
 
 
+LATER: dict[str, Any] = {"phases": [(45, [1, 2]), (47, [2, 1]), (201, [0, 1])], "lanes": 2, "run": 10}  # within runs
+
+
 @given(in_runs(), st.integers(0, 2000))
+@example({"components": [[20], [30]], "weights": [1, 1], "seed": 3, **LATER}, 333)
 @settings(max_examples=10)
 def test_runs_count_what_they_draw(options: dict[str, Any], position: int) -> None:
     mixture, many = MixtureOrder(**options), len(options["components"])
