@@ -478,6 +478,8 @@ def test_the_ends_of_each_range_are_taken() -> None:
         ({"capacity": None}, "^capacity is missing"),
         ({"capacity": 0}, r"^capacity is out of range \(expected 1 to 4294967295, found 0"),
         ({"capacity": 2**32}, "^capacity is out of range"),
+        ({"kind": "buckets", "capacity": None, "max_samples": 3}, "^max_samples is not for kind 'buckets'"),
+        ({"global_batch_size": 4}, "^global_batch_size is not for kind 'pack'"),
         ({"epoch": -1}, r"^epoch is out of range \(expected 0 to 1537228672809129300, found -1"),
         ({"epoch": 1537228672809129301}, "^epoch is out of range"),
         ({"lengths": [[1, 2, 3]]}, r"^lengths must be a 1-D array of integers \(found 2-D int64"),
@@ -494,6 +496,28 @@ def test_the_last_epoch_and_the_longest_lengths_are_taken() -> None:
     groups = Groups(Order([3], lanes=1), [2**32 - 1, 0, 1], capacity=2**32 - 1, epoch=2**62 // 3 - 1)
     assert groups.epoch == 2**62 // 3 - 1
     assert [len(window) for window in groups] == [2]
+
+
+def test_a_dataset_of_one_sample_has_its_mean_and_all_epochs() -> None:
+    groups = Groups(Order([1], lanes=1), [3], capacity=48, epoch=2**62 - 1)
+    assert (groups.epoch, groups.grouping.window) == (2**62 - 1, 2048)
+
+
+def test_the_default_epoch_is_that_of_the_order() -> None:
+    assert Groups(Order([3], lanes=1, epoch=5), [1, 2, 3], capacity=4).epoch == 5
+    assert Groups(MixtureOrder([[2], [1]], [1, 1], 7, lanes=1), [1, 2, 3], capacity=4).epoch == 0
+
+
+def test_the_samples_of_a_bucket_are_divided_among_the_ranks() -> None:
+    order = Order([7], shuffle=False)
+    groups = Groups(order, [3] * 7, kind="buckets", sizes=[3], global_batch_size=7)
+    (step,) = groups.steps()
+    shares = [groups.share(step, rank, 3) for rank in range(3)]
+    assert [share.edges.tolist() for share in shares] == [[0, 2], [0, 2], [0, 3]]
+    assert [share.positions.tolist() for share in shares] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert [len(share.firsts) for share in shares] == [len(share.sizes) for share in shares] == [2, 2, 3]
+    with pytest.raises(UsageError, match=r"^size is out of range \(expected 1 to 1, found 2\)"):
+        next(groups.steps(2))
 
 
 def test_a_dataset_without_samples_has_no_windows() -> None:
