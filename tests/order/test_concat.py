@@ -111,6 +111,11 @@ def test_the_default_window_is_that_of_the_mean_and_the_lanes() -> None:
     assert Groups(Order([3]), [0, 0, 0], capacity=4, kind="concat").grouping.window == 2048
 
 
+def test_the_default_window_is_a_power_of_two_that_is_large_enough() -> None:
+    assert default_window(19, 1, kind="concat", lanes=38) == 1024  # 27 rows of 19 samples are 513
+    assert default_window(16, 1, kind="concat", lanes=32) == 512  # 32 rows of 16 samples are 512
+
+
 def test_rows_follow_the_worked_example() -> None:
     lengths = np.array([7, 2, 12, 5, 0, 4, 3, 6])
     found = group_window(

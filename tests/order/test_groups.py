@@ -503,6 +503,12 @@ def test_a_dataset_of_one_sample_has_its_mean_and_all_epochs() -> None:
     assert (groups.epoch, groups.grouping.window) == (2**62 - 1, 2048)
 
 
+def test_the_first_sample_longer_than_a_group_is_named() -> None:
+    groups = Groups(Order([4], shuffle=False), [9, 3, 10, 11], capacity=9)
+    with pytest.raises(UsageError, match=r"^lengths\[2\]: a sample is longer than a group \(.*found 10"):
+        groups[0]
+
+
 def test_the_default_epoch_is_that_of_the_order() -> None:
     assert Groups(Order([3], lanes=1, epoch=5), [1, 2, 3], capacity=4).epoch == 5
     assert Groups(MixtureOrder([[2], [1]], [1, 1], 7, lanes=1), [1, 2, 3], capacity=4).epoch == 0
