@@ -527,7 +527,7 @@ def test_the_samples_of_a_bucket_are_divided_among_the_ranks() -> None:
 
 
 def test_a_dataset_without_samples_has_no_windows() -> None:
-    empty: list[Any] = [[], np.zeros(0, np.float32)]
+    empty: list[Any] = [[], np.zeros(0, np.float32), np.zeros(0, np.str_)]
     for lengths in empty:
         groups = Groups(Order([0, 0], lanes=1), lengths, capacity=9)
         assert list(groups) == list(groups.steps(4)) == []
