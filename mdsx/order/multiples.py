@@ -50,7 +50,7 @@ def _at_top(count: int, step: int, sizes: NDArray[np.uint64]) -> NDArray[np.int6
         count, more = divmod(step * count, modulus)
         if modulus == MODULUS:
             rest += np.uint64(more)
-            np.less(rest, np.uint64(more), out=extra, casting="unsafe")
+            np.less(rest, np.uint64(more), out=extra)
         else:
             extra *= np.uint64(step)
             rest += extra

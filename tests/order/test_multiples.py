@@ -80,7 +80,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", [*STEPS, MODULUS + 3, *(lanes * G % MODULUS for lanes in (1, 3, 8, 64, 2**20))])
 def test_all_steps_are_counted_exactly(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one limit Euclid's algorithm runs, and with many and few multiples these are sorted."""
+    """Few multiples are sorted; for more, Euclid's algorithm runs."""
     monkeypatch.setattr(multiples, "_CHUNK", 5)  # limits come in chunks
     most = MODULUS // gcd(MODULUS, step)
     for count in (1, 3, 5, 6, 100, 2**16 + 1, 2**33 + 7, 2**62 - 1, 2**62):
