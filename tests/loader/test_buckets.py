@@ -14,6 +14,7 @@ import mdsx
 from tests.order.reference_buckets import bucket_of
 
 SIZES: list[Any] = [(8, 8), (9, 7), (7, 9)]
+LANES = mdsx.Shuffle(lanes=64)  # a window has positions of each
 
 
 def size_of(number: int) -> tuple[int, int]:
@@ -30,6 +31,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def opened(data: Any, *arguments: Any, **options: Any) -> mdsx.Loader:
+    return mdsx.Loader(data, *arguments, **{"shuffle": LANES, **options})
+
+
 def batching(**options: Any) -> mdsx.Buckets:
     given: dict[str, Any] = {"by": ("height", "width"), "sizes": SIZES, "global_batch_size": 12, "window": 12}
     return mdsx.Buckets(**{**given, **options})
@@ -38,7 +43,7 @@ def batching(**options: Any) -> mdsx.Buckets:
 def run(url: Any, world: int, **options: Any) -> list[list[Any]]:
     """Return the batches of each rank in an epoch."""
     given: dict[str, Any] = {"seed": 1, "batching": batching(), **options}
-    return [list(mdsx.Loader(url, rank=rank, world_size=world, **given)) for rank in range(world)]
+    return [list(opened(url, rank=rank, world_size=world, **given)) for rank in range(world)]
 
 
 def ids(batches: list[Any]) -> list[list[int]]:
@@ -193,7 +198,7 @@ def test_images_are_batched_by_the_sizes_in_their_headers(tmp_path: Path) -> Non
 
 
 def test_the_number_of_batches_is_known_after_a_plan(url: Path) -> None:
-    loader = mdsx.Loader(url, batching=batching())
+    loader = opened(url, batching=batching())
     with pytest.raises(TypeError, match="is unknown"):
         len(loader)
     plan = loader.plan()
@@ -201,14 +206,14 @@ def test_the_number_of_batches_is_known_after_a_plan(url: Path) -> None:
     assert plan.samples == plan.values == 200
     assert plan.fill == 200 / (12 * plan.groups)
     assert loader.batch_size == 12
-    many = mdsx.Loader(url, batching=batching(), micro_batch=5, rank=0, world_size=2)
+    many = opened(url, batching=batching(), micro_batch=5, rank=0, world_size=2)
     assert many.plan().steps == len(list(many))
     with pytest.raises(TypeError, match="micro-batches"):
         len(many)
 
 
 def test_a_trace_says_which_samples_a_step_has(url: Path) -> None:
-    loader = mdsx.Loader(url, seed=1, batching=batching())
+    loader = opened(url, seed=1, batching=batching())
     traced = [[item.sample for item in loader.trace(step)] for step in range(3)]
     assert traced == ids(list(loader))[:3]
 
@@ -217,7 +222,7 @@ def test_a_trace_says_which_samples_a_step_has(url: Path) -> None:
 
 
 def halfway(url: Path, given: mdsx.Buckets, taken: int = 3) -> dict[str, Any]:
-    loader = mdsx.Loader(url, seed=1, batching=given)
+    loader = opened(url, seed=1, batching=given)
     iterator = iter(loader)
     for _ in range(taken):
         next(iterator)
@@ -246,7 +251,7 @@ def test_a_state_has_the_buckets(url: Path) -> None:
     ],
 )
 def test_a_state_in_mid_window_needs_the_same_buckets(url: Path, options: dict[str, Any], place: str) -> None:
-    loader = mdsx.Loader(url, seed=1, batching=batching(**options))
+    loader = opened(url, seed=1, batching=batching(**options))
     with pytest.raises(mdsx.StateError, match=f"{place}.*middle of a window"):
         loader.load_state_dict(halfway(url, batching()))
 
@@ -254,19 +259,19 @@ def test_a_state_in_mid_window_needs_the_same_buckets(url: Path, options: dict[s
 def test_groups_of_another_kind_in_mid_window_are_refused(url: Path) -> None:
     bounded = mdsx.MaxTokens(60, length="height")
     with pytest.raises(mdsx.StateError, match=r"groups\.kind.*middle of a window"):
-        mdsx.Loader(url, seed=1, batching=bounded).load_state_dict(halfway(url, batching()))
-    other = mdsx.Loader(url, seed=1, batching=bounded)
+        opened(url, seed=1, batching=bounded).load_state_dict(halfway(url, batching()))
+    other = opened(url, seed=1, batching=bounded)
     next(iter(other))
     with pytest.raises(mdsx.StateError, match=r"groups\.kind.*middle of a window"):
-        mdsx.Loader(url, seed=1, batching=batching()).load_state_dict(other.state_dict())
+        opened(url, seed=1, batching=batching()).load_state_dict(other.state_dict())
     with pytest.raises(mdsx.StateError, match="groups"):
-        mdsx.Loader(url, 4, seed=1).load_state_dict(halfway(url, batching()))
+        opened(url, 4, seed=1).load_state_dict(halfway(url, batching()))
 
 
 def test_tails_may_change_at_any_time(url: Path) -> None:
     (kept,) = run(url, 1)
     state = halfway(url, batching())
-    loader = mdsx.Loader(url, seed=1, batching=batching(tails="drop"))
+    loader = opened(url, seed=1, batching=batching(tails="drop"))
     loader.load_state_dict(state)
     assert ids(list(loader)) == [batch for batch in ids(kept)[3:] if len(batch) == 12]
     assert loader.epoch == 1
@@ -277,16 +282,16 @@ def test_tails_may_change_at_any_time(url: Path) -> None:
 
 def test_the_default_window_is_that_of_the_state(url: Path) -> None:
     state = halfway(url, batching(window=12))
-    loader = mdsx.Loader(url, seed=1, batching=batching(window=None))
+    loader = opened(url, seed=1, batching=batching(window=None))
     loader.load_state_dict(state)
     assert ids(list(loader)) == ids(run(url, 1)[0])[3:]
 
 
 def test_buckets_may_change_at_the_end_of_a_window(url: Path) -> None:
-    loader = mdsx.Loader(url, seed=1, batching=batching())
+    loader = opened(url, seed=1, batching=batching())
     for _ in loader:
         pass
-    other = mdsx.Loader(url, seed=1, batching=batching(sizes=range(3), by="kind"))
+    other = opened(url, seed=1, batching=batching(sizes=range(3), by="kind"))
     other.load_state_dict(loader.state_dict())
     assert sorted(number for batch in ids(list(other)) for number in batch) == list(range(200))
 
@@ -298,7 +303,7 @@ def test_a_plan_changes_buckets_at_a_number_of_samples(url: Path) -> None:
     plan = mdsx.Plan(
         {0: mdsx.Phase(batching=batching()), 90: mdsx.Phase(batching=batching(sizes=SIZES[:2], global_batch_size=7))}
     )
-    loader = mdsx.Loader(url, seed=1, shuffle=mdsx.Shuffle(lanes=8), plan=plan)
+    loader = opened(url, seed=1, shuffle=mdsx.Shuffle(lanes=8), plan=plan)
     batches, state = list[Any](), dict[str, Any]()
     for number, batch in enumerate(loader):
         batches.append(batch)
@@ -322,10 +327,10 @@ def test_a_plan_changes_buckets_at_a_number_of_samples(url: Path) -> None:
 
 def test_a_plan_of_buckets_counts_samples(url: Path) -> None:
     with pytest.raises(mdsx.UsageError, match="thresholds of this run count samples"):
-        mdsx.Loader(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), mdsx.Tokens(100): mdsx.Phase()}))
+        opened(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), mdsx.Tokens(100): mdsx.Phase()}))
     of_lengths = mdsx.Phase(batching=mdsx.MaxTokens(60, length="height"))
     with pytest.raises(mdsx.UsageError, match=r"count tokens|all phases of a run"):
-        mdsx.Loader(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), 100: of_lengths}))
+        opened(url, plan=mdsx.Plan({0: mdsx.Phase(batching=batching()), 100: of_lengths}))
     described = mdsx.Plan.from_json(
         {
             "phases": {
@@ -336,11 +341,11 @@ def test_a_plan_of_buckets_counts_samples(url: Path) -> None:
         }
     )  # fmt: skip
     assert [type(at) for at in described.phases] == [int, int]
-    assert len(list(mdsx.Loader(url, plan=described))) > 10
+    assert len(list(opened(url, plan=described))) > 10
 
 
 def test_a_run_changes_its_buckets_by_change(url: Path) -> None:
-    loader = mdsx.Loader(url, seed=1, batching=batching())
+    loader = opened(url, seed=1, batching=batching())
     batches = list[Any]()
     for batch in loader:
         batches.append(batch)
@@ -356,7 +361,7 @@ def test_a_run_continues_with_other_components(url: Path, tmp_path: Path) -> Non
             out.write({"id": number, "height": 8, "width": 8, "kind": 0})
     parts: dict[str, Any] = {"old": (url, 1), "new": (tmp_path / "new", 1)}
     lanes = mdsx.Shuffle(lanes=8)
-    loader = mdsx.Loader(mdsx.Mixture({"old": parts["old"]}), seed=1, shuffle=lanes, batching=batching())
+    loader = opened(mdsx.Mixture({"old": parts["old"]}), seed=1, shuffle=lanes, batching=batching())
     before = [next(iterator) for iterator in [iter(loader)] for _ in range(3)]
     changed = mdsx.change(loader.state_dict(), both := mdsx.Mixture(parts))
     ranks = [mdsx.Loader(both, seed=1, batching=batching(), rank=rank, world_size=2) for rank in range(2)]
@@ -396,7 +401,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 )
 def test_a_bad_argument_is_refused(url: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(mdsx.UsageError, match=says):
-        mdsx.Loader(url, batching=batching(**options))
+        opened(url, batching=batching(**options))
 
 
 @pytest.mark.parametrize(
@@ -412,7 +417,7 @@ def test_a_bad_argument_is_refused(url: Path, options: dict[str, Any], says: str
 )
 def test_arguments_of_a_loader_that_do_not_fit_are_refused(url: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(mdsx.UsageError, match=says):
-        mdsx.Loader(url, batching=batching(), **options)
+        opened(url, batching=batching(), **options)
 
 
 def test_a_sample_without_a_size_is_named(tmp_path: Path) -> None:
@@ -420,17 +425,17 @@ def test_a_sample_without_a_size_is_named(tmp_path: Path) -> None:
         for number in range(9):
             out.write({"id": number, "height": 0 if number == 5 else 8, "width": 8})
     with pytest.raises(mdsx.SampleError, match=r"sample 5: a sample has no size.*height 0, width 8.*select"):
-        list(mdsx.Loader(tmp_path, batching=batching()))
+        list(opened(tmp_path, batching=batching()))
     some = mdsx.Dataset(tmp_path).select([0, 1, 2, 3, 4, 6, 7, 8])
-    assert sum(map(len, ids(list(mdsx.Loader(some, batching=batching()))))) == 8
+    assert sum(map(len, ids(list(opened(some, batching=batching()))))) == 8
     by_number = batching(by="height", sizes=[8, 9])
     with pytest.raises(mdsx.SampleError, match=r"sample 5: a sample's number belongs to no bucket.*found 0"):
-        list(mdsx.Loader(tmp_path, batching=by_number))
+        list(opened(tmp_path, batching=by_number))
 
 
 @pytest.mark.parametrize("epoch_steps", [None, 3])
 def test_an_epoch_without_a_whole_batch_is_refused(url: Path, epoch_steps: int | None) -> None:
-    loader = mdsx.Loader(url, batching=batching(global_batch_size=150, tails="drop"), epoch_steps=epoch_steps)
+    loader = opened(url, batching=batching(global_batch_size=150, tails="drop"), epoch_steps=epoch_steps)
     with pytest.raises(mdsx.UsageError, match=r"no bucket has enough samples.*tails"):
         list(loader)
 
