@@ -23,7 +23,7 @@ def test_an_undamaged_set_up_exits_with_status_0(run: Run, dataset: Path, tmp_pa
     assert (status, err) == (0, "")
     lines, recommended = out.split("\n\n")
     assert all(re.match(r"ok       \S+( \S+)?  +\S", line) for line in lines.splitlines())
-    assert recommended.startswith(f'recommended\n  StreamingDataset("{dataset}", shuffle=mdsx.Shuffle(lanes=8, ')
+    assert recommended.startswith(f'recommended\n  StreamingDataset("{dataset}", shuffle=mdsx.Shuffle(lanes=1, ')
 
 
 def test_a_problem_exits_with_status_1_and_says_what_to_do(run: Run, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_json_has_each_finding_with_its_figures(run: Run, dataset: Path, tmp_pat
     assert (status, found["ok"]) == (0, True)
     by_check = {finding["check"]: finding for finding in found["findings"]}
     assert by_check["index"]["figures"]["samples"] == 300
-    assert by_check["recommendation"]["figures"]["lanes"] == 64
+    assert by_check["recommendation"]["figures"]["lanes"] == 1
     assert {finding["state"] for finding in found["findings"]} == {"ok"}
     status, out, _ = run("doctor", tmp_path / "nothing", "--json", "--cache", tmp_path)
     found = json.loads(out)

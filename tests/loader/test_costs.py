@@ -58,16 +58,16 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_warning_names_lanes_that_fit_the_batch(small: Path) -> None:
-    (text,) = warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7))
+    (text,) = warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7, shuffle=mdsx.Shuffle(lanes=64)))
     lanes = int(re.split(r"mdsx\.Shuffle\(lanes=|\)", text)[1])
     assert lanes == 35
     assert warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7, shuffle=mdsx.Shuffle(lanes=lanes))) == []
-    assert warnings_of(mdsx.Loader(small, 32, rank=0, world_size=4)) == []
-    assert warnings_of(mdsx.Loader(small, 35, rank=0, world_size=1)) == []
+    assert warnings_of(mdsx.Loader(small, 32, rank=0, world_size=4, shuffle=mdsx.Shuffle(lanes=64))) == []
+    assert warnings_of(mdsx.Loader(small, 35, rank=0, world_size=1, shuffle=mdsx.Shuffle(lanes=64))) == []
 
 
 def test_ranks_of_one_node_may_share_lanes(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "7")
-    assert warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7)) == []
-    assert len(warnings_of(mdsx.Loader(small, 5, rank=0, world_size=14))) == 1
+    assert warnings_of(mdsx.Loader(small, 5, rank=0, world_size=7, shuffle=mdsx.Shuffle(lanes=64))) == []
+    assert len(warnings_of(mdsx.Loader(small, 5, rank=0, world_size=14, shuffle=mdsx.Shuffle(lanes=64)))) == 1

@@ -95,7 +95,7 @@ def test_what_a_transform_makes_has_pad_values_and_types(url: str, kind: type[An
         arguments["pad_to_multiple_of"] = 64
     batching = kind(**arguments) if kind is mdsx.Pad else kind(64, length="chosen", **arguments)
     rows: dict[str, Any] = {} if kind is mdsx.MaxTokens else {"batch_size": 8}
-    data = StreamingDataset(url, transform=tokenized, seed=3)
+    data = StreamingDataset(url, transform=tokenized, seed=3, shuffle=mdsx.Shuffle(lanes=64))
     for batch in StreamingDataLoader(data, batching=batching, num_workers=workers, **rows):
         assert (batch["input_ids"].dtype, batch["labels"].dtype) == (torch.int32, torch.int64)
         own = batch["labels"] != -100
