@@ -28,6 +28,7 @@ from mdsx.stream import (
     check_skipped,
     failed_in_planning,
     first_task,
+    step_end,
 )
 
 _log = logging.getLogger("mdsx")
@@ -130,9 +131,7 @@ class Pass:
 
     def _way_past(self, error: Exception, cursor: Cursor) -> str:
         reading, task = self._loader._reading, first_task(self.steps, cursor)
-        following = task.after
-        while following.part:  # a state records whole steps
-            following = first_task(self.steps, following).after
+        following = step_end(self.steps, task.after)  # a state records whole steps
         here, after = reading.state(cursor), reading.at(following).state(following)
         names = ("epoch", "position", "groups", "phases", "plan")
         changed = {name: after[name] for name in names if after.get(name) != here.get(name)}

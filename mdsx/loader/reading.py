@@ -49,8 +49,8 @@ from mdsx.stream import (
     SampleInfo,
     Steps,
     Task,
-    first_task,
     shuffle_of,
+    step_end,
 )
 
 _log = logging.getLogger("mdsx")
@@ -189,9 +189,7 @@ class Reading:
         from it.
         """
         if cursor.part and self.batcher.grouped:
-            steps = self.steps()
-            while cursor.part:
-                cursor = first_task(steps, cursor).after
+            cursor = step_end(self.steps(), cursor)
         begun = cursor.taken or cursor.part
         return self.batcher.progress(self.course, cursor) + (1 if begun else 0)
 

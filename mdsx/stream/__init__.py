@@ -30,7 +30,7 @@ from mdsx.stream.sample_info import (
 from mdsx.stream.samples import SAMPLES, SampleSteps
 from mdsx.stream.stages import Stages
 from mdsx.stream.state import OrderIdentity, number_of, shuffle_of
-from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, Steps, Task, first_task
+from mdsx.stream.steps import Cursor, PlannedEpoch, RankGroups, Steps, Task, first_task, step_end
 from mdsx.stream.worker_share import WorkerShare
 
 __all__ = [
@@ -92,5 +92,6 @@ __all__ = [
     "same_shares",
     "shuffle_of",
     "sound_columns",
+    "step_end",
     "weight_of",
 ]

@@ -219,6 +219,13 @@ def first_task(steps: Steps, cursor: Cursor) -> Task:
         tasks.close()
 
 
+def step_end(steps: Steps, cursor: Cursor) -> Cursor:
+    """Return where the step ends in which `cursor` is; `cursor` itself if it is between two steps."""
+    while cursor.part:
+        cursor = first_task(steps, cursor).after
+    return cursor
+
+
 def no_batch(count: int, noun: str, *, size: int, ranks: int, hint: str) -> UsageError:
     """Return the error that an epoch of `count` samples or groups has no step of `size` of them over all ranks."""
     of = f"{size // ranks} on each of {ranks} ranks" if ranks > 1 and not size % ranks else f"{size}"
