@@ -11,7 +11,7 @@ from tests.tools import ROOT
 from tools.console import Console
 from tools.environment import install_missing
 from tools.mutants.parts import PARTS, Part
-from tools.mutants.run import EXPLAINED, Explanation, Mutant, explained_table, judge, mutate, read_explanations, table
+from tools.mutants.run import EXPLAINED, Explanation, Mutant, judge, mutate, read_explanations, section
 from tools.mutants.survey import function_of
 
 PART = Part("small", ("mdsx/order/strata.py",), ("tests/order/test_strata.py",))
@@ -32,10 +32,11 @@ def test_what_nobody_noticed_or_explained_is_left() -> None:
     outcome = judge(PART, [KILLED, TYPED, SURVIVED, UNREACHED], [because])
     assert outcome.explained == {SURVIVED: because}
     assert outcome.unexplained == [UNREACHED]
-    assert table([outcome]).splitlines()[-1] == "| small | 4 | 1 | 1 | 1 | 1 |"
-    assert explained_table([outcome]).splitlines()[-1] == (
-        "| `mdsx.a.Class.f` | `if a \\| b < c:` | any | b is never c |"
+    lines = section(outcome).splitlines()
+    assert lines[0] == (
+        "Of the 4 mutants of the small, tests notice 1, and the type checker 1. 1 are explained, and 1 are neither."
     )
+    assert lines[-1] == "| `mdsx.a.Class.f` | `if a \\| b < c:` | any | b is never c |"
 
 
 @pytest.mark.parametrize("now", ["if a | b <= c:", None])

@@ -92,10 +92,10 @@ def run(given: argparse.Namespace) -> int:
     stale = [each for each in explanations if id(each) not in used and not given.parts]
     for each in stale:
         console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was}")
-    page = f"{table(outcomes)}\n{explained_table(outcomes)}"
-    console.page(page)
-    if given.docs:
-        pages.put_between_marks(PAGE, "mutants", "parts", page)
+    for outcome in outcomes:
+        console.page(section(outcome))
+        if given.docs:
+            pages.put_between_marks(PAGE, "mutants", outcome.part.name, section(outcome))
     return int(bool(stale) or any(outcome.unexplained for outcome in outcomes))
 
 
@@ -196,23 +196,16 @@ def configuration(part: Part, copy: Path) -> str:
     return "\n".join(["[mutmut]", *(f"{name} = {indented.join(values)}" for name, values in options.items()), ""])
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Return a row for each part: how its mutants ended."""
-    heads = ["part", "mutants", "noticed by tests", "by the type checker", "explained", "neither"]
-    rows = []
-    for outcome in outcomes:
-        total, typed = sum(outcome.verdicts.values()), outcome.verdicts.get("caught by type check", 0)
-        tests = sum(outcome.verdicts.get(each, 0) for each in NOTICED) - typed
-        counts = [total, tests, typed, len(outcome.explained), len(outcome.unexplained)]
-        rows.append([outcome.part.name, *(f"{count:,}" for count in counts)])
-    return pages.table(heads, rows, right=range(1, len(heads)))
-
-
-def explained_table(outcomes: Sequence[Outcome]) -> str:
-    """Return a row for each explanation in use."""
-    used = dict.fromkeys(each for outcome in outcomes for each in outcome.explained.values())
+def section(outcome: Outcome) -> str:
+    """Return how the mutants of a part ended, and a table of the explanations in use."""
+    total, typed = sum(outcome.verdicts.values()), outcome.verdicts.get("caught by type check", 0)
+    tests = sum(outcome.verdicts.get(each, 0) for each in NOTICED) - typed
+    counts = f"tests notice {tests:,}, and the type checker {typed:,}. {len(outcome.explained):,} are explained"
+    rest = f", and {len(outcome.unexplained):,} are neither" if outcome.unexplained else ""
+    used = dict.fromkeys(outcome.explained.values())
     rows = [[f"`{each.function}`", _code(each.was), _code(each.now) if each.now else "any", each.why] for each in used]
-    return pages.table(["function", "was", "mutant", "why no test can notice"], rows)
+    explained = pages.table(["function", "was", "mutant", "why no test can notice"], rows) if rows else ""
+    return f"Of the {total:,} mutants of the {outcome.part.name}, {counts}{rest}.\n\n{explained}"
 
 
 def _code(lines: str) -> str:
