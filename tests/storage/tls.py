@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from tempfile import TemporaryDirectory
 from threading import Thread
 
@@ -39,23 +39,18 @@ def tls_server() -> Iterator[int]:
         path = Path(folder, "pem")
         path.write_text(PEM)
         context.load_cert_chain(path)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=_serve, args=(listener, context), name="tls")
+
+    class Handshake(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):  # no TLS, or no trust
+                context.wrap_socket(self.request, server_side=True).close()
+
+    # A thread for each connection: one that says nothing must not keep the others waiting.
+    with ThreadingTCPServer(("127.0.0.1", 0), Handshake) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,), name="tls")
         thread.start()
         try:
-            yield listener.getsockname()[1]
+            yield server.server_address[1]
         finally:
-            listener.shutdown(socket.SHUT_RDWR)
+            server.shutdown()
             thread.join()
-
-
-def _serve(listener: socket.socket, context: ssl.SSLContext) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # shut down
-            return
-        try:
-            context.wrap_socket(connection, server_side=True).close()
-        except OSError:  # no TLS, or no trust
-            connection.close()

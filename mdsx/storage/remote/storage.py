@@ -31,7 +31,7 @@ from mdsx.storage.throttle import throttle
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_PROBE = 1.0  # seconds
+_PROBE = 5.0  # seconds
 _PARTIAL = 206
 
 T = TypeVar("T")
