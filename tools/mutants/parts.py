@@ -21,7 +21,11 @@ PARTS = (
         "format",
         ("mdsx/format/*",),
         ("tests/format", "tests/vectors"),
-        ("tests/format/families/test_contract.py::test_no_other_module_names_a_type",),
+        (
+            "tests/format/test_every_check.py",
+            "tests/format/test_decode.py::test_json_of_500_levels_works_in_a_deep_stack",
+            "tests/format/families/test_contract.py::test_no_other_module_names_a_type",
+        ),
     ),
     Part(
         "order",

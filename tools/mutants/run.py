@@ -184,7 +184,10 @@ def configuration(part: Part, copy: Path) -> str:
         "only_mutate": part.files,
         "also_copy": beside,
         "pytest_add_cli_args_test_selection": part.tests,
-        "pytest_add_cli_args": [*arguments, *(f"--deselect={test}" for test in part.without)],
+        "pytest_add_cli_args": [
+            *arguments,
+            *(f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in part.without),
+        ],
         "do_not_mutate_patterns": [r"\braise \w", r"""(["'])[^"']*\w \S[^"']*\w \S[^"']*\1"""],  # texts for people
         "type_check_command": types,
         "process_isolation": ["forkserver"],  # PyTorch and servers start threads
