@@ -162,7 +162,7 @@ def select_chosen(subset: Subset, stored: NDArray[np.int64], chosen: Chosen) -> 
             parts.append(part)
         begin += size
         if parts:
-            kept = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            kept = np.concatenate(parts)
             counts[shard] = len(kept)
             total += len(kept)
             data, kinds[shard] = _pack(kept, int(stored[shard]))
@@ -205,8 +205,9 @@ def same_samples(one: tuple[Subset, NDArray[np.int64]], other: tuple[Subset, NDA
 def _hash(subset: Subset, stored: NDArray[np.int64]) -> str:
     hasher, firsts = xxhash.xxh3_128(), np.cumsum(stored) - stored
     for shard, size in enumerate(subset.counts.tolist()):
-        for part in _parts(subset, shard, 0, size, lambda start, stop: np.arange(start, stop)):
-            hasher.update((part + firsts[shard]).astype("<u8").data)
+        for start in range(0, size, _CHUNK):
+            numbers = subset.samples(shard, np.arange(start, min(start + _CHUNK, size)))
+            hasher.update((numbers + firsts[shard]).astype("<u8").data)
     digest: str = hasher.hexdigest()
     return digest
 

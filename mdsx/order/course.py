@@ -217,7 +217,7 @@ class MixtureCourse:
     def next_needs(self, tick: Tick, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         shards = np.arange(self._shards[-1]) if shards is None else shards
         components = np.searchsorted(self._shards, shards, side="right") - 1
-        needs = np.full(len(shards), NEVER)
+        needs = np.empty_like(shards)
         for component, chosen in by_value(components):
             needs[chosen] = self.order.next_needs(component, tick, shards[chosen] - self._shards[component])
         return needs

@@ -66,12 +66,13 @@ class PhaseBounds:
 
     def same_start(self, other: PhaseBounds) -> int:
         """Return the number of leading phases before whose start the draws are the same."""
-        same = 0
-        mine, theirs = list(zip(self.starts, self.bounds, strict=True)), zip(other.starts, other.bounds, strict=True)
-        for same, (here, there) in enumerate(zip(mine, theirs, strict=False), 1):
-            if here != there:
-                return same if here[0] == there[0] else same - 1
-        return same
+        common = min(len(self.starts), len(other.starts))
+        for number in range(common):
+            if self.starts[number] != other.starts[number]:
+                return number
+            if self.bounds[number] != other.bounds[number]:
+                return number + 1
+        return common
 
     def next_share(self, component: int, place: int) -> tuple[int, float, Bounds] | None:
         """Return the first phase, from the one at `place` on, that draws a component: its start, but at least `place`;

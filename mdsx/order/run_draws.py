@@ -104,7 +104,6 @@ class RunDraws:
             return known[1]
         phase = self._phases.phase(number)
         counts = self._starts.of(phase) + self._between(phase, self._phases.starts[phase], number)
-        counts.flags.writeable = False
         self._known = number, counts
         return counts
 

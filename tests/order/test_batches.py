@@ -158,6 +158,11 @@ def test_lanes_read_may_be_all_lanes_if_more_than_200_batches_differ(size: int, 
     assert lanes_read(starts, size, lanes=202, rank=0, world_size=7).all()
 
 
+def test_batches_of_whole_lanes_read_the_same_lanes_wherever_they_begin() -> None:
+    found = lanes_read(None, 1024, lanes=512, rank=0, world_size=4)
+    assert found.tolist() == [True] * 128 + [False] * 384
+
+
 @given(st.integers(1, 40), st.integers(1, 14), st.integers(1, 5))
 def test_lane_spread_is_the_sum_of_the_lanes_that_ranks_touch(size: int, lanes: int, world_size: int) -> None:
     touched = [

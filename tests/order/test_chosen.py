@@ -189,6 +189,9 @@ def test_all_samples_are_the_same_only_if_they_are_as_many() -> None:
     assert same_samples(whole(2, 3), whole(5))
     assert not same_samples(whole(2, 3), whole(2, 4))
     assert same_samples(whole(2, 3), (select_run(whole(2, 4)[0], 0, 5), np.array([2, 4])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chosen, "_CHUNK", 2)
+        assert same_samples(whole(2, 3), (select_run(whole(1, 1, 1, 1, 2)[0], 0, 5), np.array([1, 1, 1, 1, 2])))
 
 
 def test_far_samples_differ() -> None:
@@ -210,14 +213,15 @@ def test_a_part_of_a_share_is_named_by_its_numbers_in_it() -> None:
 # --- in memory
 
 
-@given(
-    st.sampled_from([1, 8, 64, 255, 256, 257, 1000, 65_536, 65_537]),
-    st.sampled_from([1, 2, 3, 7, 8, 9, 16, 17, 40, 300]),
-    st.sampled_from([1, 2, 5, 100]),
-    st.booleans(),
-)
-def test_a_shard_is_kept_in_its_smallest_form(size: int, step: int, run: int, last: bool) -> None:
-    """`run` numbers of every `step * run`, in a shard between two others."""
+@pytest.mark.parametrize("size", [1, 8, 64, 255, 256, 257, 1000, 65_536, 65_537])
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 8, 9, 16, 17, 40, 300])
+def test_a_shard_is_kept_in_its_smallest_form(size: int, step: int) -> None:
+    for run, last in product([1, 2, 5, 100], [False, True]):
+        check_form(size, step, run, last)
+
+
+def check_form(size: int, step: int, run: int, last: bool) -> None:
+    """Choose `run` numbers of every `step * run` in a shard between two others, and maybe the last."""
     places = np.arange(size)
     mask = places // run % step == 0
     mask[-1] |= last
@@ -247,6 +251,23 @@ def test_unpacked_numbers_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(chosen, "_KEPT", 120)
     subset.samples(3, np.arange(40))
     assert list(vars(subset)["_kept"]) == [2, 0, 3], "all 120"
+    assert first.dtype == np.uint32
+
+
+def test_unpacked_numbers_leave_only_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bitmap of shards with 10, 80 and 60 numbers."""
+    monkeypatch.setattr(chosen, "_KEPT", 100)
+    stored = np.array([25, 200, 150])
+    subset = of_list(np.flatnonzero(np.arange(375) % 5 < 2), stored)
+    for shard in range(3):
+        subset.samples(shard, np.arange(10))
+    assert list(vars(subset)["_kept"]) == [2], "60 do not fit beside 80"
+
+    stored = np.array([100, 50, 50, 100])
+    subset = of_list(np.flatnonzero(np.arange(300) % 5 < 2), stored)
+    for shard in range(4):
+        subset.samples(shard, np.arange(10))
+    assert list(vars(subset)["_kept"]) == [1, 2, 3], "40, 20, 20 and 40: 40 must leave"
 
 
 def test_a_pickle_has_no_unpacked_numbers() -> None:

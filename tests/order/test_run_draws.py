@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import MixtureCourse, MixtureOrder, Tick
+from mdsx.order.hashing import G, key
+from mdsx.order.multiples import MODULUS
 from mdsx.order.needs import NEVER
-from mdsx.order.run_draws import check_whole_runs, first_within
+from mdsx.order.run_draws import RunDraws, check_whole_runs, first_within
 from tests.order import reference
 from tests.order.positions import draws_before, places
 from tests.order.strategies import mixtures
@@ -95,6 +97,7 @@ def test_the_shares_of_runs_match_the_weights_at_any_distance() -> None:
         drawn = mixture._draws.before(position).sum(axis=0)
         assert drawn.sum() == position
         assert np.abs(drawn / 512 - np.array([0.7, 0.2, 0.1]) * position / 512).max() < 4  # runs
+        assert drawn.dtype == np.int64
     far = np.arange(10**15, 10**15 + 512 * 300)
     difference = mixture._draws.before(10**15 + 512 * 300) - mixture._draws.before(10**15)
     assert difference.sum(axis=0).tolist() == np.bincount(mixture.locate(far)[0], minlength=3).tolist()
@@ -128,6 +131,27 @@ def test_later_runs_are_expected_by_the_weights() -> None:
     expected = order._draws.expected(1, 0, away)
     assert np.abs(expected - drawn[away]).max() <= 10_000  # of runs that are 10,000 apart
     assert order._draws.expected(1, 0, np.array([NEVER])).tolist() == [NEVER]
+
+
+def test_a_draw_after_all_positions_is_never_expected() -> None:
+    """Whatever floats make of the distance."""
+    for run in range(1, 200):
+        draws = RunDraws([(0, (MODULUS,))], seed=1, lanes=1, run=run)
+        assert draws.expected(0, 0, np.array([NEVER - 1, NEVER]))[1] == NEVER
+
+
+def test_the_next_run_of_a_component_with_a_single_point_is_known() -> None:
+    """A component has the points from its lower bound up to its upper bound, without that."""
+    point = (5 * G + key(7, 3)) % MODULUS  # of run 5
+    one, none = (point, point + 1, MODULUS), (point, point, MODULUS)
+    here = np.array([0])
+    assert RunDraws([(0, one)], seed=7, lanes=1, run=10).expected(1, 0, here).tolist() == [50]
+    assert RunDraws([(0, one), (51, none)], seed=7, lanes=1, run=10).expected(1, 0, here).tolist() == [50]
+    assert RunDraws([(0, one), (50, none)], seed=7, lanes=1, run=10).expected(1, 0, here).tolist() == [NEVER]
+
+    inverse = pow(G, -1, MODULUS)
+    seed, run = next((s, k) for s in range(1000) if (k := -key(s, 3) * inverse % MODULUS) < 2**60)  # its point is 0
+    assert RunDraws([(0, (1, MODULUS))], seed=seed, lanes=1, run=1).expected(0, 0, here).tolist() == [run]
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 299), st.integers(0, 299))
