@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ from tests.vectors import selections
 FOLDER = Path(selections.__file__).parent
 VECTORS: dict[str, Any] = json.loads((FOLDER / "selections-v1.json").read_text())
 FINGERPRINT = json.loads((FOLDER / "good" / "plain" / "index.json").read_bytes())["fingerprint"]
+
+
+def plain(text: str) -> str:
+    """Return a text without characters that pytest would escape in a test's name."""
+    return re.sub(r"[^ -~]", "?", text)
 
 
 def test_the_file_is_that_of_the_reference() -> None:
@@ -68,12 +74,12 @@ def chosen(text: str) -> list[int]:
     return np.flatnonzero(found.true).tolist()
 
 
-@pytest.mark.parametrize("case", VECTORS["conditions"], ids=lambda case: case["condition"])
+@pytest.mark.parametrize("case", VECTORS["conditions"], ids=lambda case: plain(case["condition"]))
 def test_a_condition_chooses_its_samples(case: dict[str, Any]) -> None:
     assert chosen(case["condition"]) == case["value"]
 
 
-@pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: case["condition"][:40])
+@pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: plain(case["condition"][:40]))
 def test_what_is_no_condition_is_refused(case: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         chosen(case["condition"])

@@ -28,7 +28,7 @@ def test_each_part_names_files_and_tests_that_exist() -> None:
 
 
 def test_what_nobody_noticed_or_explained_is_left() -> None:
-    because = Explanation(SURVIVED.function, SURVIVED.was, "b is never c")
+    because = Explanation(SURVIVED.function, "b is never c", SURVIVED.was)
     outcome = judge(PART, [KILLED, TYPED, SURVIVED, UNREACHED], [because])
     assert outcome.explained == {SURVIVED: because}
     assert outcome.unexplained == [UNREACHED]
@@ -41,14 +41,17 @@ def test_what_nobody_noticed_or_explained_is_left() -> None:
 
 @pytest.mark.parametrize("now", ["if a | b <= c:", None])
 def test_an_explanation_fits_its_own_lines_only(now: str | None) -> None:
-    because = Explanation(SURVIVED.function, SURVIVED.was, "b is never c", now)
+    because = Explanation(SURVIVED.function, "b is never c", SURVIVED.was, now)
     assert because.fits(SURVIVED)
     assert because.fits(Mutant(SURVIVED.function, "survived", SURVIVED.was, "if c:")) == (now is None)
     assert not because.fits(UNREACHED)
+    any_change = Explanation(SURVIVED.function, "it runs when the module is imported")
+    assert any_change.fits(SURVIVED)
+    assert not any_change.fits(UNREACHED)
 
 
 def test_an_explanation_of_any_function_fits_one_change_of_a_part() -> None:
-    because = Explanation("*", "strict=True", "a check of our own", "strict=False")
+    because = Explanation("*", "a check of our own", "strict=True", "strict=False")
     assert because.fits(Mutant("mdsx.a.f", "survived", "zip(a, b, strict=True)", "zip(a, b, strict=False)"))
     assert not because.fits(Mutant("mdsx.a.f", "survived", "zip(a, b, strict=True)", "zip(b, strict=True)"))
 

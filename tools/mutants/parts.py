@@ -20,7 +20,16 @@ PARTS = (
     Part(
         "format",
         ("mdsx/format/*",),
-        ("tests/format", "tests/vectors"),
+        (
+            *(f"tests/{name}" for name in ("format", "vectors", "datasets")),
+            *(f"tests/foreign/{name}" for name in ("mds", "parquet", "tars", "tokens")),
+            *(
+                f"tests/shards/test_{name}.py"
+                for name in ("choices", "decoded", "gather", "ranges", "row_key", "shards", "where")
+            ),
+            "tests/shards/formats/test_estimates.py",
+            *(f"tests/writer/test_{name}.py" for name in ("lengths", "merge", "selections", "sizes", "writer")),
+        ),
         (
             "tests/format/test_every_check.py",
             "tests/format/test_decode.py::test_json_of_500_levels_works_in_a_deep_stack",

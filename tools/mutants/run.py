@@ -19,13 +19,13 @@ from tools import pages
 from tools.console import Console, Step, temporary_directory
 from tools.environment import PeerEnvironment, install_missing
 from tools.mutants.parts import PARTS, Part
-from tools.mutants.survey import NOTICED
+from tools.mutants.survey import NOT_FOUND, NOTICED
 from tools.processes import ROOT
 
 EXPLAINED = Path(__file__).with_name("explained.toml")
 PAGE = ROOT / "docs" / "reliability.md"
 _LAST_LINES = 20
-_NOT_NOTICED = (0, 33)  # mutmut's exit codes of survivors, and of mutants that no test reaches
+_NOT_NOTICED = (0, 33, NOT_FOUND)  # mutmut's exit codes of survivors, and of mutants that no test reaches
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,22 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why no test can notice a change; `now` is None for any change of these lines.
+    """Why no test can notice a change; `now` is None for any change of these lines, and `was` for any of the function.
 
     Of the function "*", `was` and `now` are parts of lines: the change anywhere of one into the other.
     """
 
     function: str
-    was: str
     why: str
+    was: str | None = None
     now: str | None = None
 
     def fits(self, mutant: Mutant) -> bool:
         if self.function == "*":
-            return self.now is not None and mutant.was.replace(self.was, self.now) == mutant.now
-        return (self.function, self.was) == (mutant.function, mutant.was) and self.now in (None, mutant.now)
+            assert self.was is not None
+            assert self.now is not None
+            return mutant.was.replace(self.was, self.now) == mutant.now
+        return self.function == mutant.function and self.was in (None, mutant.was) and self.now in (None, mutant.now)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def run(given: argparse.Namespace) -> int:
     used = {id(each) for outcome in outcomes for each in outcome.explained.values()}
     stale = [each for each in explanations if id(each) not in used and not given.parts]
     for each in stale:
-        console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was}")
+        console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was or 'any'}")
     for outcome in outcomes:
         console.page(section(outcome))
         if given.docs:
@@ -209,10 +211,12 @@ def section(outcome: Outcome) -> str:
     counts = f"tests notice {tests:,}, and the type checker {typed:,}. {len(outcome.explained):,} are explained"
     rest = f", and {len(outcome.unexplained):,} are neither" if outcome.unexplained else ""
     used = dict.fromkeys(outcome.explained.values())
-    rows = [[f"`{each.function}`", _code(each.was), _code(each.now) if each.now else "any", each.why] for each in used]
+    rows = [[f"`{each.function}`", _code(each.was), _code(each.now), each.why] for each in used]
     explained = pages.table(["function", "was", "mutant", "why no test can notice"], rows) if rows else ""
     return f"Of the {total:,} mutants of the {outcome.part.name}, {counts}{rest}.\n\n{explained}"
 
 
-def _code(lines: str) -> str:
+def _code(lines: str | None) -> str:
+    if lines is None:
+        return "any"
     return "<br>".join(f"`{line.replace('|', chr(92) + '|')}`" for line in lines.splitlines())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+NOT_FOUND = 255  # a name of a test with escaped characters; mutmut calls it a timeout
 NOTICED = ("killed", "timeout", "segfault", "caught by type check")
 
 
@@ -19,7 +20,7 @@ def mutants() -> Iterator[dict[str, str]]:
         found = SourceFileMutationData(path=path)
         found.load()
         for name, code in found.exit_code_by_key.items():
-            verdict = status_by_exit_code[code]
+            verdict = "tests not found" if code == NOT_FOUND else status_by_exit_code[code]
             lines = [] if verdict in NOTICED else get_diff_for_mutant(name, path=path).splitlines()[2:]
             was, now = ("\n".join(line[1:].strip() for line in lines if line.startswith(mark)) for mark in "-+")
             yield {"function": function_of(name), "verdict": verdict, "was": was, "now": now}
