@@ -50,7 +50,7 @@ class ShardUses:
         starts, stops = self._starts[pieces], self._stops[pieces]
         at = position if isinstance(position, int) else position[starts % self._lanes]
         due = np.where(stops > at, np.maximum(starts - at, 0), NEVER)
-        away = np.full(len(shards), NEVER, np.int64)
+        away = np.full(len(shards), NEVER)
         if len(due):
             away[found] = np.minimum.reduceat(due, firsts[found])
         return away

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,11 @@ def test_the_distance_of_a_shard_is_that_of_its_next_blocks(options: dict[str, A
 def test_shards_may_be_asked_for_in_any_order() -> None:
     uses, shards = ShardUses(Order([9] * 20, lanes=2, shuffle_block=4)), np.arange(20)
     assert uses.away(7, shards[::-1]).tolist() == uses.away(7, shards).tolist()[::-1]
+    uses = ShardUses.of(np.arange(3), np.array([20, 10, 15]), np.array([30, 15, 20]), 3, 1)
+    away = uses.away(7, np.arange(3))
+    assert away.tolist() == [13, 3, 8]
+    for asked in product(range(3), repeat=3):
+        assert uses.away(7, np.array(asked)).tolist() == away[list(asked)].tolist()
 
 
 def test_uses_may_be_kept_of_some_pieces() -> None:
