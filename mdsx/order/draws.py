@@ -100,10 +100,11 @@ class StartCounts:
         before: StartCounts | None = None,
     ) -> None:
         self._phases, self._between = phases, between
-        self._known = {0: np.zeros(shape, np.int64)}
-        if before is not None:
+        if before is None:
+            self._known = {0: np.zeros(shape, np.int64)}
+        else:
             same = phases.same_start(before._phases)
-            self._known |= {phase: counts for phase, counts in before._known.items() if phase < same}
+            self._known = {phase: counts for phase, counts in before._known.items() if phase < same}
 
     def of(self, phase: int) -> NDArray[np.int64]:
         """Return the draws before the start of a phase. The array must not be changed."""
@@ -254,7 +255,7 @@ def drawn_in(n: int, step: int, begins: NDArray[np.uint64], bounds: Bounds) -> N
 
 def successive(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield the first and last index (exclusive) of each stretch of successive numbers."""
-    edges = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)] if len(numbers) else [0]
+    edges = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)] if len(numbers) else []
     return pairwise(edges)
 
 

@@ -515,12 +515,21 @@ def test_counts_of_common_leading_phases_are_reused() -> None:
     changed = StartCounts(phase_bounds(*shares[:130], (5000, 1)), between, (1,), counts)
     assert changed.of(130).tolist() == [5000]
     assert asked == [(128, 1280, 1290), (129, 1290, 5000)]
+    later = StartCounts(phase_bounds(*shares[:64], (5000, 1)), between, (1,), counts)
+    assert later.of(64).tolist() == [5000], "phase 64 begins elsewhere"
 
 
 def test_few_counts_are_kept() -> None:
     counts = StartCounts(phase_bounds(*((n, n % 4) for n in range(400))), lambda _, a, b: np.array([b - a]), (1,))
     assert [counts.of(phase).tolist() for phase in range(400)] == [[n] for n in range(400)]
     assert len(counts._known) <= 400 // 64 + 3
+
+
+def test_rounds_of_two_positions_of_each_lane_equal_the_naive_implementation() -> None:
+    options: dict[str, Any] = {
+        "components": [[30], [40]], "weights": [1, 2], "seed": 3, "lanes": 100, "shuffle_block": 10,
+    }  # fmt: skip
+    assert places(MixtureOrder(**options), range(600)) == reference.Mixture(**options).positions(600)
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 64, 300])
