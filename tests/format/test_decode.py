@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, SampleError, UnsupportedError
-from mdsx.format import Encoder, Schema, numpy_values, parse_type, value_decoder
+from mdsx.format import Encoder, Schema, bare_decoder, numpy_values, parse_type, value_decoder
 from mdsx.format.families.floats import BFLOAT16
 
 
@@ -34,6 +34,24 @@ def test_bfloat16_is_widened_to_float32_exactly() -> None:
     assert (type(value), value) == (np.float32, 1.0)
     every = np.arange(2**16, dtype=np.uint16)
     assert (BFLOAT16.numpy(every).view(np.uint32) == every.astype(np.uint32) << 16).all()
+
+
+def test_an_array_may_be_stored_without_its_dimension() -> None:
+    """As MDS stores it."""
+
+    def bare(kind: str, data: bytes, *, stored: bool = False) -> Any:
+        return bare_decoder(parse_type(kind), stored=stored)(memoryview(data))
+
+    found = bare("int16[*]", b"\1\0\xff\xff")
+    assert (found.dtype, found.tolist(), found.flags.writeable) == (np.int16, [1, -1], True)
+    assert (bare("float32[*]", b"").dtype, bare("float32[*]", b"").shape) == (np.float32, (0,))
+    assert bare("bfloat16[*]", b"\x80\x3f").tolist() == [1.0]
+    assert bare("bfloat16[*]", b"\x80\x3f", stored=True).tolist() == [0x3F80]
+    for stored in (False, True):  # a bool is a byte in both cases
+        assert bare("bool[*]", b"\1\0", stored=stored).dtype == np.bool_
+    with pytest.raises(CorruptError, match=r"^the size is wrong for an array of int16") as caught:
+        bare("int16[*]", b"\1\0\2")
+    assert (caught.value.found, caught.value.expected) == (3, "a multiple of 2 bytes")
 
 
 def test_an_array_is_a_writable_aligned_copy() -> None:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import xxhash
 
 import mdsx
+from mdsx.format import filenames
 
 PACKAGE = Path(mdsx.__file__).parent
 HOMES = {PACKAGE / "format" / "filenames.py", PACKAGE / "storage" / "cache" / "filenames.py"}
@@ -19,6 +21,20 @@ NAMES = re.compile(
 )
 NOT_OURS = {PACKAGE / "transfer" / "converting", PACKAGE / "transfer" / "exporting", PACKAGE / "foreign" / "tars"}
 """Tars, and files of other tools, have names of their own, such as `.tar.zst`."""
+
+
+def test_the_key_of_a_table_names_its_token_file_by_a_hash() -> None:
+    key = filenames.token_table("a/b.bin", 7, "0123456789abcdef" * 2)
+    assert key == f"_mdsx-tokens/{xxhash.xxh3_64_hexdigest(b'a/b.bin')}-00007-0123456789abcdef.table"
+    assert filenames.is_token_table(key)
+    assert not filenames.is_token_table(f"{key}x")
+    assert not filenames.is_token_table(f"x{key}")
+
+
+def test_a_shard_is_known_by_its_suffix() -> None:
+    assert [filenames.is_shard(key) for key in ("a.mdsx", "a.mdsx.zst", "a.zst", "mdsx", "a.mdsx.x")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
 
 
 def literals(source: str) -> Iterator[tuple[str, int]]:

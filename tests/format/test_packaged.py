@@ -12,7 +12,9 @@ import pytest
 
 import mdsx
 from mdsx.format import Schema, length_rule, parse_type
+from mdsx.format.packaged import codec
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.testing.packages import install
 
 GHOST = {"id": "int64", "one": "ghost.Thing", "maybe": "ghost.Thing?", "many": "ghost.Thing[*]?"}
 """Nothing registers it."""
@@ -63,6 +65,27 @@ def ghosts(tmp_path: Path) -> Path:
 
 
 # --- with the package
+
+
+@pytest.mark.parametrize("distribution", ["geo-shapes", "Geo_Shapes", "geo.-shapes"])
+def test_a_package_may_spell_its_name_in_any_way(
+    distribution: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"GEO--Shapes.{distribution}".replace("geo.-", "x")
+    module = "class Kind:\n    encode = bytes\n    decode = bytes\n"
+    install(tmp_path, distribution, {"mdsx.types": {name: "shapes:Kind"}}, shapes=module)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = codec(name)
+    assert found is not None
+    assert found.encode(b"x") == b"x"
+
+
+def test_a_package_has_types_of_its_own_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "class Kind:\n    encode = bytes\n    decode = bytes\n"
+    install(tmp_path, "Geo_shapes", {"mdsx.types": {"geoshapes.One": "shapes:Kind"}}, shapes=module)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(mdsx.UsageError, match=r"begins with another package's name .*expected geo-shapes\."):
+        codec("geoshapes.One")
 
 
 def test_values_are_those_of_the_package(tmp_path: Path) -> None:
