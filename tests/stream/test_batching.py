@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import UsageError
-from mdsx.order import Position
-from mdsx.stream import Cursor, SampleSteps
+from mdsx.order import DatasetCourse, Order, Position
+from mdsx.stream import SAMPLES, Cursor, SampleSteps
+from mdsx.stream.steps import RankGroups
 
 
 def cuts(steps: SampleSteps, cursor: Cursor) -> list[tuple[int, int, int]]:
@@ -39,6 +42,42 @@ def test_tasks_are_adjacent_counted_and_whole(samples: int, batch: int, world: i
     left = max(samples - position, 0) - len(read)
     assert left == 0 if not drop else 0 <= left < batching.global_batch_size
     assert batching.last_size(cursor) == (tasks[-1].stop - tasks[-1].start if tasks else 0)
+
+
+@pytest.mark.parametrize("batches", [-1, 4, True, 1.0])
+def test_a_run_goes_on_by_a_number_of_batches_that_the_epoch_has(batches: Any) -> None:
+    steps = SampleSteps(10, 2, 2, drop_last=False)
+    assert steps.after_batches(Cursor(3), 2) == Cursor(3, Position(8), step=2)
+    assert steps.after_batches(Cursor(3), 3) == Cursor(4, step=3)
+    with pytest.raises(UsageError, match="fewer batches") as caught:
+        steps.after_batches(Cursor(3), batches)
+    assert (caught.value.found, caught.value.expected) == (batches, "0 to 3")
+
+
+@pytest.mark.parametrize("plan", [{"until": 8}, {"skip": ((1, 2),)}])
+def test_the_batches_of_an_epoch_that_a_plan_changes_are_not_counted(plan: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        SampleSteps(10, 2, 2, drop_last=False, **plan).count()
+
+
+def test_the_progress_of_a_state_is_its_tick() -> None:
+    course = DatasetCourse(Order([10]))
+    assert SAMPLES.progress_of(course, {"epoch": 3, "position": 4}) == 34
+
+
+def test_batches_of_samples_have_no_groups() -> None:
+    assert SAMPLES.with_groups(None) is SAMPLES
+    with pytest.raises(ValueError, match="batches of samples"):
+        SAMPLES.with_groups({"kind": "pack"})
+
+
+def test_samples_that_are_not_grouped_are_rows_of_their_own() -> None:
+    alone = RankGroups.alone(3)
+    assert alone.edges.tolist() == [0, 1, 2, 3]
+    assert (alone.items.shape, bool(alone.items.any()), alone[2:]) == ((6, 3), False, (0, 0, None))
+    assert RankGroups.alone(0).filled(2).edges.tolist() == [0, 0, 0]
+    assert alone.filled(5).edges.tolist() == [0, 1, 2, 3, 3, 3]
+    assert alone.filled(3).edges.tolist() == alone.filled(0).edges.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 2.0])

@@ -243,6 +243,40 @@ def test_an_error_is_raised_at_its_batch_which_comes_again(error: type[BaseExcep
     assert at(run.coming) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("epoch_steps", "cursor", "end"),
+    [
+        (None, Cursor(3, Position(8), step=5, planned=7), Cursor(4, step=5, planned=7)),
+        (4, Cursor(1, Position(3), step=6, part=1), Cursor(1, Position(3), step=8)),
+    ],
+)
+def test_an_epoch_without_a_task_ends(epoch_steps: int | None, cursor: Cursor, end: Cursor) -> None:
+    """Such as after a resume into a dropped tail."""
+
+    class Nothing(Tasks):
+        def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
+            return iter(())
+
+    run = Run(epoch_steps=epoch_steps)
+    run.load(cursor)
+    with pytest.raises(StopIteration):
+        next(Pass(run, batches=Nothing()))
+    assert run.cursor == end
+
+
+def test_an_iteration_that_ctrl_c_ended_may_be_continued_or_followed_by_the_next_epoch() -> None:
+    """Its traceback may keep it alive."""
+    run = make()
+    iteration = Pass(run).take()
+    assert at(run.coming) == (0, 4)
+    run.quit(Pass(run))
+    assert at(run.coming) == (0, 4), "another iteration"
+    run.quit(iteration)
+    assert at(run.coming) == (1, 0)
+    iteration.take()
+    assert at(run.coming) == (0, 8)
+
+
 def test_tasks_of_other_ranks_are_passed_over() -> None:
     class Second(Tasks):
         def begin(self, iteration: Iteration, cursor: Cursor) -> Iterator[tuple[Task, Any]]:
