@@ -205,18 +205,12 @@ def configuration(part: Part, copy: Path) -> str:
 
 
 def section(outcome: Outcome) -> str:
-    """Return how the mutants of a part ended, and a table of the explanations in use."""
+    """Return how the mutants of a part ended, and a table of why no test can notice the explained ones."""
     total, typed = sum(outcome.verdicts.values()), outcome.verdicts.get("caught by type check", 0)
     tests = sum(outcome.verdicts.get(each, 0) for each in NOTICED) - typed
     counts = f"tests notice {tests:,}, and the type checker {typed:,}. {len(outcome.explained):,} are explained"
     rest = f", and {len(outcome.unexplained):,} are neither" if outcome.unexplained else ""
-    used = dict.fromkeys(outcome.explained.values())
-    rows = [[f"`{each.function}`", _code(each.was), _code(each.now), each.why] for each in used]
-    explained = pages.table(["function", "was", "mutant", "why no test can notice"], rows) if rows else ""
+    reasons = Counter((mutant.function, each.why) for mutant, each in outcome.explained.items())
+    rows = [[f"`{function}`", str(count), why] for (function, why), count in sorted(reasons.items())]
+    explained = pages.table(["function", "mutants", "why no test can notice"], rows, right=[1]) if rows else ""
     return f"Of the {total:,} mutants of the {outcome.part.name}, {counts}{rest}.\n\n{explained}"
-
-
-def _code(lines: str | None) -> str:
-    if lines is None:
-        return "any"
-    return "<br>".join(f"`{line.replace('|', chr(92) + '|')}`" for line in lines.splitlines())
