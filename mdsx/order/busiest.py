@@ -35,7 +35,7 @@ class BusiestRank:
         self._micro = micro_batch
         self._left = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._sums = np.zeros((2, 2))  # [with or without dealing, steps or micro-batches]
-        self._counts = np.zeros(2)
+        self._counts = np.zeros((2, 2))
 
     def add(self, lanes: NDArray[np.int64], sizes: NDArray[np.int64], edges: NDArray[np.int64]) -> None:
         """Note the next groups: their lanes, and the sizes of their items. Groups that do not fill a step count with
@@ -55,19 +55,19 @@ class BusiestRank:
                 if kind == 0 or micro is not None:
                     ratios = busiest(by_place, self._ranks, micro)
                     self._sums[place, kind] += ratios.sum()
-                    self._counts[kind] += len(ratios) / 2
+                    self._counts[place, kind] += len(ratios)
 
     @property
     def steps(self) -> int:
         """Return the number of noted steps whose cost is not 0."""
-        return int(self._counts[0])
+        return int(self._counts[0, 0])
 
     def found(self) -> tuple[Busiest, Busiest] | None:
         """Return the results with dealing, and without (by rule 5). Return None without steps."""
-        if not self._counts[0]:
+        if not self.steps:
             return None
         means = (self._sums / np.maximum(self._counts, 1)).tolist()
-        dealt, plain = (Busiest(step, micro if self._counts[1] else None) for step, micro in means)
+        dealt, plain = (Busiest(step, None if self._micro is None else micro) for step, micro in means)
         return dealt, plain
 
 

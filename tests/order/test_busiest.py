@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mdsx.order import Balance, Busiest, BusiestRank, Dealing, Grouping, Groups, Order, busiest, default_window
@@ -41,6 +41,7 @@ def test_each_node_deals_its_rows_among_its_own_ranks() -> None:
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=90), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
+@example([0, 0, 0, 0, 40, 60], 1, 1, 3)  # only without dealing, a micro-batch has no cost
 def test_it_follows_the_shares_of_all_ranks(lengths: list[int], nodes: int, node: int, rows: int) -> None:
     world = nodes * node
     size, balance = rows * world, (3, 1)
