@@ -55,13 +55,13 @@ def cast(items: NDArray[Any], source: str, target: str) -> NDArray[Any]:
     base, wanted = NUMBERS[source], NUMBERS[target]
     if not isinstance(wanted, Float):
         return items.astype(wanted.item)
-    return wanted.narrow(base.numpy(items) if isinstance(base, Float) else items)
+    return wanted.narrow(base.numpy(items))
 
 
 def always_fits(source: str, target: str) -> bool:
     """Return whether each number of type `source` is in the range of `target`."""
     wanted = NUMBERS[target]
-    return wanted.kind == "float" or np.can_cast(NUMBERS[source].item, wanted.item, "safe")
+    return wanted.kind == "float" or np.can_cast(NUMBERS[source].item, wanted.item)
 
 
 def first_outside(items: NDArray[Any], target: str) -> int | None:

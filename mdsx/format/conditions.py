@@ -18,6 +18,7 @@ Keywords may be in any case. The result is a tree of values, which `truth.py` ev
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -294,7 +295,7 @@ class _Parser:
         if token.text.lstrip("+-").isdigit():
             return int(token.text)
         found = float(token.text)
-        if found in (float("inf"), -float("inf")):
+        if math.isinf(found):
             self._refuse("a number that a float64 can hold", token)
         return found
 

@@ -30,6 +30,9 @@ from mdsx.format.frames import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_LEAST_FRAME = 14
+"""Bytes of the smallest frame, which has one raw byte."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -144,7 +147,7 @@ def _places(
 def _end(view: memoryview, start: int, size: int, file: str | None, place: str) -> int:
     """Return the end of the frame of `size` raw bytes that starts at `start`, by its blocks. Raise CorruptError."""
     frame = view[start : start + MAX_FRAME_SIZE]
-    if len(frame) < MAX_FRAME_HEADER:
+    if len(frame) < _LEAST_FRAME:
         raise CorruptError("the shard ends before the frame does", file=file, place=place)
     walked = check_frame_header(frame[:MAX_FRAME_HEADER], size, file, place)
     _, end = walk_frame(frame, walked, file, place)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.format.conditions import (
     Among,
+    ColumnLength,
     ColumnNull,
     ColumnValue,
     Compare,
@@ -31,12 +32,12 @@ from mdsx.format.conditions import (
     Constant,
     Joined,
     Negation,
-    Operand,
     Reference,
 )
 from mdsx.format.families.record import Float, Number
 
 Bools = NDArray[np.bool_]
+_OfColumn = ColumnValue | ColumnLength
 
 
 class Vector(NamedTuple):
@@ -122,15 +123,16 @@ def _compared(condition: Comparison, vectors: Mapping[Reference, Vector]) -> Tru
     left, compare, right = condition.left, condition.compare, condition.right
     if isinstance(left, bool | int | float):
         left, compare, right = right, _MIRRORED[compare], left
-    one = vectors[left]  # type: ignore[index]  # at least one operand is a reference
+    assert isinstance(left, _OfColumn), "at least one operand is a reference"
+    one = vectors[left]
     if isinstance(right, bool | int | float):
         return _known(_with_number(one, compare, right, left), one.nulls)
     other = vectors[right]
     nulls = one.nulls if other.nulls is None else other.nulls if one.nulls is None else one.nulls | other.nulls
-    return _known(_with_vector(one, compare, other, condition), nulls)
+    return _known(_with_vector(one, compare, other, left, right), nulls)
 
 
-def _with_number(vector: Vector, compare: Compare, number: Constant, operand: Operand) -> Bools:
+def _with_number(vector: Vector, compare: Compare, number: Constant, operand: _OfColumn) -> Bools:
     values = vector.values
     if values.dtype == np.bool_ or isinstance(number, bool):
         if values.dtype != np.bool_ or not isinstance(number, bool):
@@ -193,21 +195,21 @@ def _rounded(vector: Vector, number: float) -> Any:
     return vector.type.numpy(items)[0]
 
 
-def _with_vector(one: Vector, compare: Compare, other: Vector, condition: Comparison) -> Bools:
+def _with_vector(one: Vector, compare: Compare, other: Vector, left: _OfColumn, right: _OfColumn) -> Bools:
     kinds = one.values.dtype.kind + other.values.dtype.kind
     if "b" in kinds:
         if kinds != "bb":
-            raise _not_alike(_name(condition.left), _type_of(one), _type_of(other))
-        _check_bools(compare, condition.left)
+            raise _not_alike(_name(left), _type_of(one), _type_of(other))
+        _check_bools(compare, left)
     elif "f" in kinds and kinds != "ff":
         whole = one if kinds[0] != "f" else other
-        if whole.type is not None and whole.values.dtype.itemsize > 4:
+        if whole.type is not None and whole.values.dtype.itemsize == 8:
             raise UsageError(
                 "integers of 64 bits and floats cannot be compared exactly",
-                found=f"{_name(condition.left)} of type {_type_of(one)}, {_name(condition.right)} of {_type_of(other)}",
+                found=f"{_name(left)} of type {_type_of(one)}, {_name(right)} of {_type_of(other)}",
                 hint="use ds.filter(function, input_columns=[...])",
             )
-        one, other = (each._replace(values=each.values.astype(np.float64)) for each in (one, other))
+        # NumPy compares shorter integers, and lengths, with floats as numbers of a float type that holds both exactly.
     elif set(kinds) == {"i", "u"} and np.result_type(one.values, other.values).kind == "f":
         if kinds[0] == "i":
             one, compare, other = other, _MIRRORED[compare], one
@@ -217,9 +219,9 @@ def _with_vector(one: Vector, compare: Compare, other: Vector, condition: Compar
 
 
 def _with_signed(unsigned: NDArray[Any], compare: Compare, signed: NDArray[Any]) -> Bools:
-    """Compare uint64 with signed integers, which NumPy would convert to floats."""
+    """Compare uint64 with signed integers, which NumPy 1 would convert to floats."""
     negative = signed < 0
-    found: Bools = _SAME[compare](unsigned, np.where(negative, 0, signed).astype(np.uint64))
+    found: Bools = _SAME[compare](unsigned, signed.astype(np.uint64))
     return np.where(negative, compare in ("!=", ">", ">="), found)
 
 
@@ -249,7 +251,7 @@ def _among(vector: Vector, condition: Among) -> Bools:
 # --- errors
 
 
-def _check_bools(compare: Compare, operand: Operand) -> None:
+def _check_bools(compare: Compare, operand: _OfColumn) -> None:
     if compare not in ("=", "!="):
         raise UsageError(f"column {_name(operand)} has bools, which only = and != can compare", found=compare)
 
@@ -263,7 +265,5 @@ def _type_of(vector: Vector) -> str:
     return "a length" if vector.type is None and vector.values.dtype != np.bool_ else str(vector.values.dtype)
 
 
-def _name(operand: Operand) -> str:
-    if isinstance(operand, bool | int | float):
-        return shown(operand)
+def _name(operand: _OfColumn) -> str:
     return shown(operand.name) if isinstance(operand, ColumnValue) else f"length({operand.name})"
