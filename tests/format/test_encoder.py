@@ -371,6 +371,21 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
             encoder.sample(other)  # type: ignore[arg-type]
 
 
+def test_an_error_about_columns_shows_16_names_of_at_most_80_characters() -> None:
+    encoder = Encoder(Schema.from_columns({"a": "int8"}))
+    for count, rest in ((16, ""), (17, ", ...")):
+        with pytest.raises(SampleError, match="unknown columns") as caught:
+            encoder.sample({"a": 1, **{f"b{number}": 1 for number in range(count)}})
+        assert caught.value.place == ", ".join(f"'b{number}'" for number in range(16)) + rest
+        assert caught.value.expected == "'a'"
+    with pytest.raises(SampleError, match="lacks columns") as caught:
+        encoder.sample({"x" * 100: 1})
+    assert caught.value.found == "'" + "x" * 79
+    with pytest.raises(SampleError, match="lacks columns") as caught:
+        encoder.batch({})
+    assert (caught.value.found, caught.value.hint) == ("none", None)
+
+
 @pytest.fixture
 def no_room_for_text() -> Iterator[None]:
     """Of a failed test, pytest would show 4 GiB of bytes as 16 GiB of text."""
@@ -493,6 +508,20 @@ def test_an_invalid_batch_raises_naming_sample_and_column(columns: dict[str, Any
     with pytest.raises(SampleError) as caught:
         Encoder(Schema.from_columns({"a": "uint8", "b": "str"})).batch(columns)
     assert str(caught.value).startswith(message)
+
+
+def test_columns_of_different_lengths_raise_with_each_length() -> None:
+    with pytest.raises(SampleError, match="different lengths") as caught:
+        Encoder(Schema.from_columns({"a": "uint8", "b": "str"})).batch({"a": [1, 2], "b": ["x"]})
+    assert caught.value.found == {"a": 2, "b": 1}
+
+
+def test_an_item_of_a_batch_is_named_by_its_sample_and_its_place_there() -> None:
+    for values in ([[1, 2], [1, 300]], np.array([[1, 2], [1, 300]])):
+        with pytest.raises(SampleError) as caught:
+            Encoder(Schema.from_columns({"x": "uint8[2]"})).batch({"x": values})
+        assert caught.value.place == "sample 1 of the batch, column 'x'"
+        assert (caught.value.found, caught.value.expected) == ("300 at [1]", "0 to 255")
 
 
 @pytest.mark.parametrize("kind", ["int64", "uint16[2]", "str", "float32[*]", "int8?"])
