@@ -171,7 +171,7 @@ def _exact(base: Float, value: int) -> bool:
     """Return whether a float of this base can hold this integer exactly."""
     value = abs(value)
     zeros = (value & -value).bit_length() - 1
-    return value == 0 or (value.bit_length() - zeros <= base.digits and value <= base.largest)
+    return value.bit_length() - zeros <= base.digits and value <= base.largest
 
 
 def _refuse_range(base: Integer, value: int, at: tuple[int, ...] = ()) -> NoReturn:
@@ -186,13 +186,13 @@ def _refuse_inexact(base: Float, value: int, at: tuple[int, ...] = ()) -> NoRetu
 def _way_out(value: object) -> str | None:
     """Return a hint on how to convert such a value to numbers."""
     dtype = getattr(value, "dtype", None)
-    kind = dtype.kind if isinstance(dtype, np.dtype) else ""
+    kind = getattr(dtype, "kind", None)
     if kind == "m" or isinstance(value, timedelta):
         return "give a number in a unit, such as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
     if kind == "M" or isinstance(value, date):
         return "give a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
     if kind == "c" or isinstance(value, complex):
         return "give the real and imaginary parts as two columns, or as an additional dimension"
-    if isinstance(dtype, np.dtype) and dtype.names is not None:
+    if getattr(dtype, "names", None) is not None:
         return "give each field as a column"
     return None

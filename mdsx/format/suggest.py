@@ -29,7 +29,7 @@ _SHAPED = re.compile(r"(\w+) *[\[(<:] *((?:\d+|\*|-1|none)(?: *[,x ] *(?:\d+|\*|
 
 def suggest(asked: object) -> str | None:
     """Return the type that was probably meant by an unknown one; None if there is no suggestion."""
-    text = (asked.__name__ if isinstance(asked, type) else str(asked))[:200].lower().strip().removesuffix("()")
+    text = (asked.__name__ if isinstance(asked, type) else str(asked))[:200].lower().strip()
     found = _MEANT.get(text) or _kind(_MODULE.sub("", text))
     with suppress(FormatError):
         if found is not None and parse_type(found).known:
@@ -39,10 +39,10 @@ def suggest(asked: object) -> str | None:
 
 def _kind(text: str) -> str | None:
     if match := _NULLABLE.fullmatch(text):
-        found = _kind(match[1] or match[2] or match[3] or "")
-        return found and f"{found.rstrip('?')}?"
+        found = _kind("".join(match.groups("")))
+        return found and f"{found.removesuffix('?')}?"
     if match := _LIST.fullmatch(text):
-        found = _kind(match[1] or match[2] or match[3] or "")
+        found = _kind("".join(match.groups("")))
         return JSON.name if found is None or found.endswith(("]", "?")) else f"{found}[*]"
     if match := _NDARRAY.fullmatch(text):
         return f"{match[1]}[{match[2] or '*'}]"
@@ -60,5 +60,5 @@ def _base(text: str) -> str | None:
     with suppress(TypeError, ValueError, SyntaxError):  # "i4", "f8", ...
         if np.dtype(name).name in NUMBERS:
             return np.dtype(name).name
-    near = get_close_matches(name, (*BASES, *_MEANT), n=1, cutoff=0.7)
+    near = get_close_matches(name, (*BASES, *_MEANT), cutoff=0.7)
     return _MEANT.get(near[0], near[0]) if near else None

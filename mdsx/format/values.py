@@ -205,7 +205,7 @@ def _sized_decoder(type: ColumnType) -> ValueDecoder:
             raise CorruptError(
                 f"a value of type '{type}' has the wrong size", found=len(data), expected=f"{size} bytes"
             )
-        items = np.frombuffer(data, dtype) if size else np.empty(0, dtype)
+        items = np.frombuffer(data, dtype)
         return items[0] if shape is None else items.reshape(shape).copy()
 
     return decode_sized
@@ -231,9 +231,7 @@ def _starred_decoder(type: ColumnType) -> ValueDecoder:
             raise CorruptError(
                 f"an array of shape {shape} has the wrong size", found=len(data), expected=f"{size} bytes"
             )
-        if size > stars.size:
-            return np.frombuffer(data, dtype, offset=stars.size).reshape(shape).copy()
-        return np.empty(shape, dtype)
+        return np.frombuffer(data, dtype, offset=stars.size).reshape(shape).copy()
 
     return decode_starred
 
@@ -245,7 +243,7 @@ def _bare_decoder(type: ColumnType) -> ValueDecoder:
         if len(data) % dtype.itemsize:
             expected = f"a multiple of {dtype.itemsize} bytes"
             raise CorruptError(f"the size is wrong for an array of {type.base}", found=len(data), expected=expected)
-        return np.frombuffer(data, dtype).copy() if len(data) else np.empty(0, dtype)
+        return np.frombuffer(data, dtype).copy()
 
     return decode_bare
 

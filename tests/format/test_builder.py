@@ -174,6 +174,15 @@ def test_a_finished_shard_can_be_continued(columns: dict[str, str]) -> None:
     assert bytes(builder.finish()) == one_shard(columns, samples)
 
 
+def test_a_shard_larger_than_the_limit_can_be_continued() -> None:
+    samples = [{"text": "x", "id": n} for n in range(100)]
+    shard = one_shard(TEXT, samples)
+    builder = ShardBuilder(Schema.from_columns(TEXT), 500)
+    builder.restore(ShardView.parse(shard))
+    assert builder.add(encode(TEXT, samples)) == 0
+    assert builder.finish() == shard
+
+
 def resident() -> int:
     """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

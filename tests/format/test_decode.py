@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, SampleError, UnsupportedError
-from mdsx.format import Encoder, Schema, bare_decoder, numpy_values, parse_type, value_decoder
+from mdsx.format import Encoder, Schema, bare_decoder, numpy_values, parse_type, value_decoder, values_decoder
 from mdsx.format.families.floats import BFLOAT16
 
 
@@ -39,8 +39,8 @@ def test_bfloat16_is_widened_to_float32_exactly() -> None:
 def test_an_array_may_be_stored_without_its_dimension() -> None:
     """As MDS stores it."""
 
-    def bare(kind: str, data: bytes, *, stored: bool = False) -> Any:
-        return bare_decoder(parse_type(kind), stored=stored)(memoryview(data))
+    def bare(kind: str, data: bytes, **options: bool) -> Any:
+        return bare_decoder(parse_type(kind), **options)(memoryview(data))
 
     found = bare("int16[*]", b"\1\0\xff\xff")
     assert (found.dtype, found.tolist(), found.flags.writeable) == (np.int16, [1, -1], True)
@@ -52,6 +52,30 @@ def test_an_array_may_be_stored_without_its_dimension() -> None:
     with pytest.raises(CorruptError, match=r"^the size is wrong for an array of int16") as caught:
         bare("int16[*]", b"\1\0\2")
     assert (caught.value.found, caught.value.expected) == (3, "a multiple of 2 bytes")
+
+
+def test_many_values_are_decoded_like_each_of_them() -> None:
+    def every(kind: str, *pieces: bytes, **options: bool) -> list[Any]:
+        return values_decoder(parse_type(kind), "a", **options)(map(memoryview, pieces))
+
+    assert every("str", b"", "é".encode()) == ["", "é"]
+    assert every("str[*]", packed(b"a"), packed()) == [["a"], []]
+    with pytest.raises(CorruptError, match="not UTF-8"):
+        every("str", b"a", b"\xff")
+    assert list(map(type, every("bytes", b"a"))) == [bytes]
+    assert list(map(type, every("bytes", b"a", views=True))) == [memoryview]
+    assert every("bytes[*]", packed(b"a"), views=True) == [[b"a"]]
+
+
+def test_items_that_numpy_lacks_may_stay_bits() -> None:
+    for kind in ("bfloat16[*]", "bfloat16[*]?"):
+        for stored, expected in ((False, [1.0]), (True, [0x3F80])):
+            data = memoryview(b"\1\0\0\0\x80\x3f")
+            assert value_decoder(parse_type(kind), "a", stored=stored)(data).tolist() == expected  # type: ignore[attr-defined]
+            (found,) = values_decoder(parse_type(kind), "a", stored=stored)([data])
+            assert found.tolist() == expected  # type: ignore[attr-defined]
+    (found,) = values_decoder(parse_type("bfloat16?"), "a")([memoryview(b"\x80\x3f")])
+    assert found == 1.0
 
 
 def test_an_array_is_a_writable_aligned_copy() -> None:
@@ -69,6 +93,9 @@ def test_an_array_is_a_writable_aligned_copy() -> None:
 def test_arrays_without_items_keep_their_shape() -> None:
     assert decode("uint16[*,3]", bytes(4)).shape == (0, 3)
     assert decode("uint16[*,*]", struct.pack("<2I", 0, 2**30 - 1)).shape == (0, 2**30 - 1)
+    with pytest.raises(CorruptError, match=r"^an array's dimensions are too large") as caught:
+        decode("uint16[*,*]", struct.pack("<2I", 0, 2**30))
+    assert (caught.value.found, caught.value.expected) == ((0, 2**30), "below 2^31 bytes, ignoring dimensions of 0")
     assert decode("float64[0,2]?", b"").shape == (0, 2)
     assert decode("bool[*]", bytes(4)).dtype == np.bool_
     assert decode("bfloat16[0]?", b"").dtype == np.float32
@@ -96,6 +123,11 @@ def test_text_json_and_msgpack_are_decoded() -> None:
     value = {"z": b"\0", 1: [None, True, 0.5], "t": msgpack.Timestamp(1, 2)}
     assert decode("msgpack", msgpack.packb(value)) == value
     assert list(decode("msgpack", msgpack.packb(value))) == ["z", 1, "t"]
+
+
+def test_a_msgpack_map_with_any_keys_has_no_extension_types_but_timestamps() -> None:
+    with pytest.raises(CorruptError, match=r"extension type 5 \(only timestamps, -1, are allowed\)"):
+        decode("msgpack", b"\x81\x01\xd4\x05x")
 
 
 def packed(*values: bytes) -> bytes:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
+import resource
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import IntEnum
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -27,6 +31,13 @@ RANGES = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8
 RANGES |= {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)}
 FLOATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
 """Bits of the significand, largest exponent."""
+
+
+class Series:
+    """Numbers of another library, such as pandas."""
+
+    def __array__(self, *_: object) -> Any:
+        return np.array([1, 2])
 
 
 class Colour(IntEnum):
@@ -73,11 +84,14 @@ def refusal(kind: str, value: object) -> SampleError:
         ("bfloat16", -0.0, b"\x00\x80"),
         ("bfloat16", math.nan, b"\xc0\x7f"),
         ("bfloat16", torch.tensor(1.0, dtype=torch.bfloat16), b"\x80\x3f"),
+        ("bfloat16", 3 * 2.0**-134, b"\2\0"),  # between two numbers, of which the second is even
         ("uint16[2,2]", [[1, 2], [3, 4]], struct.pack("<4H", 1, 2, 3, 4)),
         ("uint16[3]", (1, 2, True), struct.pack("<3H", 1, 2, 1)),
         ("uint16[2]", array("q", [1, 2]), struct.pack("<2H", 1, 2)),
         ("uint16[2]", memoryview(array("H", [1, 2])), struct.pack("<2H", 1, 2)),
         ("uint16[2]", np.array([1, 2], object), struct.pack("<2H", 1, 2)),
+        ("uint16[2]", Series(), struct.pack("<2H", 1, 2)),
+        ("uint8[1,1,1,1,1,1,1,1]", [[[[[[[[np.uint8(1)]]]]]]]], b"\1"),
         ("uint16[2]", [np.int8(1), torch.tensor(2)], struct.pack("<2H", 1, 2)),
         ("uint16[2,2]", [np.array([1, 2]), [3, 4]], struct.pack("<4H", 1, 2, 3, 4)),
         ("uint16[0]", [], b""),
@@ -95,10 +109,13 @@ def refusal(kind: str, value: object) -> SampleError:
         ("bfloat16[2]", torch.ones(2, dtype=torch.bfloat16), b"\x80\x3f" * 2),
         ("bfloat16[2]", [1.0, 256], b"\x80\x3f\x80\x43"),
         ("bfloat16[1]", np.array([-3]), b"\x40\xc0"),
+        ("float8_e4m3fn[2]", np.array([-128, 3], np.int8), b"\xf0\x44"),  # int8 has no 128
         ("uint8[*]", [1, 2, 3], b"\3\0\0\0\1\2\3"),
         ("uint8[*]", [], b"\0\0\0\0"),
         ("uint8[*,2,*]", np.zeros((3, 2, 1), np.uint8), b"\3\0\0\0\1\0\0\0" + bytes(6)),
         ("uint8[*,2]", [], b"\0\0\0\0"),  # no rows of two
+        ("uint8[0,2]", [], b""),
+        ("uint8[*,*]", np.zeros((0, 2**31 - 1), np.uint8), b"\0\0\0\0\xff\xff\xff\x7f"),
         ("int8?", 5, b"\5"),
         ("uint8[2]?", [1, 2], b"\1\2"),
         ("str[*]", ["a", "éf"], b"\2\0\0\0\1\0\0\0\3\0\0\0a\xc3\xa9f"),
@@ -113,6 +130,7 @@ def refusal(kind: str, value: object) -> SampleError:
         ("bytes", b"ab", b"ab"),
         ("bytes", bytearray(b"ab"), b"ab"),
         ("bytes", memoryview(b"axbx")[::2], b"ab"),
+        ("bytes", memoryview(b"ab").cast("c"), b"ab"),
         ("bytes", np.frombuffer(b"ab", np.uint8), b"ab"),
         ("bytes", torch.tensor([97, 98], dtype=torch.uint8), b"ab"),
         ("bytes", b"", b""),
@@ -128,6 +146,7 @@ def refusal(kind: str, value: object) -> SampleError:
         ("msgpack", None, b"\xc0"),
         ("msgpack", msgpack.Timestamp(5, 0), b"\xd6\xff\0\0\0\5"),
         ("msgpack", datetime.fromtimestamp(5, UTC), b"\xd6\xff\0\0\0\5"),
+        ("msgpack", {"t": msgpack.Timestamp(5, 0)}, b"\x81\xa1t\xd6\xff\0\0\0\5"),
         ("msgpack", b"\xd4\xc7", b"\xc4\2\xd4\xc7"),  # looks like an extension type, but is not one
     ],
 )
@@ -160,6 +179,7 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("int64", np.array([1]), "one int64", "int64 of shape [1]"),
         ("int64", torch.tensor([1]), "one int64", "torch.int64 of shape [1]"),
         ("int64", 1 + 0j, "one int64", "complex"),
+        ("int64", io.BytesIO(b"1"), "one int64", "BytesIO"),
         ("int64", np.datetime64(5, "s"), "int64 or other integers", "datetime64"),
         ("bool", 2, "0 to 1", "2"),
         ("bool", 1.0, "one bool", "float 1.0"),
@@ -177,7 +197,7 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("uint16[4]", [1, 2, 3, 70000], "0 to 65535", "70000 at [3]"),
         ("uint16[2,2]", [[1, 2], [-3, 4]], "0 to 65535", "-3 at [1, 0]"),
         ("uint16[2,2]", np.array([[1, 2], [3, 70000]]), "0 to 65535", "70000 at [1, 1]"),
-        ("uint16[2,2]", [[1, 2], [3]], "items of one shape", "shapes [[1], [2]]"),
+        ("uint16[2,2]", [[1, 2], [3]], "items of one shape", "list of shapes [[1], [2]]"),
         ("uint16[2]", [1, 2.0], "one uint16", "float 2.0 at [1]"),
         ("uint16[2]", np.zeros(2), "uint16 or other integers", "float64 of shape [2]"),
         ("uint16[2]", [1, 2, 3], "shape [2]", "shape [3]"),
@@ -185,6 +205,8 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("uint16[2]", [[1, 2]], "shape [2]", "shape [1, 2]"),
         ("uint16[*,2]", np.zeros((2, 3), int), "shape [*,2]", "shape [2, 3]"),
         ("uint16[*,*]", [], "shape [*,*]", "shape [0]"),  # of unknown width
+        ("uint16[2,3]", [], "shape [2,3]", "shape [0]"),
+        ("uint8[*,*]", np.zeros((0, 2**31), np.uint8), "span less than 2^31 bytes", "shape [0, 2147483648]"),
         ("uint16[*]", np.zeros((2, 2), int), "shape [*]", "shape [2, 2]"),
         ("uint16[*]", "ab", "one uint16", "str 'ab'"),
         ("uint16[*]", {1, 2}, "one uint16", "set"),
@@ -349,6 +371,32 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
             encoder.sample(other)  # type: ignore[arg-type]
 
 
+def test_an_error_about_columns_shows_16_names_of_at_most_80_characters() -> None:
+    encoder = Encoder(Schema.from_columns({"a": "int8"}))
+    for count, rest in ((16, ""), (17, ", ...")):
+        with pytest.raises(SampleError, match="unknown columns") as caught:
+            encoder.sample({"a": 1, **{f"b{number}": 1 for number in range(count)}})
+        assert caught.value.place == ", ".join(f"'b{number}'" for number in range(16)) + rest
+        assert caught.value.expected == "'a'"
+    with pytest.raises(SampleError, match="lacks columns") as caught:
+        encoder.sample({"x" * 100: 1})
+    assert caught.value.found == "'" + "x" * 79
+    with pytest.raises(SampleError, match="lacks columns") as caught:
+        encoder.batch({})
+    assert (caught.value.found, caught.value.hint) == ("none", None)
+
+
+@pytest.fixture
+def no_room_for_text() -> Iterator[None]:
+    """Of a failed test, pytest would show 4 GiB of bytes as 16 GiB of text."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 13 * 2**30, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.usefixtures("no_room_for_text")
 def test_a_value_as_long_as_the_null_mark_raises() -> None:
     huge = bytes(2**32 - 1)  # untouched memory is not allocated
     assert refusal("bytes", huge).found == 2**32 - 1
@@ -356,6 +404,8 @@ def test_a_value_as_long_as_the_null_mark_raises() -> None:
     with pytest.raises(SampleError, match="a value is too large"):
         encoder.batch({"x": [b"", huge]})
     encoder.sample({"x": bytes(2**32 - 2)})
+    error = refusal("bytes[*]", [b"", bytes(2**32)])
+    assert (error.expected, error.found) == ("fewer than 4294967295 bytes", 4 + 2 * 4 + 2**32)
 
 
 def test_later_changes_of_a_value_change_no_encoded_bytes() -> None:
@@ -460,6 +510,20 @@ def test_an_invalid_batch_raises_naming_sample_and_column(columns: dict[str, Any
     assert str(caught.value).startswith(message)
 
 
+def test_columns_of_different_lengths_raise_with_each_length() -> None:
+    with pytest.raises(SampleError, match="different lengths") as caught:
+        Encoder(Schema.from_columns({"a": "uint8", "b": "str"})).batch({"a": [1, 2], "b": ["x"]})
+    assert caught.value.found == {"a": 2, "b": 1}
+
+
+def test_an_item_of_a_batch_is_named_by_its_sample_and_its_place_there() -> None:
+    for values in ([[1, 2], [1, 300]], np.array([[1, 2], [1, 300]])):
+        with pytest.raises(SampleError) as caught:
+            Encoder(Schema.from_columns({"x": "uint8[2]"})).batch({"x": values})
+        assert caught.value.place == "sample 1 of the batch, column 'x'"
+        assert (caught.value.found, caught.value.expected) == ("300 at [1]", "0 to 255")
+
+
 @pytest.mark.parametrize("kind", ["int64", "uint16[2]", "str", "float32[*]", "int8?"])
 def test_a_batch_may_have_no_samples(kind: str) -> None:
     encoder = Encoder(Schema.from_columns({"x": kind}))
@@ -496,6 +560,10 @@ def test_masked_values_of_a_batch_become_null(kind: str, values: Any, expected: 
 def test_a_fully_masked_value_is_null(value: Any) -> None:
     for kind in ("int64?", "int64[2]?", "str?", "json?"):
         assert encode(kind, value) is encode(kind, None)
+
+
+def test_an_empty_masked_array_is_not_null() -> None:
+    assert encode("int64[*]?", masked([], [], dtype=int)) == bytes(4)
 
 
 @pytest.mark.parametrize("kind", ["int64", "int64[2]", "int64[*]", "int64[2]?", "bool[2]", "float32[*]", "uint8[2]"])
@@ -543,7 +611,19 @@ def test_values_that_are_not_numbers_raise_with_advice(value: object) -> None:
     for kind in NUMBERS:
         error = refusal(kind, value)
         assert error.place == "column 'x'"
-        assert "give" in str(error)
+        assert (error.hint or "").startswith("give")
+
+
+def test_the_advice_for_dates_and_durations_converts_them() -> None:
+    hint = {value: refusal("int64", value).hint for value in (np.timedelta64(5, "m"), np.datetime64("2020"))}
+    assert hint == {
+        np.timedelta64(5, "m"): "give a number in a unit, such as value / np.timedelta64(1, 's'); for NaT, None in a "
+        "column with '?'",
+        np.datetime64("2020"): "give a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a "
+        "str; for NaT, None",
+    }
+    assert np.timedelta64(5, "m") / np.timedelta64(1, "s") == 300
+    assert np.datetime64("2020").astype("datetime64[s]").astype("int64") == 1577836800
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of prototypes
@@ -552,7 +632,25 @@ def test_a_tensor_without_dense_numbers_raises_with_advice(make: Callable[[], ob
     for kind in NUMBERS:
         error = refusal(kind, make())
         assert error.place == "column 'x'"
+        dtype, problem = str(error.found).split(": ", 1)
+        assert dtype.startswith("torch.")
+        assert re.fullmatch(r"\S+ .+", problem)  # PyTorch's words
         assert ".to_dense()" in str(error)
+
+
+class Unreadable:
+    """As a tensor of a backend with problems."""
+
+    dtype = "torch.int8"
+
+    def detach(self) -> None:
+        raise RuntimeError("no data\nfrom a function in C++")
+
+    cpu = detach
+
+
+def test_only_the_first_line_of_a_tensors_error_is_shown() -> None:
+    assert refusal("int8", Unreadable()).found == "torch.int8: no data"
 
 
 bottomless: list[Any] = []

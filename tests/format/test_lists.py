@@ -17,5 +17,5 @@ def test_arrays_become_lists_and_scalars_numbers() -> None:
 def test_an_array_without_items_becomes_at_most_1000_lists() -> None:
     assert as_lists(np.zeros((10, 100, 0, 30_000))) == [[[]] * 100] * 10
     assert as_lists(np.zeros((0, 30_000))) == []
-    with pytest.raises(Refused, match=r"at most 1,000 lists for an array without items"):
+    with pytest.raises(Refused, match=r"at most 1,000 lists for an array without items.*shape \[7, 143, 0\]"):
         as_lists(np.zeros((7, 143, 0)))

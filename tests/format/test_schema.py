@@ -67,6 +67,11 @@ def test_only_other_bases_than_scalars_make_lists() -> None:
     assert not any(parse_type(text).is_list for text in ("uint8[*]", "str", "later[*]"))
 
 
+def test_a_pickled_type_keeps_the_decoder_of_another_format() -> None:
+    found = pickle.loads(pickle.dumps(ColumnType("theirs", (2, None), True, bytes)))
+    assert (str(found), found.foreign) == ("theirs[2,*]?", bytes)
+
+
 def test_the_schema_is_json_without_spaces_and_escapes() -> None:
     schema = Schema.from_columns({"tokens": "uint16[2048]", "é/文": "str?"})
     assert schema.json.decode() == '[{"name":"tokens","type":"uint16[2048]"},{"name":"é/文","type":"str?"}]'

@@ -82,7 +82,7 @@ def _pack_float8(value: float) -> bytes:
 def _narrow_float8(items: NDArray[Any]) -> NDArray[np.uint8]:
     sizes = np.abs(items)
     codes = np.searchsorted(_BETWEEN, sizes)  # NaN sorts last
-    tied = (codes < _NAN) & (sizes == _BETWEEN[np.minimum(codes, _NAN - 1)])
+    tied = sizes == _BETWEEN.take(codes, mode="clip")
     codes += tied & (codes % 2 == 1)
     found: NDArray[np.uint8] = (codes | np.where(np.signbit(items), 0x80, 0)).astype(np.uint8)
     return found

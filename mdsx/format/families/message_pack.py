@@ -25,7 +25,7 @@ _NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _encoder() -> Callable[[object], bytes]:
-    packer = msgpack.Packer(use_bin_type=True, strict_types=True, datetime=True)
+    packer = msgpack.Packer(strict_types=True, datetime=True)
 
     def encode(value: object) -> bytes:
         try:
@@ -51,15 +51,13 @@ def _no_extension(code: int, _data: bytes) -> None:
 
 def _decode(data: memoryview) -> object:
     try:
-        return msgpack.unpackb(data, raw=False, ext_hook=_unknown_extension)
+        return msgpack.unpackb(data, ext_hook=_unknown_extension)
     except ValueError:
         pass  # maybe keys that are neither str nor bytes, which Python may treat as equal
     except _ERRORS as error:
         raise _corrupt(error) from None
     try:
-        return msgpack.unpackb(
-            data, raw=False, strict_map_key=False, object_pairs_hook=_any_map, ext_hook=_unknown_extension
-        )
+        return msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_any_map, ext_hook=_unknown_extension)
     except _ERRORS as error:
         raise _corrupt(error) from None
 
