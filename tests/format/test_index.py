@@ -19,7 +19,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import (
     MAX_SHARDS,
     Schema,
@@ -31,7 +31,8 @@ from mdsx.format import (
     parse_index,
 )
 from mdsx.format.filenames import runs_of, split_name
-from mdsx.format.index import fingerprint_of
+from mdsx.format.index import exact_sum, fingerprint_of
+from mdsx.format.index_writer import fitting_shard_size
 from tests.format import by_the_book, reference
 
 COLUMNS = {"id": "uint16", "text": "str"}
@@ -97,6 +98,26 @@ def test_any_changed_byte_is_found() -> None:
                 parse_index(data[:place] + bytes([data[place] ^ change]) + data[place + 1 :])
         with pytest.raises(CorruptError):
             parse_index(data[:place])
+
+
+def test_a_required_feature_is_found_however_its_key_is_written() -> None:
+    text = json.dumps(reference.index(COLUMNS, RAW), separators=(",", ":")).removesuffix("}")
+    with pytest.raises(UnsupportedError, match="requires 'x', which is not known"):
+        parse_index(reference.seal_index(text + r',"requ\u0069res":["x"]'))
+
+
+def test_a_wrong_raw_hash_is_named() -> None:
+    index = reference.index(COLUMNS, STORED, RAW)
+    index["shards"]["raw_xxh3_128"] = "0"
+    with pytest.raises(CorruptError) as caught:
+        parse_index(reference.seal_index(index))
+    assert caught.value.place == "shards.raw_xxh3_128"
+
+
+def test_the_arrays_of_an_index_are_read_only() -> None:
+    index = parse_index(build_index(SCHEMA, "zstd", ZSTD))
+    arrays = [index.counts, index.row_keys, index.sizes, index.hashes, index.raw_sizes, index.raw_hashes, index.firsts]
+    assert not any(array.flags.writeable for array in arrays)
 
 
 def test_unknown_keys_are_ignored_anywhere() -> None:
@@ -223,13 +244,20 @@ def test_another_shards_bytes_are_named() -> None:
     assert problem.message == "is not the shard that the index names"
 
 
-@pytest.mark.parametrize("field", ["hash", "raw_hash"])
-def test_right_content_with_another_hash_is_a_problem(field: str) -> None:
-    index = parse_index(build_index(SCHEMA, "zstd", [ZSTD[0]._replace(**{field: "0" * 32})]))
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [(ZSTD[0]._replace(hash="0" * 32), ZSTD[0].hash), (ZSTD[0]._replace(raw_hash="0" * 32), ZSTD[0].raw_hash)],
+)
+def test_right_content_with_another_hash_is_a_problem(entry: ShardEntry, found: str) -> None:
+    index = parse_index(build_index(SCHEMA, "zstd", [entry]))
     (problem,) = index.find_damage(0, memoryview(STORED[0]), size=len(STORED[0]), file="x", first=None)
     assert "although their content is right" in problem.message
-    assert (problem.file, problem.place) == ("x", "XXH3-128")
-    assert (problem.found, problem.expected) == (getattr(ZSTD[0], field), "0" * 32)
+    assert (problem.file, problem.place, problem.found, problem.expected) == ("x", "XXH3-128", found, "0" * 32)
+
+
+def test_sums_may_be_2_to_63_or_more() -> None:
+    assert exact_sum(np.array([2**63 - 1, 2**63 - 1, 2**32 + 1, 5])) == 2 * (2**63 - 1) + 2**32 + 6
+    assert exact_sum(np.zeros(0, np.int64)) == 0
 
 
 # --- file names
@@ -373,6 +401,19 @@ def test_all_shards_of_a_large_index_count() -> None:
     assert index.mean_length(1) == Fraction(heaps, stored["samples"])
 
 
+@pytest.mark.parametrize(("compression", "key"), [(None, "size"), ("zstd", "size"), ("zstd", "raw_size")])
+def test_a_wrong_size_among_many_shards_is_named(compression: str | None, key: str) -> None:
+    index = json.loads(most_shards(70_000))
+    shards = index["shards"]
+    if compression:
+        index["compression"] = compression
+        shards |= {"raw_size": list(shards["size"]), "raw_xxh3_128": shards["xxh3_128"]}
+    shards[key][66_000] = 1
+    with pytest.raises(CorruptError) as caught:
+        parse_index(reference.seal_index(index))
+    assert caught.value.place == "raw size of shard 66000"
+
+
 _OPEN = r"""
 import re, sys, time
 from pathlib import Path
@@ -425,11 +466,19 @@ def most_shards(count: int = MAX_SHARDS) -> bytes:
 
 def test_more_shards_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_index(SCHEMA, None, PLAIN)
+    monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 2)
+    assert parse_index(data).samples == 4
     monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 1)
     with pytest.raises(CorruptError, match="too many shards"):
         parse_index(data)
     with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):
         check_shard_count(MAX_SHARDS + 1, 2**50 + 2**28)
+
+
+def test_a_fitting_shard_size_makes_at_most_half_the_allowed_shards() -> None:
+    half = MAX_SHARDS // 2 * 2**20
+    sizes = [fitting_shard_size(size) for size in (0, half, half + 1, 2 * half, 2 * half + 1)]
+    assert sizes == ['"1MiB"', '"1MiB"', '"2MiB"', '"2MiB"', '"4MiB"']
 
 
 FIRST_THREADS = """
