@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format.check import check_shard
+from mdsx.format.check import bounded, find_problems
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, within
 from mdsx.format.lengths import constant_length, estimated_mean
@@ -157,16 +157,16 @@ class Index(ReadsWhole, ReadsSamples, ReadsLengths, EstimatesLengths, ReadsRows,
     def verify(self, shard: int, opened: ShardView, *, file: str) -> None:
         found, expected = xxhash.xxh3_128_hexdigest(opened.buffer), self.raw_hash(shard)
         if found != expected:
-            for problem in check_shard(opened.buffer, file=file, schema=self.schema, row_key=self.row_key(shard)):
-                raise problem
+            for problem in find_problems(opened):
+                raise problem.error
             raise hash_mismatch(file, found, expected)
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
         try:
-            self.open(shard, raw, file=file)
+            view = self.open(shard, raw, file=file)
         except CorruptError as error:
             return [error]
-        return check_shard(raw, file=file, schema=self.schema, row_key=self.row_key(shard))
+        return bounded((problem.error for problem in find_problems(view)), file)
 
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None

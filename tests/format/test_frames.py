@@ -16,6 +16,7 @@ from mdsx.format import claimed_raw_size, compress
 from mdsx.format.frames import (
     FRAME_SIZE,
     HEAD_SIZE,
+    TABLE_END,
     FrameReader,
     decompress_frame,
     first_bytes,
@@ -144,6 +145,13 @@ def test_an_impossible_raw_size_is_refused_immediately(raw_size: int, size: int)
         parse_seek_table(b"", raw_size=raw_size, size=size)
 
 
+def test_the_largest_raw_size_and_the_smallest_object_are_accepted() -> None:
+    FrameReader(2**47, 2**60)
+    FrameReader(1, seek_table_size(1))
+    with pytest.raises(CorruptError, match="too small for its seek table"):
+        FrameReader(1, seek_table_size(1) - 1)
+
+
 def test_additional_bytes_of_a_stream_are_refused_immediately() -> None:
     reader = FrameReader(len(RAW), len(STORED))
     with pytest.raises(CorruptError, match="bytes follow the shard"):
@@ -155,6 +163,33 @@ def test_the_seek_table_gives_the_raw_size() -> None:
     for damaged in (b"", STORED[-8:], STORED[:-1], STORED[:-9] + bytes(4) + STORED[-5:]):
         with pytest.raises(CorruptError, match="seek table"):
             claimed_raw_size(damaged)
+
+
+@pytest.mark.parametrize(
+    ("count", "last", "claimed"),
+    [
+        (1, 1, 1), (1, FRAME_SIZE, FRAME_SIZE), (2**27, 1, (2**27 - 1) * FRAME_SIZE + 1),
+        (0, 1, None), (2**27 + 1, 1, None), (1, 0, None), (1, FRAME_SIZE + 1, None),
+    ],
+)  # fmt: skip
+def test_a_seek_table_claims_1_to_2_to_27_frames_of_up_to_a_mebibyte(count: int, last: int, claimed: int) -> None:
+    tail = seek_table([(9, last)], count=count)[-TABLE_END:]
+    if claimed is None:
+        with pytest.raises(CorruptError, match="seek table"):
+            claimed_raw_size(tail)
+    else:
+        assert claimed_raw_size(tail) == claimed
+
+
+def test_any_buffer_of_bytes_is_read() -> None:
+    signed, tail = memoryview(STORED).cast("c"), memoryview(STORED)[-seek_table_size(len(RAW)) :].cast("c")
+    reader = FrameReader(len(RAW), len(STORED))
+    assert b"".join(reader.feed(signed)) == RAW
+    reader.finish()
+    offsets = parse_seek_table(tail, raw_size=len(RAW), size=len(STORED))
+    assert decompress_frame(signed[offsets[0] : offsets[1]], expected_size=FRAME_SIZE) == RAW[:FRAME_SIZE]
+    assert claimed_raw_size(tail) == len(RAW)
+    assert first_bytes(signed) == RAW[:64]
 
 
 SMALL = b"".join(frame(bytes([letter]) * FRAME_SIZE) for letter in b"ab")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import (
     MAX_SHARDS,
     Schema,
@@ -30,7 +31,8 @@ from mdsx.format import (
     parse_index,
 )
 from mdsx.format.filenames import runs_of, split_name
-from mdsx.format.index import fingerprint_of
+from mdsx.format.index import exact_sum, fingerprint_of
+from mdsx.format.index_writer import fitting_shard_size
 from tests.format import by_the_book, reference
 
 COLUMNS = {"id": "uint16", "text": "str"}
@@ -98,6 +100,26 @@ def test_any_changed_byte_is_found() -> None:
             parse_index(data[:place])
 
 
+def test_a_required_feature_is_found_however_its_key_is_written() -> None:
+    text = json.dumps(reference.index(COLUMNS, RAW), separators=(",", ":")).removesuffix("}")
+    with pytest.raises(UnsupportedError, match="requires 'x', which is not known"):
+        parse_index(reference.seal_index(text + r',"requ\u0069res":["x"]'))
+
+
+def test_a_wrong_raw_hash_is_named() -> None:
+    index = reference.index(COLUMNS, STORED, RAW)
+    index["shards"]["raw_xxh3_128"] = "0"
+    with pytest.raises(CorruptError) as caught:
+        parse_index(reference.seal_index(index))
+    assert caught.value.place == "shards.raw_xxh3_128"
+
+
+def test_the_arrays_of_an_index_are_read_only() -> None:
+    index = parse_index(build_index(SCHEMA, "zstd", ZSTD))
+    arrays = [index.counts, index.row_keys, index.sizes, index.hashes, index.raw_sizes, index.raw_hashes, index.firsts]
+    assert not any(array.flags.writeable for array in arrays)
+
+
 def test_unknown_keys_are_ignored_anywhere() -> None:
     known = reference.index(COLUMNS, RAW)
     for place in range(2, len(known) + 1):
@@ -143,6 +165,99 @@ def test_metadata_may_have_one_mib() -> None:
 def test_an_uncompressed_shard_has_no_raw_hash_of_its_own() -> None:
     with pytest.raises(UsageError, match="uncompressed"):
         build_index(SCHEMA, None, ZSTD)
+
+
+# --- lengths
+
+
+def test_lengths_without_sums_are_estimated_from_the_heaps() -> None:
+    """The rows of eight of these samples end at a multiple of 64 bytes, and so without padding before the heap."""
+    raw = [by_the_book.shard(COLUMNS, [{"id": b"\0\0", "text": b"abc"}] * count) for count in range(1, 9)]
+    made = [entry._replace(samples=1 + number) for number, entry in enumerate(entries(raw, raw, ".mdsx"))]
+    for shards in (made, made[:1]):
+        index = parse_index(build_index(SCHEMA, None, shards))
+        assert [index.mean_length(column) for column in range(2)] == [None, 3]
+        assert index.total_length(1) is None
+    assert parse_index(build_index(SCHEMA, None, [])).mean_length(1) == 0
+
+
+def test_sums_of_lengths_give_exact_means() -> None:
+    columns = {"text": "str", "more": "str", "pair": "int8[2]"}
+    schema = Schema.from_columns(columns)
+    raw = [by_the_book.shard(columns, [{"text": text, "more": b"d", "pair": b"ab"}]) for text in (b"abcd", b"ab")]
+    shards = [entry._replace(samples=1) for entry in entries(raw, raw, ".mdsx")]
+    index = parse_index(build_index(schema, None, shards, lengths={"text": 6, "pair": 4}))
+    assert [index.mean_length(column) for column in range(3)] == [3, 4, 2]
+    assert [index.total_length(column) for column in range(3)] == [6, None, 4]
+    one = parse_index(build_index(schema, None, shards[:1], lengths={"text": 4}))
+    assert one.mean_length(0) == 4
+    empty = parse_index(build_index(schema, None, [], lengths={"text": 0, "pair": 0}))
+    assert [empty.mean_length(column) for column in range(3)] == [0, 0, 2]
+
+
+def test_rows_are_read_alone_only_if_a_shard_has_more_than_rows() -> None:
+    assert SAMPLES.read_rows(0, file="x") is not None
+    assert parse_index(build_index(Schema.from_columns({"id": "int8"}), None, [])).read_rows(0, file="x") is None
+
+
+# --- damage
+
+SAMPLES = parse_index(build_index(SCHEMA, "zstd", ZSTD))
+
+
+def test_a_shard_is_checked_against_its_entry() -> None:
+    assert SAMPLES.check(1, RAW[1], file="x") == []
+    damaged = RAW[1][:-1] + b"!"
+    (problem,) = SAMPLES.check(1, damaged, file="x")
+    assert (problem.file, problem.place) == ("x", "sample 1")
+    others = {
+        "row key": RAW[0],
+        "schema": by_the_book.shard({"id": "int16"}, [{"id": b"\1\0"}] * 2),
+        "number of samples, offset of the rows, size": reference.enlarged(RAW[1], 4096),
+    }
+    for place, other in others.items():
+        (problem,) = SAMPLES.check(1, other, file="x")
+        assert (problem.file, problem.place) == ("x", place)
+    SAMPLES.verify(1, SAMPLES.open(1, RAW[1], file="x"), file="x")
+    with pytest.raises(CorruptError, match=r"^x: sample 1: its checksum does not match its bytes"):
+        SAMPLES.verify(1, SAMPLES.open(1, damaged, file="x"), file="x")
+
+
+def test_damage_names_the_numbers_of_samples_in_the_dataset() -> None:
+    stored = STORED[1]
+    damage = SAMPLES.find_damage(1, memoryview(stored[:10]), size=10, file="x", first=500)
+    assert [(problem.file, problem.place) for problem in damage] == [("x", "frame 0"), ("x", "byte 10")]
+    assert "it holds samples 0-1 (500-501 of the dataset)" in damage[0].message
+    (problem,) = SAMPLES.find_damage(1, memoryview(stored), size=len(stored) + 1, file="x", first=None)
+    assert (problem.file, problem.place) == ("x", f"byte {len(stored)}")
+    assert SAMPLES.find_damage(1, memoryview(stored), size=len(stored), file="x", first=None) == []
+
+
+def test_another_shards_bytes_are_named() -> None:
+    index = parse_index(build_index(SCHEMA, None, [*PLAIN, PLAIN[1]._replace(name="shard.00009.mdsx")]))
+    (problem,) = index.find_damage(0, memoryview(RAW[1]), size=len(RAW[1]), file="x", first=None)
+    assert problem.message == "is not the shard that the index names, but shard.00001.mdsx"
+    assert (problem.file, problem.place) == ("x", "row key")
+    assert (problem.found, problem.expected) == (f"{PLAIN[1].row_key:016x}", f"{PLAIN[0].row_key:016x}")
+    other = by_the_book.shard(COLUMNS, [{"id": b"\1\0", "text": b"new"}] * 2)
+    (problem,) = index.find_damage(0, memoryview(other), size=len(other), file="x", first=None)
+    assert problem.message == "is not the shard that the index names"
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [(ZSTD[0]._replace(hash="0" * 32), ZSTD[0].hash), (ZSTD[0]._replace(raw_hash="0" * 32), ZSTD[0].raw_hash)],
+)
+def test_right_content_with_another_hash_is_a_problem(entry: ShardEntry, found: str) -> None:
+    index = parse_index(build_index(SCHEMA, "zstd", [entry]))
+    (problem,) = index.find_damage(0, memoryview(STORED[0]), size=len(STORED[0]), file="x", first=None)
+    assert "although their content is right" in problem.message
+    assert (problem.file, problem.place, problem.found, problem.expected) == ("x", "XXH3-128", found, "0" * 32)
+
+
+def test_sums_may_be_2_to_63_or_more() -> None:
+    assert exact_sum(np.array([2**63 - 1, 2**63 - 1, 2**32 + 1, 5])) == 2 * (2**63 - 1) + 2**32 + 6
+    assert exact_sum(np.zeros(0, np.int64)) == 0
 
 
 # --- file names
@@ -199,6 +314,7 @@ def test_joined_indexes_equal_the_index_of_all_entries() -> None:
         joined = join_indexes(SCHEMA, compression, parts, {"a": 1})
         assert joined == build_index(SCHEMA, compression, whole, {"a": 1})
         assert list(parse_index(joined).shard_names()) == [entry.name for entry in whole]
+        assert list(parse_index(joined).shard_names("a/b")) == [f"a/b/{entry.name}" for entry in whole]
         assert len(parse_index(joined).files) == 2
     assert join_indexes(SCHEMA, None, []) == build_index(SCHEMA, None, [])
 
@@ -275,6 +391,29 @@ def test_a_hundred_thousand_shards_parse_fast_in_little_memory() -> None:
     assert kept < 100 * count
 
 
+def test_all_shards_of_a_large_index_count() -> None:
+    """They are hashed and added up in chunks of 2^16."""
+    data = most_shards(70_000)
+    index, stored = parse_index(data), json.loads(data)
+    assert index.fingerprint == reference.fingerprint(stored)
+    shards = zip(stored["shards"]["samples"], stored["shards"]["size"], strict=True)
+    heaps = sum(size - by_the_book.up(SCHEMA.rows_offset + count * SCHEMA.row_size, 64) for count, size in shards)
+    assert index.mean_length(1) == Fraction(heaps, stored["samples"])
+
+
+@pytest.mark.parametrize(("compression", "key"), [(None, "size"), ("zstd", "size"), ("zstd", "raw_size")])
+def test_a_wrong_size_among_many_shards_is_named(compression: str | None, key: str) -> None:
+    index = json.loads(most_shards(70_000))
+    shards = index["shards"]
+    if compression:
+        index["compression"] = compression
+        shards |= {"raw_size": list(shards["size"]), "raw_xxh3_128": shards["xxh3_128"]}
+    shards[key][66_000] = 1
+    with pytest.raises(CorruptError) as caught:
+        parse_index(reference.seal_index(index))
+    assert caught.value.place == "raw size of shard 66000"
+
+
 _OPEN = r"""
 import re, sys, time
 from pathlib import Path
@@ -327,11 +466,19 @@ def most_shards(count: int = MAX_SHARDS) -> bytes:
 
 def test_more_shards_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_index(SCHEMA, None, PLAIN)
+    monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 2)
+    assert parse_index(data).samples == 4
     monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 1)
     with pytest.raises(CorruptError, match="too many shards"):
         parse_index(data)
     with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):
         check_shard_count(MAX_SHARDS + 1, 2**50 + 2**28)
+
+
+def test_a_fitting_shard_size_makes_at_most_half_the_allowed_shards() -> None:
+    half = MAX_SHARDS // 2 * 2**20
+    sizes = [fitting_shard_size(size) for size in (0, half, half + 1, 2 * half, 2 * half + 1)]
+    assert sizes == ['"1MiB"', '"1MiB"', '"2MiB"', '"2MiB"', '"4MiB"']
 
 
 FIRST_THREADS = """

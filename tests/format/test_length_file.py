@@ -42,6 +42,19 @@ def test_the_golden_file_is_written_and_read() -> None:
     assert (trailer.samples, trailer.sum) == (5, 10)
 
 
+def test_a_columns_name_is_written_as_it_is() -> None:
+    identity = LengthIdentity(IDENTITY.fingerprint, "é\u200d", "bytes")
+    written = LengthTrailer.of(identity, PARTS).text()
+    assert written == reference.lengths(identity.fingerprint, identity.column, "bytes", [[0, 1], [2, 3, 4]])[HEAD:]
+
+
+@pytest.mark.parametrize("shards", [0, 10_000])
+def test_a_reader_knows_the_most_bytes_of_a_trailer(shards: int) -> None:
+    identity = LengthIdentity(IDENTITY.fingerprint, '"' * 255, "bytes")
+    trailer = LengthTrailer.of(identity, [np.zeros(0, STORED_LENGTH)] * shards)
+    assert 16 * shards < len(trailer.text()) <= LengthTrailer.most_bytes(shards)
+
+
 def test_no_changed_byte_passes() -> None:
     for at in range(len(FILE)):
         for change in (1, 128):

@@ -12,7 +12,13 @@ import pytest
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, ShardView, filenames, length_rule, parse_type
-from mdsx.format.lengths import lengths_of_rows
+from mdsx.format.lengths import (
+    length_rules,
+    lengths_of_rows,
+    lengths_of_selection,
+    lengths_of_sizes,
+    values_of_selection,
+)
 from mdsx.order import default_window
 from tests.format.by_the_book import shard
 from tests.vectors import lengths
@@ -36,12 +42,59 @@ def test_each_column_has_its_file() -> None:
 @pytest.mark.parametrize("vector", VECTORS["lengths"], ids=lambda vector: f"{vector['type']} {vector['bytes']}")
 def test_lengths_follow_from_the_rows(vector: dict[str, Any]) -> None:
     values = [given if given is None else bytes.fromhex(given) for given in vector["bytes"]]
-    view = ShardView.parse(shard({"a": vector["type"]}, [{"a": value} for value in values]))
-    if vector["value"] is None:
-        with pytest.raises((CorruptError, UsageError)):
-            lengths_of_rows(view.schema, view.rows, len(view.heap), 0, file=None)
-    else:
-        assert lengths_of_rows(view.schema, view.rows, len(view.heap), 0, file=None).tolist() == vector["value"]
+    view = ShardView.parse(shard({"a": vector["type"]}, [{"a": value} for value in values]), file="x")
+    selection = view.select(np.arange(view.samples), verify=False)
+    for read in (
+        lambda: lengths_of_rows(view.schema, view.rows, len(view.heap), 0, file="x"),
+        lambda: lengths_of_selection(selection, 0),
+    ):
+        if vector["value"] is None:
+            with pytest.raises((CorruptError, UsageError), match=r"^x: sample 0: "):
+                read()
+        else:
+            found = read()
+            assert (found.tolist(), found.dtype) == (vector["value"], np.int64)
+
+
+def test_lengths_without_null_follow_from_the_sizes() -> None:
+    assert lengths_of_sizes(parse_type("uint16[*]"), np.array([4, 8]), file="x").tolist() == [0, 2]
+    with pytest.raises(CorruptError, match=r"^x: sample 1: the value's size is wrong for type 'uint16\[\*\]'"):
+        lengths_of_sizes(parse_type("uint16[*]"), np.array([4, 7]), file="x")
+
+
+def test_a_number_that_is_no_length_is_named() -> None:
+    view = ShardView.parse(shard({"a": "int16"}, [{"a": b"\1\0"}, {"a": b"\xff\xff"}]), file="x")
+    with pytest.raises(UsageError) as caught:
+        view.lengths(0)
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", "sample 1", -1, "0 to 4294967295")
+
+
+def test_heap_bytes_that_are_not_consecutive_are_named() -> None:
+    whole = ShardView.parse(shard({"a": "str"}, [{"a": b"abc"}, {"a": b"de"}]))
+    rows = whole.rows.copy()
+    for start, size, facts in ((2, 5, ("sample 1", 2, 3)), (3, 6, ("sample 2", 6, 5))):
+        rows["start"][1] = start
+        with pytest.raises(CorruptError, match="not consecutive") as caught:
+            lengths_of_rows(whole.schema, rows, size, 0, file="x")
+        assert (caught.value.file, caught.value.place, caught.value.found, caught.value.expected) == ("x", *facts)
+
+
+def test_stored_bytes_are_those_of_the_selected_samples() -> None:
+    columns = {"a": "str", "b": "bytes?"}
+    samples = [{"a": b"a", "b": b"bc"}, {"a": b"", "b": None}, {"a": b"d", "b": b""}]
+    view = ShardView.parse(shard(columns, samples))
+    found = view.select(np.array([2, 1, 0]), verify=True)
+    assert list(values_of_selection(found, 1)) == [b"", None, b"bc"]
+    assert list(values_of_selection(found, 0)) == [b"d", b"", b"a"]
+
+
+def test_only_images_have_sides() -> None:
+    sides = {text: length_rules(parse_type(text)) for text in ("png?", "bytes", "png[*]", "float32", "int8", "str")}
+    assert sides == {
+        "png?": ("bytes", "height", "width"), "bytes": ("bytes", "height", "width"), "png[*]": (), "float32": (),
+        "int8": ("number",), "str": ("bytes",),
+    }  # fmt: skip
 
 
 def test_other_columns_give_no_lengths() -> None:

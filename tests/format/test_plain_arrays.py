@@ -44,7 +44,7 @@ def test_arrays_longer_than_a_block_are_whole(seed: int) -> None:
     assert digits.tobytes() == data
 
 
-OTHER_INTEGERS = ["[]", "12", "[1, 2]", "[ 1]", "[1 ]", "[-1]", "[1.0]", "[1e3]", "[1000000000000000000]", "null"]
+OTHER_INTEGERS = ["[]", "1", "12", "[1, 2]", "[ 1]", "[1 ]", "[-1]", "[1.0]", "[1e3]", "[1000000000000000000]", "null"]
 NO_INTEGERS = [
     "[1,]",
     "[,1]",

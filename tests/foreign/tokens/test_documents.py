@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from mdsx.foreign.tokens import Block, Cut, Shards, cut_shards
+from mdsx.foreign.tokens.layout import TokensLayout
+from mdsx.foreign.tokens.shard import TokensShard
+from mdsx.foreign.tokens.tables import record_dtype
+from mdsx.format import Schema, lengths_of_selection
 
 
 def cut(lengths: np.ndarray, step: int) -> list[Cut]:
@@ -47,3 +51,13 @@ def test_a_table_has_an_edge_for_each_document_and_the_end() -> None:
 
 def test_no_documents_make_no_shards() -> None:
     assert cut(np.zeros(0, np.int64), 1) == []
+
+
+def test_the_lengths_of_documents_are_their_tokens() -> None:
+    """Tokens have no dimension before them, as arrays in shards of mdsx have."""
+    schema, record = Schema.from_columns({"tokens": "uint16[*]"}), record_dtype(modes=False, hashed=())
+    layout = TokensLayout(schema, (("tokens", 2),), record, None)
+    table = np.array([(0,), (0,), (1,), (3,)], record)
+    shard = TokensShard.parse(bytes(6), layout, table, tokens=3, file="x")
+    assert lengths_of_selection(shard.select(np.arange(3), verify=False), 0).tolist() == [0, 1, 2]
+    assert [*shard.problems()] == []
