@@ -214,7 +214,7 @@ def _rows_in(gap: Gap, layout: Layout) -> tuple[int, int]:
 
 def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     """Return the samples whose heap bytes a gap touches, if their rows locate them."""
-    if not layout.schema.variable or gap.stop <= layout.heap_offset:
+    if not layout.schema.variable:
         return np.zeros(view.samples, np.bool_)
     start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
     extents = Extents.of(layout.schema, view.rows, layout.heap_size)
