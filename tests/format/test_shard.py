@@ -19,7 +19,7 @@ from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
 from mdsx.format.rows import heap_extents, row_checksum, row_key
 from mdsx.format.shard import build_header, parse_header, shard_checksums
 from tests.format import by_the_book
-from tests.format.reference import get, patch, put, row_at, rows_offset, seal, seal_rows
+from tests.format.reference import emptied, enlarged, get, patch, put, row_at, rows_offset, seal, seal_rows
 
 COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "bytes?"}
 SAMPLES: list[dict[str, bytes | None]] = [
@@ -63,9 +63,85 @@ def test_a_header_without_its_padding_is_refused() -> None:
         parse_header(head[:-1], size=len(SHARD))
 
 
+FIXED = by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}])
+LONGER = put(SHARD, file_size=len(SHARD) + 1)
+EMPTY = emptied(SHARD)
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "found", "expected"),
+    [
+        (SHARD[:63], "header", 63, "64 or more bytes"),
+        (patch(SHARD, 0, b"x"), "magic", "78 4d 44 53 58 0d 0a 1a", "89 4d 44 53 58 0d 0a 1a"),
+        (put(SHARD, major=0), "major version", 0, 1),
+        (seal(put(SHARD, header_size=68)), "header size", 68, "a multiple of 8 from 64 to 4096"),
+        (seal(put(SHARD, header_size=4104)), "header size", 4104, "a multiple of 8 from 64 to 4096"),
+        (put(SHARD, schema_size=2**20 + 1), "schema size", 2**20 + 1, "at most 1 MiB"),
+        (SHARD[:70], "schema", 70, f"{64 + get(SHARD, 'schema_size')} or more bytes"),
+        (put(SHARD, checksum=1), "header checksum", f"{get(SHARD, 'checksum'):016x}", "0000000000000001"),
+        (seal(put(SHARD, row_size=36)), "row size", 36, "a multiple of 8 below 2^31"),
+        (seal(put(SHARD, row_size=2**31)), "row size", 2**31, "a multiple of 8 below 2^31"),
+        (seal(put(SHARD, heap_offset=1)), "offset of the heap", 1, get(SHARD, "heap_offset")),
+        (seal(put(SHARD, file_size=2**63)), "file size", 2**63, "below 2^63"),
+        (seal(LONGER), "file size", f"{len(SHARD)} bytes", len(SHARD) + 1),
+        (seal(put(FIXED[:-1], file_size=len(FIXED) - 1)), "file size", len(FIXED) - 1, len(FIXED)),
+        (seal(put(SHARD, row_size=24)), "row size", 24, 32),
+        (seal(put(FIXED, file_size=len(FIXED) + 1)) + b"!", "heap", len(FIXED) + 1, len(FIXED)),
+        (seal(put(EMPTY, file_size=len(EMPTY) + 1)) + b"!", "heap", len(EMPTY) + 1, len(EMPTY)),
+    ],
+)
+def test_an_error_of_the_header_shows_what_was_found(data: bytes, place: str, found: object, expected: object) -> None:
+    with pytest.raises(CorruptError) as caught:
+        parse_header(data, size=len(data), file="x")
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", place, found, expected)
+
+
+def test_a_later_version_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"of version 3\.7, this reader knows 1") as caught:
+        parse_header(put(SHARD, major=3, minor=7), size=len(SHARD), file="x")
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", "major version", 3, 1)
+    assert error.hint == "upgrade mdsx"
+
+
+def test_the_largest_header_is_read() -> None:
+    assert ShardView.parse(enlarged(SHARD, 4096)).rows_offset == 4096 + rows_offset(SHARD) - 64
+
+
 def test_no_shard_of_2_63_bytes_is_built() -> None:
-    with pytest.raises(UsageError, match="smaller than 2\\^63"):
-        build_header(Schema.from_columns(COLUMNS), 1, 2**63, 0)
+    schema = Schema.from_columns(COLUMNS)
+    most = 2**63 - 1 - raw_size(schema, 1, 0)
+    assert get(build_header(schema, 1, most, 0), "file_size") == 2**63 - 1
+    with pytest.raises(UsageError, match="smaller than 2\\^63") as caught:
+        build_header(schema, 1, most + 1, 0)
+    assert caught.value.found == 2**63
+
+
+def test_the_schema_of_another_shard_is_shown() -> None:
+    shard = by_the_book.shard({"a" * 255: "uint8"}, [{"a" * 255: b"\1"}])
+    schema = Schema.from_columns({"b" * 255: "uint8"})
+    with pytest.raises(CorruptError) as caught:
+        parse_header(shard, size=len(shard), file="x", schema=schema)
+    error = caught.value
+    start = b'[{"name":"'
+    assert (error.file, error.place) == ("x", "schema")
+    assert (error.found, error.expected) == (start + b"a" * 190, start + b"b" * 190)
+
+
+def test_the_row_key_of_another_shard_is_shown() -> None:
+    key = get(SHARD, "row_key")
+    with pytest.raises(CorruptError) as caught:
+        ShardView.parse(SHARD, file="x", row_key=0)
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", "row key", f"{key:016x}", "0" * 16)
+
+
+def test_a_stored_schema_that_is_none_names_its_place() -> None:
+    at = SHARD.index(b'"name"')
+    with pytest.raises(CorruptError) as caught:
+        ShardView.parse(seal(patch(SHARD, at, b"!")), file="x")
+    assert (caught.value.file, caught.value.place) == ("x", "schema, character 1")
 
 
 def test_the_schema_must_be_that_of_the_index() -> None:
