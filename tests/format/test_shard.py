@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
-from mdsx.format.rows import heap_extents, row_checksum, row_key
+from mdsx.format.rows import DAMAGED_HINT, heap_extents, row_checksum, row_key
 from mdsx.format.shard import build_header, parse_header, shard_checksums
 from tests.format import by_the_book
 from tests.format.reference import emptied, enlarged, get, patch, put, row_at, rows_offset, seal, seal_rows
@@ -45,6 +45,7 @@ def test_a_writable_buffer_is_read_and_not_written() -> None:
     view = ShardView.parse(bytearray(SHARD))
     assert not view.rows.flags.writeable
     assert view.heap.readonly
+    assert ShardView.parse(memoryview(SHARD).cast("b")).heap.format == "B"
     assert check_shard(bytearray(SHARD)) == []
 
 
@@ -63,7 +64,7 @@ def test_a_header_without_its_padding_is_refused() -> None:
         parse_header(head[:-1], size=len(SHARD))
 
 
-FIXED = by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}])
+FIXED = by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}, {"id": b"\2"}])
 LONGER = put(SHARD, file_size=len(SHARD) + 1)
 EMPTY = emptied(SHARD)
 
@@ -181,6 +182,7 @@ def test_heap_extents_without_variable_size_columns_are_empty() -> None:
     view = ShardView.parse(by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}]))
     starts, stops, lengths = extents(view, [0])
     assert (starts.tolist(), stops.tolist(), lengths.shape) == ([0], [0], (1, 0))
+    assert (starts.dtype, stops.dtype, lengths.dtype) == (np.int64, np.int64, np.uint32)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +203,54 @@ def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -
     assert caught.value.file == "a.mdsx"
 
 
-def test_the_row_checksum_is_seeded_and_covers_row_and_heap() -> None:
-    row, heap = bytes(range(32)), b"heap bytes"
+def test_an_extent_is_compared_exactly() -> None:
+    schema = Schema.from_columns({"text": "str"})
+    rows = np.zeros(2, schema.row_dtype)
+    rows["start"], rows["lengths"] = [2**60 - 128, 2**60 - 127], 128  # as floats, both are 2**60 - 128
+    heap_extents(schema, rows[:1], 2**60, file="x", samples=np.array([7]))
+    with pytest.raises(CorruptError, match="outside the heap") as caught:
+        heap_extents(schema, rows, 2**60, file="x", samples=np.array([7, 9]))
+    error = caught.value
+    assert (error.file, error.place) == ("x", "sample 9")
+    assert (error.found, error.expected) == (f"128 bytes from {2**60 - 127}", f"within {2**60}")
+
+
+@pytest.mark.parametrize("shard", [SHARD, FIXED])
+def test_selected_samples_are_checked_if_asked(shard: bytes) -> None:
+    numbers = np.array([1, 0, 1])
+    selected = ShardView.parse(shard, file="x").select(numbers, verify=True)
+    assert (selected.file, selected.samples.tolist(), selected.take.tolist()) == ("x", [1, 0, 1], [1, 0, 1])
+    damaged = ShardView.parse(patch(shard, row_at(shard, 1) + 8, b"\xee"), file="x")
+    assert damaged.select(numbers, verify=False).samples.tolist() == [1, 0, 1]
+    assert damaged.select(np.array([0]), verify=True).samples.tolist() == [0]
+    with pytest.raises(CorruptError) as caught:
+        damaged.select(numbers, verify=True)
+    assert (caught.value.file, caught.value.place) == ("x", "sample 1")
+
+
+def test_a_wrong_checksum_is_shown() -> None:
+    view = ShardView.parse(patch(SHARD, row_at(SHARD, 2), bytes(8)), file="x")
+    with pytest.raises(CorruptError, match="its checksum does not match its bytes") as caught:
+        view.select(np.array([2]), verify=True)
+    error = caught.value
+    right = int.from_bytes(SHARD[row_at(SHARD, 2) :][:8], "little")
+    assert (error.file, error.place, error.found) == ("x", "sample 2", f"{right:016x}")
+    assert (error.expected, error.hint) == ("0" * 16, DAMAGED_HINT)
+
+
+def test_lengths_need_only_rows_that_the_row_key_proves() -> None:
+    at = get(SHARD, "heap_offset")
+    assert ShardView.parse(patch(SHARD, at, b"x")).lengths(2).tolist() == [3, 0, 7]
+    wrong = seal_rows(patch(SHARD, row_at(SHARD, 2) + 16, b"\x08"))  # one byte more than the heap
+    for damaged, place in ((patch(SHARD, row_at(SHARD, 1), bytes(8)), "row key"), (wrong, "sample 2")):
+        with pytest.raises(CorruptError) as caught:
+            ShardView.parse(damaged, file="x").lengths(2)
+        assert (caught.value.file, caught.value.place) == ("x", place)
+
+
+@pytest.mark.parametrize("heap", [b"heap bytes", b"heap bytes" * 200])
+def test_the_row_checksum_is_seeded_and_covers_row_and_heap(heap: bytes) -> None:
+    row = bytes(range(32))
     assert row_checksum(row[8:], heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
     assert row_checksum(memoryview(row)[8:], b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
 
