@@ -120,6 +120,41 @@ def test_a_foreign_shard_is_not_salvaged() -> None:
     assert found.lost == ((0, 1),)
 
 
+def test_a_header_of_another_shard_is_described() -> None:
+    name, key = "n" * 255, 0
+    shard = by_the_book.shard({name: "uint8"}, [{name: b"\1"}, {name: b"\2"}])
+    (problem,) = left(shard, seal(put(shard, row_key=key))).problems
+    columns = f'[{{"name":"{name}'[:200]
+    rest = f"2 samples, {len(shard)} bytes, columns {columns}"
+    assert problem.message == "is not the shard that the index names"
+    assert (problem.file, problem.place) == ("x", "header")
+    assert problem.found == f"row key {key:016x}, {rest}"
+    assert problem.expected == f"row key {get(shard, 'row_key'):016x}, {rest}"
+
+
+def test_a_damaged_header_has_the_errors_of_its_bytes() -> None:
+    shard = SHARDS["mixed"]
+    (version,) = left(shard, patch(shard, 8, b"\2")).problems
+    assert (version.message, version.file, version.place) == ("it is damaged", "x", "major version")
+    assert (version.found, version.expected) == (2, 1)
+    (schema,) = left(shard, patch(shard, 70, b"!")).problems
+    assert (schema.file, schema.place) == ("x", "header checksum")
+    end = row_at(shard, get(shard, "samples"))
+    for place in (end, get(shard, "heap_offset") - 1):
+        (padding,) = left(shard, patch(shard, place, b"!")).problems
+        assert (padding.message, padding.file) == ("it is not zero", "x")
+        assert padding.place == "padding between rows and heap"
+
+
+def test_damaged_samples_are_named_by_their_dataset_number() -> None:
+    shard = SHARDS["fixed"]
+    damaged = patch(patch(shard, row_at(shard, 3) + 8, b"!"), row_at(shard, 5) + 8, b"!")
+    found = salvage(damaged, layout_of(shard), compressed=False, size=len(shard), file="x", first=10)
+    places = [(problem.file, problem.place) for problem in found.problems]
+    assert places == [("x", "sample 3 (13 of the dataset)"), ("x", "sample 5 (15 of the dataset)")]
+    assert found.lost == ((3, 4), (5, 6))
+
+
 # --- compressed
 
 _BITS = random.Random(5)

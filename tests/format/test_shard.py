@@ -205,11 +205,13 @@ def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -
 
 def test_an_extent_is_compared_exactly() -> None:
     schema = Schema.from_columns({"text": "str"})
-    rows = np.zeros(2, schema.row_dtype)
-    rows["start"], rows["lengths"] = [2**60 - 128, 2**60 - 127], 128  # as floats, both are 2**60 - 128
-    heap_extents(schema, rows[:1], 2**60, file="x", samples=np.array([7]))
+    rows = np.zeros(3, schema.row_dtype)
+    rows["start"] = [2**60 - 128, 2**60, 2**60 - 127]  # as floats, the first equals the last
+    rows["lengths"] = [[128], [0], [128]]
+    starts, stops, _ = heap_extents(schema, rows[:2], 2**60, file="x", samples=np.array([7, 8]))
+    assert (starts.tolist(), stops.tolist()) == ([2**60 - 128, 2**60], [2**60] * 2)
     with pytest.raises(CorruptError, match="outside the heap") as caught:
-        heap_extents(schema, rows, 2**60, file="x", samples=np.array([7, 9]))
+        heap_extents(schema, rows, 2**60, file="x", samples=np.array([7, 8, 9]))
     error = caught.value
     assert (error.file, error.place) == ("x", "sample 9")
     assert (error.found, error.expected) == (f"128 bytes from {2**60 - 127}", f"within {2**60}")
