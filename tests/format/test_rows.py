@@ -18,7 +18,8 @@ BYTES = np.random.default_rng(1).bytes(20_000)
 def expected(rows: bytes, row_size: int, heaps: list[bytes], first: int) -> list[int]:
     """Return the checksums by the specification."""
     bodies = [rows[at + 8 : at + row_size] for at in range(0, len(rows), row_size)]
-    return [xxhash.xxh3_64_intdigest(body + heap, first + n) for n, (body, heap) in enumerate(zip(bodies, heaps, strict=True))]
+    covered = [body + heap for body, heap in zip(bodies, heaps, strict=True)]
+    return [xxhash.xxh3_64_intdigest(data, first + number) for number, data in enumerate(covered)]
 
 
 @pytest.mark.parametrize("row_size", [8, 16, 504, 512, 1600])
