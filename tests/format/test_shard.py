@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
-from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
+from mdsx.format import NULL, Schema, ShardView, check_shard, header_row_key, raw_size
 from mdsx.format.rows import DAMAGED_HINT, heap_extents, row_checksum, row_key
 from mdsx.format.shard import build_header, parse_header, shard_checksums
 from tests.format import by_the_book
@@ -56,6 +56,7 @@ def test_the_header_can_be_built_and_read() -> None:
     assert len(SHARD) == raw_size(schema, 3, 12)
     header = parse_header(head, size=len(SHARD))
     assert (header.samples, header.row_size, header.rows_offset) == (3, 32, len(head))
+    assert header_row_key(head) == header.row_key == get(SHARD, "row_key")
 
 
 def test_a_header_without_its_padding_is_refused() -> None:
