@@ -244,7 +244,10 @@ def test_a_damaged_frame_is_reported_with_its_samples(lost_by_frame: list[set[in
     assert f"it holds samples {first}-{last} ({1000 + first}-{1000 + last} of the dataset)" in str(problem)
 
 
-def test_the_error_of_a_frame_is_that_of_its_bytes() -> None:
+def test_the_error_of_a_frame_or_seek_table_is_that_of_its_bytes() -> None:
+    (table,) = left(LARGE, patch(PACKED, len(PACKED) - 1, b"!"), compressed=True).problems
+    assert table.file == "x"
+    assert str(table.place).startswith("seek table")
     (problem,) = left(LARGE, patch(PACKED, frames()[2][0], b"!"), compressed=True).problems
     assert problem.message.startswith("no zstd frame; it holds samples")
     assert (problem.file, problem.place) == ("x", "frame 2")
