@@ -146,6 +146,15 @@ def test_a_damaged_header_has_the_errors_of_its_bytes() -> None:
         assert padding.place == "padding between rows and heap"
 
 
+def test_a_header_is_checked_if_it_is_complete() -> None:
+    shard = SHARDS["one"]
+    damaged, size = patch(shard, 70, b"!"), rows_offset(shard)
+    both = left(shard, damaged[:size], size=len(shard)).problems
+    assert [problem.place for problem in both] == [f"byte {size}", "header checksum"]
+    (cut,) = left(shard, damaged[: size - 1], size=len(shard)).problems
+    assert cut.place == f"byte {size - 1}"
+
+
 def test_damaged_samples_are_named_by_their_dataset_number() -> None:
     shard = SHARDS["fixed"]
     damaged = patch(patch(shard, row_at(shard, 3) + 8, b"!"), row_at(shard, 5) + 8, b"!")
@@ -404,10 +413,10 @@ def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     at = shard.index(b'"name":"') + 8
     damaged = patch(shard, at, b"x")
     layout = own_layout(damaged, compressed=False)
-    found = salvage(damaged, layout, compressed=False, size=len(damaged))
-    assert found.layout.row_key is None
+    found = salvage(damaged, layout, compressed=False, size=len(damaged), file="x")
+    assert (found.layout.row_key, found.view.samples) == (None, layout.samples)
     assert found.lost == ((0, layout.samples),)
-    assert found.problems
+    assert [(problem.file, problem.place) for problem in found.problems] == [("x", "header checksum")]
     cut = salvage(damaged[:-1], layout, compressed=False, size=len(damaged) - 1)
     assert [problem.place for problem in cut.problems] == ["header checksum", f"byte {len(damaged) - 1}"]
 
