@@ -77,7 +77,7 @@ class Salvage:
 
 def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
     """Return the ranges of numbers at which `mask` is true."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])))).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
@@ -148,11 +148,11 @@ def salvage(
         problems += check_table(stored, layout.raw_size, size, file)
     heap_size = layout.heap_size
     if layout.row_key is None:
-        layout = replace(layout, row_key=_prove(raw, view, known, layout))
-        view = replace(view, row_key=layout.row_key or 0)
-        if layout.row_key is None:
+        key = _prove(raw, view, known, layout)
+        if key is None:
             header, _ = _check_header(raw, layout, file)
             return Salvage(layout, view, np.zeros(view.samples, np.bool_), header + problems)
+        layout, view = replace(layout, row_key=key), replace(view, row_key=key)
     if not any(gap.start < layout.rows_offset for gap in gaps):
         header, other = _check_header(raw, layout, file)
         problems += header
@@ -214,7 +214,7 @@ def _rows_in(gap: Gap, layout: Layout) -> tuple[int, int]:
 
 def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     """Return the samples whose heap bytes a gap touches, if their rows locate them."""
-    if not layout.schema.variable or gap.stop <= layout.heap_offset:
+    if not layout.schema.variable:
         return np.zeros(view.samples, np.bool_)
     start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
     extents = Extents.of(layout.schema, view.rows, layout.heap_size)

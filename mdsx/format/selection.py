@@ -188,12 +188,11 @@ class RowLayout:
         return found
 
     def copied(self, selection: Selection) -> Selection:
-        rows, starts, stops = selection.rows[selection.take], [0], [0]
+        rows, heap = selection.rows[selection.take], b""
         if self.schema.variable:
             low, high, _ = heap_extents(
                 self.schema, rows, len(selection.heap), file=selection.file, samples=selection.samples
             )
             rows["start"] = np.cumsum(high - low) - (high - low)
-            starts, stops = low.tolist(), high.tolist()
-        heap = b"".join(map(selection.heap.__getitem__, map(slice, starts, stops)))
+            heap = b"".join(map(selection.heap.__getitem__, map(slice, low.tolist(), high.tolist())))
         return Selection(self, selection.file, selection.samples, rows, np.arange(len(rows)), memoryview(heap))

@@ -147,7 +147,6 @@ class ShardRanges:
         at = [(rows_offset + sample * size, rows_offset + (sample + 1) * size) for sample in samples.tolist()]
         data = bytearray().join((yield from self._raw.read(at)))
         rows = np.frombuffer(data, dtype=schema.row_dtype)
-        low = high = np.zeros(len(samples), np.int64)
         heaps: Sequence[memoryview] = [memoryview(b"")] * len(samples)
         if schema.variable:
             offset = layout.heap_offset

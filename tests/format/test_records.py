@@ -150,13 +150,29 @@ def values(draw: st.DrawFn) -> tuple[list[NDArray[np.uint8]], list[tuple[int, in
 
 def join(blocks: Sequence[NDArray[np.uint8]], places: list[tuple[int, int, int]]) -> bytes:
     addresses = np.array([blocks[block].ctypes.data + start for block, start, _ in places], np.int64)
-    return bytes(read_joined(addresses, np.array([size for _, _, size in places], np.int64)))
+    found = read_joined(addresses, np.array([size for _, _, size in places], np.int64))
+    assert len(found) == sum(size for _, _, size in places)
+    return bytes(found)
 
 
 @given(values())
 def test_joined_values_equal_plain_slices(made: tuple[list[NDArray[np.uint8]], list[tuple[int, int, int]]]) -> None:
     blocks, places = made
     assert join(blocks, places) == b"".join(bytes(blocks[block][at : at + size]) for block, at, size in places)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(0, 8), (8, 4), (16, 4)],  # only the first two are consecutive
+        [(0, 8), (16, 8)],
+        [(5, 100), (200, 150), (0, 90)],
+    ],
+)
+def test_a_few_values_of_any_sizes_are_joined(places: list[tuple[int, int]]) -> None:
+    memory = np.arange(350).astype(np.uint8)
+    expected = b"".join(bytes(memory[at : at + size]) for at, size in places)
+    assert join([memory], [(0, *place) for place in places]) == expected
 
 
 def test_many_short_values_are_joined() -> None:

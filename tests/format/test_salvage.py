@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import Layout, Salvage, ShardView, check_shard, compress, own_layout, salvage
+from mdsx.errors import CorruptError, FormatError, UnsupportedError
+from mdsx.format import (
+    Layout,
+    Ranges,
+    Salvage,
+    ShardView,
+    check_shard,
+    compress,
+    format_ranges,
+    own_layout,
+    salvage,
+    surplus,
+)
 from tests.checks.damage.datasets import holds
 from tests.conftest import Often
 from tests.format import by_the_book
@@ -73,6 +84,28 @@ def test_a_truncated_shard_has_no_problem_but_that() -> None:
     assert [problem.place for problem in found.problems] == [f"byte {size}", "sample 0"]
 
 
+def test_the_error_of_a_truncated_shard_has_the_missing_samples() -> None:
+    shard = SHARDS["fixed"]
+    size = row_at(shard, 4) + 1
+    found = salvage(shard[:size], layout_of(shard), compressed=False, size=len(shard), file="x", first=10)
+    (problem,) = found.problems
+    assert problem.message == "the shard is truncated; it holds samples 4-8 (14-18 of the dataset)"
+    assert (problem.file, problem.place, problem.expected) == ("x", f"byte {size}", f"{len(shard)} bytes")
+
+
+def test_the_error_of_bytes_after_a_shard_says_where_it_ends() -> None:
+    assert surplus(7, 7, "x") == []
+    (problem,) = surplus(8, 7, "x")
+    assert (problem.file, problem.place, problem.found, problem.expected) == ("x", "byte 7", "8 bytes", 7)
+
+
+def test_ranges_are_written_as_people_do() -> None:
+    ranges = [(3, 4), (7, 10), (12, 14), (20, 21), (30, 40)]
+    assert format_ranges(ranges) == "3, 7-9, 12-13, 20, 30-39"
+    assert format_ranges([*ranges, (50, 51), (60, 70)]) == "3, 7-9, 12-13, 20, 30-39, and 11 more"
+    assert format_ranges(ranges, 100, most=1) == "103, and 16 more"
+
+
 def test_undamaged_samples_keep_their_bytes() -> None:
     for shard in SHARDS.values():
         damaged = patch(shard, 0, bytes(64))  # no header at all: the index gives the layout
@@ -85,6 +118,50 @@ def test_a_foreign_shard_is_not_salvaged() -> None:
     found = left(SHARDS["one"], other[: len(SHARDS["one"])])
     assert found.other
     assert found.lost == ((0, 1),)
+
+
+def test_a_header_of_another_shard_is_described() -> None:
+    name, key = "n" * 255, 0
+    shard = by_the_book.shard({name: "uint8"}, [{name: b"\1"}, {name: b"\2"}])
+    (problem,) = left(shard, seal(put(shard, row_key=key))).problems
+    columns = f'[{{"name":"{name}'[:200]
+    rest = f"2 samples, {len(shard)} bytes, columns {columns}"
+    assert problem.message == "is not the shard that the index names"
+    assert (problem.file, problem.place) == ("x", "header")
+    assert problem.found == f"row key {key:016x}, {rest}"
+    assert problem.expected == f"row key {get(shard, 'row_key'):016x}, {rest}"
+
+
+def test_a_damaged_header_has_the_errors_of_its_bytes() -> None:
+    shard = SHARDS["mixed"]
+    (version,) = left(shard, patch(shard, 8, b"\2")).problems
+    assert (version.message, version.file, version.place) == ("it is damaged", "x", "major version")
+    assert (version.found, version.expected) == (2, 1)
+    (schema,) = left(shard, patch(shard, 70, b"!")).problems
+    assert (schema.file, schema.place) == ("x", "header checksum")
+    end = row_at(shard, get(shard, "samples"))
+    for place in (end, get(shard, "heap_offset") - 1):
+        (padding,) = left(shard, patch(shard, place, b"!")).problems
+        assert (padding.message, padding.file) == ("it is not zero", "x")
+        assert padding.place == "padding between rows and heap"
+
+
+def test_a_header_is_checked_if_it_is_complete() -> None:
+    shard = SHARDS["one"]
+    damaged, size = patch(shard, 70, b"!"), rows_offset(shard)
+    both = left(shard, damaged[:size], size=len(shard)).problems
+    assert [problem.place for problem in both] == [f"byte {size}", "header checksum"]
+    (cut,) = left(shard, damaged[: size - 1], size=len(shard)).problems
+    assert cut.place == f"byte {size - 1}"
+
+
+def test_damaged_samples_are_named_by_their_dataset_number() -> None:
+    shard = SHARDS["fixed"]
+    damaged = patch(patch(shard, row_at(shard, 3) + 8, b"!"), row_at(shard, 5) + 8, b"!")
+    found = salvage(damaged, layout_of(shard), compressed=False, size=len(shard), file="x", first=10)
+    places = [(problem.file, problem.place) for problem in found.problems]
+    assert places == [("x", "sample 3 (13 of the dataset)"), ("x", "sample 5 (15 of the dataset)")]
+    assert found.lost == ((3, 4), (5, 6))
 
 
 # --- compressed
@@ -176,6 +253,53 @@ def test_a_damaged_frame_is_reported_with_its_samples(lost_by_frame: list[set[in
     assert f"it holds samples {first}-{last} ({1000 + first}-{1000 + last} of the dataset)" in str(problem)
 
 
+def test_the_error_of_a_frame_or_seek_table_is_that_of_its_bytes() -> None:
+    (table,) = left(LARGE, patch(PACKED, len(PACKED) - 1, b"!"), compressed=True).problems
+    assert table.file == "x"
+    assert str(table.place).startswith("seek table")
+    (problem,) = left(LARGE, patch(PACKED, frames()[2][0], b"!"), compressed=True).problems
+    assert problem.message.startswith("no zstd frame; it holds samples")
+    assert (problem.file, problem.place) == ("x", "frame 2")
+    assert (problem.found, problem.expected) == ("21 b5 2f fd", "28 b5 2f fd")
+
+
+def damaged_frame(shard: bytes, number: int) -> tuple[str, Ranges]:
+    """Return the only problem of a shard with this damaged frame, and the lost samples."""
+    packed = compress(shard, 1)
+    magic = b"\x28\xb5\x2f\xfd"
+    at = -1
+    for _ in range(number + 1):
+        at = packed.index(magic, at + 1)
+    found = left(shard, patch(packed, at, b"!"), compressed=True)
+    (problem,) = found.problems
+    return problem.message, found.lost
+
+
+def test_a_frame_holds_the_samples_whose_rows_it_touches() -> None:
+    shard = by_the_book.shard({"data": "uint8[524288]"}, [{"data": bytes([number]) * 2**19} for number in range(5)])
+    assert rows_offset(shard) == 128  # so the third row is in the first and the second frame
+    assert damaged_frame(shard, 0) == ("no zstd frame; it holds samples 0-1", ((0, 2),))
+    assert damaged_frame(shard, 1) == ("no zstd frame; it holds samples 1-3", ((1, 4),))
+    assert damaged_frame(shard, 2) == ("no zstd frame; it holds samples 3-4", ((3, 5),))
+
+
+def test_a_frame_with_only_the_schema_holds_no_sample() -> None:
+    names = [f"{number:0255}" for number in range(3718)]
+    shard = by_the_book.shard(dict.fromkeys(names, "uint8"), [dict.fromkeys(names, b"\1")])
+    assert rows_offset(shard) == FRAME
+    assert damaged_frame(shard, 0) == ("no zstd frame; it holds no sample", ())
+
+
+def test_a_frame_holds_the_samples_whose_heap_bytes_it_touches() -> None:
+    """Not those that end where it begins, begin where it ends, or have no bytes."""
+    first = FRAME - 320  # the heap begins at byte 320
+    sizes = [first, 9, 0, FRAME - 9, 9, 0]
+    shard = by_the_book.shard({"text": "str"}, [{"text": b"x" * size} for size in sizes])
+    assert get(shard, "heap_offset") == 320
+    assert damaged_frame(shard, 1) == ("no zstd frame; it holds samples 1, 3", ((1, 2), (3, 4)))
+    assert damaged_frame(shard, 2) == ("no zstd frame; it holds samples 4", ((4, 5),))
+
+
 def test_a_damaged_seek_table_costs_nothing() -> None:
     for place in range(frames()[-1][1], len(PACKED)):
         found = left(LARGE, patch(PACKED, place, bytes([PACKED[place] ^ 4])), compressed=True)
@@ -217,14 +341,28 @@ def test_a_damaged_version_is_no_later_version() -> None:
         own_layout(patch(patch(shard, 8, b"\2"), 16, b"\7"), compressed=False)
 
 
+def test_without_a_header_the_error_names_the_file() -> None:
+    shard = SHARDS["one"]
+    for data, compressed, place in (
+        (patch(shard, 64, b"!"), False, "header checksum"),
+        (patch(patch(shard, 8, b"\2"), 16, b"\7"), False, "major version"),
+        (frame_of(0), True, "frame 0"),
+        (patch(PACKED, frames()[0][1] - 1, b"!"), True, "frame 0"),
+    ):
+        with pytest.raises(FormatError) as caught:
+            own_layout(data, compressed=compressed, file="x")
+        assert (caught.value.file, caught.value.place) == ("x", place)
+
+
 # --- bounds
 
 
-def test_claimed_sizes_are_not_allocated() -> None:
-    schema = ShardView.parse(SHARDS["one"]).schema
+@pytest.mark.parametrize("name", ["one", "fixed"])
+def test_claimed_sizes_are_not_allocated(name: str) -> None:
+    schema = ShardView.parse(SHARDS[name]).schema
     claims = Layout(schema, 0, 128, 2**55, 2**62)
     tracemalloc.start()
-    found = salvage(SHARDS["one"], claims, compressed=False, size=2**62)
+    found = salvage(SHARDS[name], claims, compressed=False, size=2**62)
     packed = salvage(PACKED[:1000], claims, compressed=True, size=2**62)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -258,12 +396,14 @@ def test_a_damaged_header_with_undamaged_sizes_costs_nothing(name: str) -> None:
 
 
 def test_two_votes_and_the_header_checksum_prove_a_key() -> None:
-    shard = SHARDS["fixed"]
-    damaged = patch(patch(shard, 24, bytes(8)), row_at(shard, 3) + 8, b"!")
+    shard = by_the_book.shard({"id": "uint8"}, [{"id": bytes([number])} for number in range(3)])
+    damaged = patch(patch(shard, 24, bytes(8)), row_at(shard, 1) + 8, b"!")
     layout = own_layout(damaged, compressed=False)
     assert layout.row_key is None
     found = salvage(damaged, layout, compressed=False, size=len(damaged))
-    assert (found.layout.row_key, found.lost) == (get(shard, "row_key"), ((3, 4),))
+    assert (found.layout.row_key, found.lost) == (get(shard, "row_key"), ((1, 2),))
+    one = patch(damaged, row_at(shard, 2) + 8, b"!")
+    assert salvage(one, layout, compressed=False, size=len(damaged)).layout.row_key is None
 
 
 @pytest.mark.parametrize("name", ["one", "fixed"])
@@ -273,10 +413,10 @@ def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     at = shard.index(b'"name":"') + 8
     damaged = patch(shard, at, b"x")
     layout = own_layout(damaged, compressed=False)
-    found = salvage(damaged, layout, compressed=False, size=len(damaged))
-    assert found.layout.row_key is None
+    found = salvage(damaged, layout, compressed=False, size=len(damaged), file="x")
+    assert (found.layout.row_key, found.view.samples) == (None, layout.samples)
     assert found.lost == ((0, layout.samples),)
-    assert found.problems
+    assert [(problem.file, problem.place) for problem in found.problems] == [("x", "header checksum")]
     cut = salvage(damaged[:-1], layout, compressed=False, size=len(damaged) - 1)
     assert [problem.place for problem in cut.problems] == ["header checksum", f"byte {len(damaged) - 1}"]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UsageError
-from mdsx.format import ColumnType, Schema, parse_type
+from mdsx.format import BASES, ColumnType, Schema, parse_type
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 SCALARS = ["bool", *INTEGERS, "float16", "bfloat16", "float32", "float64"]
@@ -131,8 +131,81 @@ def test_invalid_columns_raise_usage_error(columns: object, says: str) -> None:
         Schema.from_columns(columns)  # type: ignore[arg-type]
 
 
+def test_an_error_of_a_column_names_it_and_the_way_out() -> None:
+    types = f"types: {', '.join(BASES)}; arrays like uint16[2048] or float32[*,3]; lists like str[*]; "
+    types += "? after nullable ones"
+    cases: list[tuple[object, str, str | None]] = [
+        ("unit8", "unknown column type 'unit8'", None),
+        ("ndarray:uint16", "'ndarray:uint16' is not a column type", None),
+        (int, "a column's type must be a str", "<class 'int'>"),
+    ]
+    for (asked, message, found), meant in zip(cases, ("uint8", "uint16[*]", "int64"), strict=True):
+        with pytest.raises(UsageError) as caught:
+            Schema.from_columns({"a": asked})  # type: ignore[dict-item]
+        error = caught.value
+        assert error.message.startswith(message)
+        assert (error.place, error.found) == ("column 'a'", found)
+        assert error.hint == f"did you mean {meant!r}? {types}"
+
+
+def test_only_a_writer_without_columns_is_told_to_give_one() -> None:
+    for columns, hint in (({}, 'give at least one, like {"tokens": "uint16[*]"}'), ({"": "str"}, None)):
+        with pytest.raises(UsageError) as asked:
+            Schema.from_columns(columns)
+        assert (asked.value.file, asked.value.place, asked.value.hint) == (None, "schema", hint)
+    with pytest.raises(CorruptError) as stored:
+        Schema.of([], file="x")
+    assert (stored.value.file, stored.value.place, stored.value.hint) == ("x", "schema", None)
+
+
+def test_a_colon_stands_for_the_dot_of_a_type_of_a_package() -> None:
+    assert Schema.from_columns({"a": "some:Type[*]"}).json == b'[{"name":"a","type":"some.Type[*]"}]'
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ('[{"name":"a","type":"int8"},{"name":"a","type":"int8"}]', "schema", "column name 'a' is a duplicate"),
+        ('[{"name":"' + "a" * 81 + '","type":"?"}]', "schema, column " + repr("a" * 80), "is not a column type"),
+        ('[{"name":"a","type":"int8"},{"name":"b"}]', "schema, character 28", "not canonical JSON"),
+        ("", "schema, character 1", "not canonical JSON"),
+    ],
+)
+def test_an_error_of_a_stored_schema_says_where_it_is(text: str, place: str, says: str) -> None:
+    with pytest.raises(CorruptError, match=says) as caught:
+        Schema.from_json(text.encode(), file="x")
+    assert (caught.value.file, caught.value.place) == ("x", place)
+
+
+def test_a_schema_that_is_not_canonical_is_shown_from_the_first_wrong_character() -> None:
+    with pytest.raises(CorruptError, match="not canonical JSON") as caught:
+        Schema.from_json(b'[{"name":"a","type":"int8"}, ' + b"x" * 50)
+    assert caught.value.found == repr(" " + "x" * 39)
+    assert str(caught.value.expected).startswith('[{"name":...,"type":...},...]')
+
+
+def test_columns_are_chosen_under_new_names() -> None:
+    schema = Schema.from_columns({"a": "int8", "b": "str", "c": "bool[2]"})
+    expected = Schema.from_columns({"x": "bool[2]", "a": "int8", "y": "bool[2]"})
+    assert schema.choose({"x": "c", "a": "a", "y": "c"}) == (expected, (2, 0, 2))
+    with pytest.raises(UsageError, match="there is no such column") as missing:
+        schema.choose({"a": "d" * 81})
+    assert (missing.value.place, missing.value.expected) == ("column " + repr("d" * 80), "a, b, c")
+    with pytest.raises(UsageError, match="has 0 bytes") as unnamed:
+        schema.choose({"": "a"})
+    assert (unnamed.value.file, unnamed.value.place) == (None, "schema")
+
+
 def test_the_largest_row_and_the_longest_name_are_allowed() -> None:
     assert Schema.from_columns({"é" * 127 + "x": "uint8[2147483632]"}).row_size == 2**31 - 8
+
+
+def test_the_largest_schema_is_allowed() -> None:
+    columns = {f"{number:0255}": "int8" for number in range(3731)}
+    left = 2**20 - len(Schema.from_columns(columns).json) - len(',{"name":"","type":"int8"}')
+    assert len(Schema.from_columns({**columns, "x" * left: "int8"}).json) == 2**20
+    with pytest.raises(UsageError, match="it has 1048577 bytes, more than 1 MiB"):
+        Schema.from_columns({**columns, "x" * (left + 1): "int8"})
 
 
 @given(st.binary(max_size=100) | st.text(alphabet='[]{}",:nametypi8*?', max_size=60).map(str.encode))

@@ -17,6 +17,7 @@ def test_the_checksum_is_that_of_all_bytes_before_it() -> None:
     assert checksums(SEALED) == (xxhash.xxh3_64_hexdigest(TEXT),) * 2
     assert checksums(memoryview(SEALED)) == checksums(SEALED)
     assert checksums(TEXT)[1] is None
+    assert checksums(seal(b"")) == (xxhash.xxh3_64_hexdigest(b""),) * 2
 
 
 @pytest.mark.parametrize("place", [0, 5, len(TEXT) - 1, len(TEXT) + 15])

@@ -123,6 +123,12 @@ def test_the_golden_file_is_written() -> None:
     assert chosen("label = 3")  # the vectors are not empty
 
 
+def test_the_bytes_before_the_bitmap_are_enough_for_the_head() -> None:
+    good = selections.example()
+    head = SelectionHead.parse(good[: good.index(b',"bitmap"')], file="x")
+    assert head == StoredSelection.parse(good, file="x").head
+
+
 def test_a_condition_that_is_too_long_is_refused() -> None:
     data = reference.selection("some", FINGERPRINT, "x" * (2**20 + 1), [True])
     with pytest.raises(CorruptError, match="too long"):

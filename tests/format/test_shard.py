@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
-from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
-from mdsx.format.rows import heap_extents, row_checksum, row_key
+from mdsx.format import NULL, Schema, ShardView, check_shard, header_row_key, raw_size
+from mdsx.format.rows import DAMAGED_HINT, heap_extents, row_checksum, row_key
 from mdsx.format.shard import build_header, parse_header, shard_checksums
 from tests.format import by_the_book
-from tests.format.reference import get, patch, put, row_at, rows_offset, seal, seal_rows
+from tests.format.reference import emptied, enlarged, get, patch, put, row_at, rows_offset, seal, seal_rows
 
 COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "bytes?"}
 SAMPLES: list[dict[str, bytes | None]] = [
@@ -45,6 +45,7 @@ def test_a_writable_buffer_is_read_and_not_written() -> None:
     view = ShardView.parse(bytearray(SHARD))
     assert not view.rows.flags.writeable
     assert view.heap.readonly
+    assert ShardView.parse(memoryview(SHARD).cast("b")).heap.format == "B"
     assert check_shard(bytearray(SHARD)) == []
 
 
@@ -55,6 +56,7 @@ def test_the_header_can_be_built_and_read() -> None:
     assert len(SHARD) == raw_size(schema, 3, 12)
     header = parse_header(head, size=len(SHARD))
     assert (header.samples, header.row_size, header.rows_offset) == (3, 32, len(head))
+    assert header_row_key(head) == header.row_key == get(SHARD, "row_key")
 
 
 def test_a_header_without_its_padding_is_refused() -> None:
@@ -63,9 +65,85 @@ def test_a_header_without_its_padding_is_refused() -> None:
         parse_header(head[:-1], size=len(SHARD))
 
 
+FIXED = by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}, {"id": b"\2"}])
+LONGER = put(SHARD, file_size=len(SHARD) + 1)
+EMPTY = emptied(SHARD)
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "found", "expected"),
+    [
+        (SHARD[:63], "header", 63, "64 or more bytes"),
+        (patch(SHARD, 0, b"x"), "magic", "78 4d 44 53 58 0d 0a 1a", "89 4d 44 53 58 0d 0a 1a"),
+        (put(SHARD, major=0), "major version", 0, 1),
+        (seal(put(SHARD, header_size=68)), "header size", 68, "a multiple of 8 from 64 to 4096"),
+        (seal(put(SHARD, header_size=4104)), "header size", 4104, "a multiple of 8 from 64 to 4096"),
+        (put(SHARD, schema_size=2**20 + 1), "schema size", 2**20 + 1, "at most 1 MiB"),
+        (SHARD[:70], "schema", 70, f"{64 + get(SHARD, 'schema_size')} or more bytes"),
+        (put(SHARD, checksum=1), "header checksum", f"{get(SHARD, 'checksum'):016x}", "0000000000000001"),
+        (seal(put(SHARD, row_size=36)), "row size", 36, "a multiple of 8 below 2^31"),
+        (seal(put(SHARD, row_size=2**31)), "row size", 2**31, "a multiple of 8 below 2^31"),
+        (seal(put(SHARD, heap_offset=1)), "offset of the heap", 1, get(SHARD, "heap_offset")),
+        (seal(put(SHARD, file_size=2**63)), "file size", 2**63, "below 2^63"),
+        (seal(LONGER), "file size", f"{len(SHARD)} bytes", len(SHARD) + 1),
+        (seal(put(FIXED[:-1], file_size=len(FIXED) - 1)), "file size", len(FIXED) - 1, len(FIXED)),
+        (seal(put(SHARD, row_size=24)), "row size", 24, 32),
+        (seal(put(FIXED, file_size=len(FIXED) + 1)) + b"!", "heap", len(FIXED) + 1, len(FIXED)),
+        (seal(put(EMPTY, file_size=len(EMPTY) + 1)) + b"!", "heap", len(EMPTY) + 1, len(EMPTY)),
+    ],
+)
+def test_an_error_of_the_header_shows_what_was_found(data: bytes, place: str, found: object, expected: object) -> None:
+    with pytest.raises(CorruptError) as caught:
+        parse_header(data, size=len(data), file="x")
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", place, found, expected)
+
+
+def test_a_later_version_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"of version 3\.7, this reader knows 1") as caught:
+        parse_header(put(SHARD, major=3, minor=7), size=len(SHARD), file="x")
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", "major version", 3, 1)
+    assert error.hint == "upgrade mdsx"
+
+
+def test_the_largest_header_is_read() -> None:
+    assert ShardView.parse(enlarged(SHARD, 4096)).rows_offset == 4096 + rows_offset(SHARD) - 64
+
+
 def test_no_shard_of_2_63_bytes_is_built() -> None:
-    with pytest.raises(UsageError, match="smaller than 2\\^63"):
-        build_header(Schema.from_columns(COLUMNS), 1, 2**63, 0)
+    schema = Schema.from_columns(COLUMNS)
+    most = 2**63 - 1 - raw_size(schema, 1, 0)
+    assert get(build_header(schema, 1, most, 0), "file_size") == 2**63 - 1
+    with pytest.raises(UsageError, match="smaller than 2\\^63") as caught:
+        build_header(schema, 1, most + 1, 0)
+    assert caught.value.found == 2**63
+
+
+def test_the_schema_of_another_shard_is_shown() -> None:
+    shard = by_the_book.shard({"a" * 255: "uint8"}, [{"a" * 255: b"\1"}])
+    schema = Schema.from_columns({"b" * 255: "uint8"})
+    with pytest.raises(CorruptError) as caught:
+        parse_header(shard, size=len(shard), file="x", schema=schema)
+    error = caught.value
+    start = b'[{"name":"'
+    assert (error.file, error.place) == ("x", "schema")
+    assert (error.found, error.expected) == (start + b"a" * 190, start + b"b" * 190)
+
+
+def test_the_row_key_of_another_shard_is_shown() -> None:
+    key = get(SHARD, "row_key")
+    with pytest.raises(CorruptError) as caught:
+        ShardView.parse(SHARD, file="x", row_key=0)
+    error = caught.value
+    assert (error.file, error.place, error.found, error.expected) == ("x", "row key", f"{key:016x}", "0" * 16)
+
+
+def test_a_stored_schema_that_is_none_names_its_place() -> None:
+    at = SHARD.index(b'"name"')
+    with pytest.raises(CorruptError) as caught:
+        ShardView.parse(seal(patch(SHARD, at, b"!")), file="x")
+    assert (caught.value.file, caught.value.place) == ("x", "schema, character 1")
 
 
 def test_the_schema_must_be_that_of_the_index() -> None:
@@ -105,6 +183,7 @@ def test_heap_extents_without_variable_size_columns_are_empty() -> None:
     view = ShardView.parse(by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}]))
     starts, stops, lengths = extents(view, [0])
     assert (starts.tolist(), stops.tolist(), lengths.shape) == ([0], [0], (1, 0))
+    assert (starts.dtype, stops.dtype, lengths.dtype) == (np.int64, np.int64, np.uint32)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +204,56 @@ def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -
     assert caught.value.file == "a.mdsx"
 
 
-def test_the_row_checksum_is_seeded_and_covers_row_and_heap() -> None:
-    row, heap = bytes(range(32)), b"heap bytes"
+def test_an_extent_is_compared_exactly() -> None:
+    schema = Schema.from_columns({"text": "str"})
+    rows = np.zeros(3, schema.row_dtype)
+    rows["start"] = [2**60 - 128, 2**60, 2**60 - 127]  # as floats, the first equals the last
+    rows["lengths"] = [[128], [0], [128]]
+    starts, stops, _ = heap_extents(schema, rows[:2], 2**60, file="x", samples=np.array([7, 8]))
+    assert (starts.tolist(), stops.tolist()) == ([2**60 - 128, 2**60], [2**60] * 2)
+    with pytest.raises(CorruptError, match="outside the heap") as caught:
+        heap_extents(schema, rows, 2**60, file="x", samples=np.array([7, 8, 9]))
+    error = caught.value
+    assert (error.file, error.place) == ("x", "sample 9")
+    assert (error.found, error.expected) == (f"128 bytes from {2**60 - 127}", f"within {2**60}")
+
+
+@pytest.mark.parametrize("shard", [SHARD, FIXED])
+def test_selected_samples_are_checked_if_asked(shard: bytes) -> None:
+    numbers = np.array([1, 0, 1])
+    selected = ShardView.parse(shard, file="x").select(numbers, verify=True)
+    assert (selected.file, selected.samples.tolist(), selected.take.tolist()) == ("x", [1, 0, 1], [1, 0, 1])
+    damaged = ShardView.parse(patch(shard, row_at(shard, 1) + 8, b"\xee"), file="x")
+    assert damaged.select(numbers, verify=False).samples.tolist() == [1, 0, 1]
+    assert damaged.select(np.array([0]), verify=True).samples.tolist() == [0]
+    with pytest.raises(CorruptError) as caught:
+        damaged.select(numbers, verify=True)
+    assert (caught.value.file, caught.value.place) == ("x", "sample 1")
+
+
+def test_a_wrong_checksum_is_shown() -> None:
+    view = ShardView.parse(patch(SHARD, row_at(SHARD, 2), bytes(8)), file="x")
+    with pytest.raises(CorruptError, match="its checksum does not match its bytes") as caught:
+        view.select(np.array([2]), verify=True)
+    error = caught.value
+    right = int.from_bytes(SHARD[row_at(SHARD, 2) :][:8], "little")
+    assert (error.file, error.place, error.found) == ("x", "sample 2", f"{right:016x}")
+    assert (error.expected, error.hint) == ("0" * 16, DAMAGED_HINT)
+
+
+def test_lengths_need_only_rows_that_the_row_key_proves() -> None:
+    at = get(SHARD, "heap_offset")
+    assert ShardView.parse(patch(SHARD, at, b"x")).lengths(2).tolist() == [3, 0, 7]
+    wrong = seal_rows(patch(SHARD, row_at(SHARD, 2) + 16, b"\x08"))  # one byte more than the heap
+    for damaged, place in ((patch(SHARD, row_at(SHARD, 1), bytes(8)), "row key"), (wrong, "sample 2")):
+        with pytest.raises(CorruptError) as caught:
+            ShardView.parse(damaged, file="x").lengths(2)
+        assert (caught.value.file, caught.value.place) == ("x", place)
+
+
+@pytest.mark.parametrize("heap", [b"heap bytes", b"heap bytes" * 200])
+def test_the_row_checksum_is_seeded_and_covers_row_and_heap(heap: bytes) -> None:
+    row = bytes(range(32))
     assert row_checksum(row[8:], heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
     assert row_checksum(memoryview(row)[8:], b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
 

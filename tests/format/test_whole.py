@@ -81,6 +81,7 @@ def test_lengths_are_those_of_each_value(index: Lines) -> None:
 def test_any_buffer_is_opened_and_cannot_be_written(index: Lines) -> None:
     opened = index.open(1, memoryview(bytearray(SECOND)).cast("b"), file="f")
     assert (bytes(opened.buffer), opened.buffer.readonly, opened.samples) == (SECOND, True, 3)
+    assert opened.buffer.format == "B"
     assert not opened.checks_samples
     assert not opened.checks_cheaply
 
