@@ -30,6 +30,9 @@ def test_without_micro_batches_only_steps_count() -> None:
     found.add(np.zeros(5, np.int64), np.array([4, 3, 2, 1, 9]), np.arange(6))  # 9 is of the next step
     assert found.steps == 1
     assert found.found() == (Busiest(1, None), Busiest(7 / 5, None))
+    found.add(np.zeros(3, np.int64), np.array([3, 3, 1]), np.arange(4))
+    assert found.steps == 2
+    assert found.found() == (Busiest((1 + 10 / 8) / 2, None), Busiest((7 / 5 + 12 / 8) / 2, None))
 
 
 def test_each_node_deals_its_rows_among_its_own_ranks() -> None:
