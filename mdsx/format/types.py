@@ -52,8 +52,7 @@ class ColumnType:
         return f"{self.base}{dims}{'?' if self.nullable else ''}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        codecs = codecs_of([self.base]) if self.packaged else ()
-        return _unpickled, (self.base, self.shape, self.nullable, self.foreign, codecs)
+        return _unpickled, (self.base, self.shape, self.nullable, self.foreign, codecs_of([self.base]))
 
     @property
     def known(self) -> bool:

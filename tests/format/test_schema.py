@@ -57,7 +57,7 @@ def test_scalars_and_unstarred_arrays_are_fixed_size() -> None:
 
 
 def test_an_unknown_base_is_variable_size_and_opaque() -> None:
-    for text in ("tiff", "Geo.point-2?", "int7", "float8[4]", "text_2[*,3]?"):
+    for text in ("tiff", "Geo.point-2?", "int7", "float8[4]", "text_2[*,3]?", "later[2147483647]"):
         assert not parse_type(text).known
         assert not parse_type(text).fixed_size
 
