@@ -116,8 +116,9 @@ def test_undamaged_samples_keep_their_bytes() -> None:
 def test_a_foreign_shard_is_not_salvaged() -> None:
     other = by_the_book.shard({"text": "str"}, [{"text": b"other"}, {"text": b"alone"}])
     found = left(SHARDS["one"], other[: len(SHARDS["one"])])
-    assert found.other
-    assert found.lost == ((0, 1),)
+    assert found.other == get(other, "row_key")
+    assert (found.view.samples, found.lost) == (1, ((0, 1),))
+    assert [problem.place for problem in found.problems] == ["header"]
 
 
 def test_a_header_of_another_shard_is_described() -> None:
@@ -162,6 +163,15 @@ def test_damaged_samples_are_named_by_their_dataset_number() -> None:
     places = [(problem.file, problem.place) for problem in found.problems]
     assert places == [("x", "sample 3 (13 of the dataset)"), ("x", "sample 5 (15 of the dataset)")]
     assert found.lost == ((3, 4), (5, 6))
+
+
+def test_samples_whose_problems_are_not_listed_are_lost_too() -> None:
+    shard = by_the_book.shard({"a": "uint8"}, [{"a": b"\1"}] * 1500)
+    rows = b"\xff" * (1499 * 16)
+    found = left(shard, patch(shard, row_at(shard, 0), rows))
+    assert found.lost == ((0, 1499),)
+    assert len(found.problems) == 1001
+    assert found.problems[-1].file == "x"
 
 
 # --- compressed
