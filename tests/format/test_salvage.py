@@ -424,7 +424,7 @@ def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     damaged = patch(shard, at, b"x")
     layout = own_layout(damaged, compressed=False)
     found = salvage(damaged, layout, compressed=False, size=len(damaged), file="x")
-    assert (found.layout.row_key, found.view.samples) == (None, layout.samples)
+    assert (found.layout.row_key, found.view.row_key, found.view.samples) == (None, 0, layout.samples)
     assert found.lost == ((0, layout.samples),)
     assert [(problem.file, problem.place) for problem in found.problems] == [("x", "header checksum")]
     cut = salvage(damaged[:-1], layout, compressed=False, size=len(damaged) - 1)
