@@ -93,6 +93,12 @@ def test_the_error_of_a_truncated_shard_has_the_missing_samples() -> None:
     assert (problem.file, problem.place, problem.expected) == ("x", f"byte {size}", f"{len(shard)} bytes")
 
 
+def test_damaged_samples_before_the_missing_ones_are_lost_with_them() -> None:
+    shard = SHARDS["fixed"]
+    damaged = patch(patch(shard, row_at(shard, 1) + 8, b"!"), row_at(shard, 3) + 8, b"!")
+    assert left(shard, damaged[: row_at(shard, 4)], size=len(shard)).lost == ((1, 2), (3, 9))
+
+
 def test_the_error_of_bytes_after_a_shard_says_where_it_ends() -> None:
     assert surplus(7, 7, "x") == []
     (problem,) = surplus(8, 7, "x")
