@@ -153,7 +153,7 @@ def test_another_selection_is_told_by_its_first_other_field() -> None:
     right = {"name": "some", "fingerprint": FINGERPRINT, "samples": 5}
     for place, other in {"name": "same", "fingerprint": "0" * 32, "samples": 6}.items():
         with pytest.raises(CorruptError, match="another selection") as caught:
-            found.check(**{**right, place: other}, file="x")  # type: ignore[arg-type]
+            found.check(**{**right, place: other}, file="x")
         error = caught.value
         assert (error.file, error.place, error.found, error.expected) == ("x", place, right[place], other)
 
