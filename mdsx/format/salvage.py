@@ -239,7 +239,7 @@ def _gap_error(gap: Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first:
 
 
 def _head(raw: memoryview) -> memoryview:
-    return raw[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+    return raw[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE]
 
 
 def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:

@@ -93,6 +93,12 @@ def test_the_error_of_a_truncated_shard_has_the_missing_samples() -> None:
     assert (problem.file, problem.place, problem.expected) == ("x", f"byte {size}", f"{len(shard)} bytes")
 
 
+def test_damaged_samples_before_the_missing_ones_are_lost_with_them() -> None:
+    shard = SHARDS["fixed"]
+    damaged = patch(patch(shard, row_at(shard, 1) + 8, b"!"), row_at(shard, 3) + 8, b"!")
+    assert left(shard, damaged[: row_at(shard, 4)], size=len(shard)).lost == ((1, 2), (3, 9))
+
+
 def test_the_error_of_bytes_after_a_shard_says_where_it_ends() -> None:
     assert surplus(7, 7, "x") == []
     (problem,) = surplus(8, 7, "x")
@@ -116,8 +122,9 @@ def test_undamaged_samples_keep_their_bytes() -> None:
 def test_a_foreign_shard_is_not_salvaged() -> None:
     other = by_the_book.shard({"text": "str"}, [{"text": b"other"}, {"text": b"alone"}])
     found = left(SHARDS["one"], other[: len(SHARDS["one"])])
-    assert found.other
-    assert found.lost == ((0, 1),)
+    assert found.other == get(other, "row_key")
+    assert (found.view.samples, found.lost) == (1, ((0, 1),))
+    assert [problem.place for problem in found.problems] == ["header"]
 
 
 def test_a_header_of_another_shard_is_described() -> None:
@@ -162,6 +169,15 @@ def test_damaged_samples_are_named_by_their_dataset_number() -> None:
     places = [(problem.file, problem.place) for problem in found.problems]
     assert places == [("x", "sample 3 (13 of the dataset)"), ("x", "sample 5 (15 of the dataset)")]
     assert found.lost == ((3, 4), (5, 6))
+
+
+def test_samples_whose_problems_are_not_listed_are_lost_too() -> None:
+    shard = by_the_book.shard({"a": "uint8"}, [{"a": b"\1"}] * 1500)
+    rows = b"\xff" * (1499 * 16)
+    found = left(shard, patch(shard, row_at(shard, 0), rows))
+    assert found.lost == ((0, 1499),)
+    assert len(found.problems) == 1001
+    assert found.problems[-1].file == "x"
 
 
 # --- compressed
@@ -414,7 +430,7 @@ def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     damaged = patch(shard, at, b"x")
     layout = own_layout(damaged, compressed=False)
     found = salvage(damaged, layout, compressed=False, size=len(damaged), file="x")
-    assert (found.layout.row_key, found.view.samples) == (None, layout.samples)
+    assert (found.layout.row_key, found.view.row_key, found.view.samples) == (None, 0, layout.samples)
     assert found.lost == ((0, layout.samples),)
     assert [(problem.file, problem.place) for problem in found.problems] == [("x", "header checksum")]
     cut = salvage(damaged[:-1], layout, compressed=False, size=len(damaged) - 1)

@@ -43,6 +43,7 @@ def test_values_of_several_shards_are_located_within_their_heaps() -> None:
     assert isinstance(note, Values)
     assert (text.starts.tolist(), text.stops.tolist(), text.nulls) == ([4, 8, 0], [7, 11, 4], None)
     assert (note.starts.tolist(), note.stops.tolist()) == ([7, 11, 4], [8, 11, 4])
+    assert text.starts.dtype == text.stops.dtype == np.int64
     assert note.nulls is not None
     assert note.nulls.tolist() == [False, False, True]
     assert isinstance(ids, np.ndarray)

@@ -129,10 +129,53 @@ def test_the_bytes_before_the_bitmap_are_enough_for_the_head() -> None:
     assert head == StoredSelection.parse(good, file="x").head
 
 
-def test_a_condition_that_is_too_long_is_refused() -> None:
-    data = reference.selection("some", FINGERPRINT, "x" * (2**20 + 1), [True])
-    with pytest.raises(CorruptError, match="too long"):
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 16, 17, 24, 25, 72, 100])
+def test_any_number_of_samples_is_read_and_written(count: int) -> None:
+    marks = [number % 3 != 1 for number in range(count)]
+    data = reference.selection("some", FINGERPRINT, "text = 'é'", marks)
+    found = StoredSelection.parse(data, file="x")
+    assert (found.head.samples, found.head.selected, found.text()) == (count, sum(marks), data)
+    assert [bool(found.bits[number // 8] >> number % 8 & 1) for number in range(count)] == marks
+
+
+@pytest.mark.parametrize(("count", "bitmap"), [(17, "AAAC"), (9, "AAI="), (17, "AAA="), (17, "AAAAAAAA")])
+def test_a_bitmap_has_exactly_the_bits_of_the_samples(count: int, bitmap: str) -> None:
+    good = reference.selection("some", FINGERPRINT, "", [False] * 17, selected=1, bitmap="AAAB")
+    assert StoredSelection.parse(good, file="x").bits == b"\0\0\1"
+    data = reference.selection("some", FINGERPRINT, "", [False] * count, selected=1, bitmap=bitmap)
+    with pytest.raises(CorruptError) as caught:
         StoredSelection.parse(data, file="x")
+    assert (caught.value.file, caught.value.place) == ("x", "bitmap")
+
+
+def test_another_selection_is_told_by_its_first_other_field() -> None:
+    found = StoredSelection.parse(selections.example(), file="x")
+    right = {"name": "some", "fingerprint": FINGERPRINT, "samples": 5}
+    for place, other in {"name": "same", "fingerprint": "0" * 32, "samples": 6}.items():
+        with pytest.raises(CorruptError, match="another selection") as caught:
+            found.check(**{**right, place: other}, file="x")
+        error = caught.value
+        assert (error.file, error.place, error.found, error.expected) == ("x", place, right[place], other)
+
+
+def test_what_is_no_selection_of_this_version_is_refused() -> None:
+    with pytest.raises(CorruptError) as other:
+        SelectionHead.parse(b"{}", file="x")
+    assert (other.value.message, other.value.file, other.value.found) == ("not a selection", "x", "b'{}'")
+    with pytest.raises(UnsupportedError) as later:
+        SelectionHead.parse(b'{"format":"mdsx-selection","version":2,', file="x")
+    error = later.value
+    assert (error.message, error.file, error.found) == ("a selection of a later version", "x", "2")
+    assert (error.expected, error.hint) == (1, "upgrade mdsx")
+
+
+def test_a_condition_that_is_too_long_is_refused() -> None:
+    longest = reference.selection("some", FINGERPRINT, "x" * 2**20, [True])
+    assert len(StoredSelection.parse(longest, file="x").head.where) == 2**20
+    data = reference.selection("some", FINGERPRINT, "x" * (2**20 + 1), [True])
+    with pytest.raises(CorruptError, match="too long") as caught:
+        StoredSelection.parse(data, file="x")
+    assert (caught.value.file, caught.value.place, caught.value.found) == ("x", "where", 2**20 + 1)
 
 
 def test_no_changed_byte_passes() -> None:
