@@ -178,6 +178,8 @@ def test_samples_that_claim_the_same_bytes_again_and_again_are_not_read() -> Non
             problem = Facts(None, "its heap bytes also belong to other samples")
         expected = [problem._replace(place=f"sample {sample}") for sample in range(1, count)]
         assert found(seal_rows(shard)) == expected
+        problems = find_problems(ShardView.parse(seal_rows(shard)))
+        assert [problem.sample for problem in problems] == [*range(1, count)]
     expected[3] = Facts("sample 4", "its heap bytes lie outside the heap", f"1024 bytes from {2**40}", "within 1024")
     assert found(at(4, START, struct.pack("<Q", 2**40), shard))[3] == expected[3]
 
