@@ -123,7 +123,7 @@ class _Check:
             self._wrong = self._extents.wrong & known
             self._stops = self._extents.starts + self._extents.sums.astype(np.uint64)
             if self._extents.sums[known & ~self._wrong].sum() > _MOST_READ * heap_size + _BLOCK:
-                self._shared = known & (self._extents.starts != self._expected_starts())
+                self._shared = known & ~self._wrong & (self._extents.starts != self._expected_starts())
                 self._wrong = self._wrong | self._shared
         self._padding = _padding(view) & known
         self._invalid = {
@@ -142,7 +142,8 @@ class _Check:
         columns = [replace(each, type=each.type.stored) for each in map(schema.columns.__getitem__, schema.variable)]
         self._columns = [column if _can_fail(column.type) else None for column in columns]
         self._decoders = [
-            None if column is None else value_decoder(column.type, column.name) for column in self._columns
+            (column.name, value_decoder(column.type, column.name) if _can_fail(column.type) else None)
+            for column in columns
         ]
 
     def run(self, values: bool) -> Iterator[Problem]:
@@ -197,8 +198,8 @@ class _Check:
             computed, stored = self._pair(sample)
             return Problem(sample, self._error(message, sample, found=computed, expected=stored), proven=True)
         message = "its heap bytes do not begin where those before end"
-        found = int(self._extents.starts[sample]) if self._extents is not None else None
-        expected = int(self._stops[sample - 1]) if sample else 0
+        assert self._extents is not None, "these have an order"
+        found, expected = int(self._extents.starts[sample]), int(self._stops[sample - 1]) if sample else 0
         return Problem(sample, self._error(message, sample, found=found, expected=expected))
 
     def _blame(self, sample: int) -> CorruptError:
@@ -240,8 +241,7 @@ class _Check:
         return found
 
     def _in_order(self, extents: Extents) -> bool:
-        in_order = bool(extents.starts[0] == 0) and bool((extents.starts[1:] == self._stops[:-1]).all())
-        return bool(in_order and not self._wrong.any())
+        return bool((extents.starts == self._expected_starts()).all() and not self._wrong.any())
 
     def _checksum(self, sample: int) -> int:
         view = self._view
@@ -266,13 +266,12 @@ class _Check:
         """Return whether all values of the consecutive samples [start, stop) can be decoded. Return False if they have
         too many bytes to decode at once."""
         extents = self._extents
-        if extents is None:
-            return True
+        assert extents is not None, "there are variable-size columns"
         first, last = int(extents.starts[start]), int(self._stops[stop - 1])
         if last - first > _MOST_AT_ONCE:
             return False
         lengths, sizes = extents.lengths[start:stop], extents.sizes[start:stop]
-        heap, stops = self._view.heap[first:last], sizes.reshape(-1).cumsum()
+        heap, stops = self._view.heap[first:last], sizes.cumsum()
         if all(column and column.type.kind == "text" and not column.type.is_list for column in self._columns):
             return _is_text(heap, stops[:-1])
         pieces = list(cut(heap, stops))
@@ -287,18 +286,17 @@ class _Check:
 
     def _undecodable(self, sample: int) -> tuple[str, str] | None:
         """Return the first column whose value cannot be decoded, and why; None if all can."""
-        if self._extents is None:
-            return None
+        assert self._extents is not None, "there are variable-size columns"
         start = int(self._extents.starts[sample])
         lengths = self._extents.lengths[sample].tolist()
-        for column, decode, length in zip(self._columns, self._decoders, lengths, strict=True):
+        for (name, decode), length in zip(self._decoders, lengths, strict=True):
             if length == NULL:
                 continue
             try:
-                if column and decode:
+                if decode is not None:
                     decode(self._view.heap[start : start + length])
             except CorruptError as error:
-                return column.name if column else "", str(error)
+                return name, str(error)
             start += length
         return None
 

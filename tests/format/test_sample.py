@@ -158,6 +158,16 @@ def test_a_row_in_another_place_is_found() -> None:
     assert decoder(view).decode(view, 0, verify=False)["n"] == -1
 
 
+def test_an_error_shows_the_checksum_that_the_sample_should_have() -> None:
+    view = ShardView.parse(small())
+    changed = reference.patch(bytes(view.buffer), view.rows_offset + view.schema.row_size, bytes(8))  # of sample 1
+    with pytest.raises(CorruptError, match="checksum") as caught:
+        decoder(view).decode(ShardView.parse(changed, file="a shard"), 1, verify=True)
+    error = caught.value
+    assert (error.file, error.place, error.expected) == ("a shard", "sample 1", "0" * 16)
+    assert error.found == f"{reference.row_checksums(changed)[1] ^ view.row_key:016x}"
+
+
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize(
     ("start", "lengths", "problem"),

@@ -77,6 +77,22 @@ def test_columns_of_two_types_are_compared_exactly(sign: str) -> None:
             assert chosen(f"y {sign} {name}", x=whole, y=real) == pairs(real, sign, whole)
 
 
+def test_a_comparison_with_null_is_unknown() -> None:
+    one, other = column("int32", None, 0, 1, None), column("int32", 0, None, 1, None)
+    for text in ("x = y", "not x = y", "x != y", "not x != y"):
+        assert chosen(text, x=one, y=other) == ([2] if text in ("x = y", "not x != y") else [])
+
+
+@pytest.mark.parametrize("base", ["int8", "uint16", "int64", "uint64"])
+def test_numbers_may_be_at_the_edges_of_a_type_or_beyond(base: str) -> None:
+    low, high = int(np.iinfo(base).min), int(np.iinfo(base).max)
+    values = [low, low + 1, high - 1, high]
+    for number in (low - 1, low, high, high + 1):
+        for sign, compare in COMPARES.items():
+            found = chosen(f"x {sign} {number}", x=column(base, *values))
+            assert found == [at for at, value in enumerate(values) if compare(value, number)]
+
+
 @pytest.mark.parametrize("base", ["float32", "float64"])
 def test_numbers_may_be_too_large_for_any_float(base: str) -> None:
     values = [0.0, math.inf, -math.inf, math.nan, 2.0**127, -(2.0**127)]
