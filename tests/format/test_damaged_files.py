@@ -55,6 +55,7 @@ FACTS: dict[str, tuple[object, object, object, object]] = {
     "bad/index-raw-beyond-frames.json": ("raw size of shard 0", f"240 bytes for {2**60}", None, None),
     "bad/index-files-count.json": ("shards.files", 1, 2, None),
     "bad/index-files-negative.json": ("shards.files[1]", [0, -1], None, None),
+    "bad/index-files-2-63.json": ("shards.files[0]", [2**63 - 2, 2], None, None),
     "bad/index-files-up.json": ("shards.files[0]", "'../shard.00001.mdsx'", None, None),
     "bad/index-files-longer.json": ("shards.files[0]", repr("a" * 507 + "100000"), None, None),
     "bad/index-fingerprint.json": ("fingerprint", "0" * 32, FINGERPRINT, None),
