@@ -105,7 +105,7 @@ def lengths_of_rows(
             raise CorruptError(message, file=file, place=f"sample {sample}", found=found, expected=expected)
     claimed = lengths[:, schema.variable.index(column)]
     nulls = claimed == NULL
-    return _of_sizes(kind, np.where(nulls, 0, claimed).astype(np.int64), nulls if kind.nullable else None, file)
+    return _of_sizes(kind, np.where(nulls, 0, claimed).astype(np.int64), nulls, file)
 
 
 def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from mdsx.format.frames import (
     first_bytes,
     parse_seek_table,
 )
+from tests.format.reference import frame, seek_table
 from tests.format.test_vectors import data, open_file
 
 START = '{"format":"mdsx","version":1,'
@@ -55,6 +56,7 @@ FACTS: dict[str, tuple[object, object, object, object]] = {
     "bad/index-raw-beyond-frames.json": ("raw size of shard 0", f"240 bytes for {2**60}", None, None),
     "bad/index-files-count.json": ("shards.files", 1, 2, None),
     "bad/index-files-negative.json": ("shards.files[1]", [0, -1], None, None),
+    "bad/index-files-2-63.json": ("shards.files[0]", [2**63 - 2, 2], None, None),
     "bad/index-files-up.json": ("shards.files[0]", "'../shard.00001.mdsx'", None, None),
     "bad/index-files-longer.json": ("shards.files[0]", repr("a" * 507 + "100000"), None, None),
     "bad/index-fingerprint.json": ("fingerprint", "0" * 32, FINGERPRINT, None),
@@ -136,12 +138,35 @@ def test_a_frame_by_itself_is_named_by_its_reader() -> None:
 
 
 def test_sizes_that_no_shard_has_are_named() -> None:
-    with pytest.raises(CorruptError, match="too many frames") as caught:
-        FrameReader(2**47 + 1, 2**60, "x")
-    assert facts(caught.value) == ("x", None, 2**27 + 1, "at most 134217728", None)
+    for read in (
+        lambda: FrameReader(2**47 + 1, 2**60, "x"),
+        lambda: parse_seek_table(b"", raw_size=2**47 + 1, size=2**60, file="x"),
+    ):
+        with pytest.raises(CorruptError, match="too many frames") as caught:
+            read()
+        assert facts(caught.value) == ("x", None, 2**27 + 1, "at most 134217728", None)
     with pytest.raises(CorruptError, match="too small for a seek table") as caught:
         claimed_raw_size(b"12", file="x")
     assert facts(caught.value) == ("x", None, "2 bytes", None, None)
     with pytest.raises(CorruptError, match="no seek table at its end") as caught:
         claimed_raw_size(bytes(41), file="x")
     assert facts(caught.value) == ("x", None, None, None, None)
+
+
+def test_a_frame_that_is_too_large_is_named_by_the_seek_table() -> None:
+    most = FRAME_SIZE + 2**16
+    assert parse_seek_table(seek_table([(most, 5)]), raw_size=5, size=most + 25).tolist() == [0, most]
+    with pytest.raises(CorruptError, match="wrong sizes of frame 0") as caught:
+        parse_seek_table(seek_table([(most + 1, 5)]), raw_size=5, size=most + 26, file="x")
+    assert facts(caught.value) == ("x", "seek table", [most + 1, 5], [f"<= {most}", 5], None)
+
+
+def test_the_first_frame_of_another_size_than_in_the_seek_table_is_named() -> None:
+    frames = [frame(bytes(FRAME_SIZE)), frame(bytes(FRAME_SIZE - 5) + b"hello")]
+    small, large = map(len, frames)
+    stored = b"".join(frames) + seek_table([(small + 1, FRAME_SIZE), (large - 1, FRAME_SIZE)])
+    reader = FrameReader(2 * FRAME_SIZE, len(stored), "x")
+    list(reader.feed(stored))
+    with pytest.raises(CorruptError, match="wrong compressed size") as caught:
+        reader.finish()
+    assert facts(caught.value) == ("x", "seek table, frame 0", small + 1, small, None)

@@ -87,6 +87,11 @@ def test_every_level_follows_the_specification(level: int) -> None:
     assert read(compress(raw, level), len(raw)) == raw
 
 
+def test_a_higher_level_compresses_more() -> None:
+    assert len(compress(RAW, 19)) < len(compress(RAW)) < len(compress(RAW, -50))
+    assert compress(RAW) == compress(RAW, 3)
+
+
 def test_incompressible_bytes_fit_into_frames() -> None:
     raw = np.random.default_rng(1).bytes(FRAME_SIZE + 1)
     assert read(compress(raw), len(raw)) == raw

@@ -31,7 +31,9 @@ from mdsx.format import (
     parse_index,
 )
 from mdsx.format.filenames import runs_of, split_name
+from mdsx.format.frames import seek_table_size
 from mdsx.format.index import exact_sum, fingerprint_of
+from mdsx.format.index_parser import MdsxFormat
 from mdsx.format.index_writer import fitting_shard_size
 from tests.format import by_the_book, reference
 
@@ -104,6 +106,39 @@ def test_a_required_feature_is_found_however_its_key_is_written() -> None:
     text = json.dumps(reference.index(COLUMNS, RAW), separators=(",", ":")).removesuffix("}")
     with pytest.raises(UnsupportedError, match="requires 'x', which is not known"):
         parse_index(reference.seal_index(text + r',"requ\u0069res":["x"]'))
+
+
+def test_digits_may_be_escaped() -> None:
+    text = json.dumps(reference.index(COLUMNS, RAW), separators=(",", ":")).removesuffix("}")
+    for key in ("row_key", "xxh3_128"):
+        head, tail = text.split(f'"{key}":"')
+        text = f'{head}"{key}":"\\u{ord(tail[0]):04x}{tail[1:]}'
+    index = parse_index(reference.seal_index(text))
+    assert [index.shard_entry(shard) for shard in range(2)] == PLAIN
+
+
+def test_the_largest_compressed_shard_fits_into_an_index() -> None:
+    largest = ZSTD[0]._replace(raw_size=2**47, size=seek_table_size(2**47))
+    assert parse_index(build_index(SCHEMA, "zstd", [largest])).shard_entry(0) == largest
+    for wrong in (largest._replace(raw_size=2**47 + 1, size=2**60), largest._replace(size=largest.size - 1)):
+        with pytest.raises(CorruptError, match="the stored size cannot hold its frames"):
+            parse_index(build_index(SCHEMA, "zstd", [wrong]))
+
+
+def test_a_long_name_of_a_column_is_cut_in_errors() -> None:
+    with pytest.raises(CorruptError) as caught:
+        parse_index(reference.seal_index(reference.index(COLUMNS, RAW) | {"lengths": {"x" * 81: 1}}))
+    assert caught.value.place == f"lengths['{'x' * 80}']"
+
+
+def test_the_format_recognizes_its_index_and_names_its_file() -> None:
+    data = build_index(SCHEMA, None, PLAIN)
+    found = [MdsxFormat().recognizes(each) for each in (data, data[:20], b" " + data, b'{"format":"mds"')]
+    assert found == [True, True, False, False]
+    assert MdsxFormat().parse_index(data, file="x").samples == 4
+    with pytest.raises(CorruptError) as caught:
+        MdsxFormat().parse_index(data[:-1], file="x")
+    assert caught.value.file == "x"
 
 
 def test_a_wrong_raw_hash_is_named() -> None:
@@ -291,8 +326,8 @@ def test_a_names_number_is_its_last_long_run_of_digits(name: str, parts: object)
 
 
 def test_file_names_become_the_fewest_runs() -> None:
-    names = ["a/shard.99999.mdsx", "a/shard.100000.mdsx", "b/shard.00000.mdsx", "b/shard.00002.mdsx"]
-    expected = [("a/shard.", ".mdsx", 99999, 2), ("b/shard.", ".mdsx", 0, 1), ("b/shard.", ".mdsx", 2, 1)]
+    names = ["a/shard.99999.mdsx", "a/shard.100000.mdsx", "b/shard.00000.mdsx", "b/shard.00002.x"]
+    expected = [("a/shard.", ".mdsx", 99999, 2), ("b/shard.", ".mdsx", 0, 1), ("b/shard.", ".x", 2, 1)]
     assert runs_of(names) == expected
     made = [PLAIN[0]._replace(name=name) for name in names]
     index = parse_index(build_index(SCHEMA, None, made))

@@ -78,6 +78,9 @@ def test_heap_bytes_that_are_not_consecutive_are_named() -> None:
         with pytest.raises(CorruptError, match="not consecutive") as caught:
             lengths_of_rows(whole.schema, rows, size, 0, file="x")
         assert (caught.value.file, caught.value.place, caught.value.found, caught.value.expected) == ("x", *facts)
+    rows["start"][1] = 9
+    with pytest.raises(CorruptError, match=r"^x: sample 1: its heap bytes lie outside the heap"):
+        lengths_of_rows(whole.schema, rows, 5, 0, file="x")
 
 
 def test_stored_bytes_are_those_of_the_selected_samples() -> None:
@@ -90,9 +93,10 @@ def test_stored_bytes_are_those_of_the_selected_samples() -> None:
 
 
 def test_only_images_have_sides() -> None:
-    sides = {text: length_rules(parse_type(text)) for text in ("png?", "bytes", "png[*]", "float32", "int8", "str")}
+    sides = {text: length_rules(parse_type(text)) for text in ("png?", "bytes", "png[*]", "uint8[*]", "int8", "str")}
     assert sides == {
-        "png?": ("bytes", "height", "width"), "bytes": ("bytes", "height", "width"), "png[*]": (), "float32": (),
+        "png?": ("bytes", "height", "width"), "bytes": ("bytes", "height", "width"), "png[*]": (),
+        "uint8[*]": ("values",),
         "int8": ("number",), "str": ("bytes",),
     }  # fmt: skip
 
