@@ -18,6 +18,7 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import (
@@ -151,7 +152,15 @@ def test_a_wrong_raw_hash_is_named() -> None:
 
 def test_the_arrays_of_an_index_are_read_only() -> None:
     index = parse_index(build_index(SCHEMA, "zstd", ZSTD))
-    arrays = [index.counts, index.row_keys, index.sizes, index.hashes, index.raw_sizes, index.raw_hashes, index.firsts]
+    arrays: list[NDArray[Any]] = [
+        index.counts,
+        index.row_keys,
+        index.sizes,
+        index.hashes,
+        index.raw_sizes,
+        index.raw_hashes,
+        index.firsts,
+    ]
     assert not any(array.flags.writeable for array in arrays)
 
 
@@ -354,6 +363,21 @@ def test_joined_indexes_equal_the_index_of_all_entries() -> None:
     assert join_indexes(SCHEMA, None, []) == build_index(SCHEMA, None, [])
 
 
+def test_joined_indexes_have_the_sums_of_lengths_that_all_of_them_have() -> None:
+    sums: list[dict[str, int]] = [{"text": 3, "id": 1}, {"text": 5}]
+    parts = [
+        (f"part-{number:05d}", parse_index(build_index(SCHEMA, None, PLAIN, lengths=each)))
+        for number, each in enumerate(sums)
+    ]
+    assert parse_index(join_indexes(SCHEMA, None, parts)).lengths == {"text": 8}
+    assert parse_index(join_indexes(SCHEMA, None, parts, lengths={"id": 2})).lengths == {"id": 2}
+
+
+def test_a_sum_of_lengths_that_an_index_cannot_hold_is_left_out() -> None:
+    assert b'"lengths":{"text":9223372036854775807}' in build_index(SCHEMA, None, PLAIN, lengths={"text": 2**63 - 1})
+    assert b'"lengths"' not in build_index(SCHEMA, None, PLAIN, lengths={"text": 2**63})
+
+
 def test_a_joined_name_that_no_shard_can_have_is_a_usage_error() -> None:
     index = parse_index(build_index(SCHEMA, None, PLAIN))
     with pytest.raises(UsageError, match="not a valid name"):
@@ -362,8 +386,10 @@ def test_a_joined_name_that_no_shard_can_have_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize("name", ["../shard.00000.mdsx", "shard.mdsx", "", f"shard.{2**63}.mdsx", "é00000"])
 def test_a_shard_of_another_name_is_a_usage_error(name: str) -> None:
-    with pytest.raises(UsageError, match="not a valid name"):
+    with pytest.raises(UsageError, match="not a valid name") as caught:
         build_index(SCHEMA, None, [PLAIN[0]._replace(name=name)])
+    hint = "use letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits"
+    assert (caught.value.found, caught.value.hint) == (repr(name), hint)
 
 
 # --- any bytes, many shards
@@ -508,6 +534,10 @@ def test_more_shards_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
         parse_index(data)
     with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):
         check_shard_count(MAX_SHARDS + 1, 2**50 + 2**28)
+    check_shard_count(MAX_SHARDS, 2**50)
+    monkeypatch.setattr("mdsx.format.index_writer.MAX_SHARDS", 1)
+    with pytest.raises(UsageError, match=r'found 2.*shard_size="1MiB" or more'):
+        build_index(SCHEMA, None, PLAIN)
 
 
 def test_a_fitting_shard_size_makes_at_most_half_the_allowed_shards() -> None:

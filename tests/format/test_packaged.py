@@ -12,7 +12,7 @@ import pytest
 
 import mdsx
 from mdsx.format import Schema, length_rule, parse_type
-from mdsx.format.packaged import codec
+from mdsx.format.packaged import codec, is_available
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.testing.packages import install
 
@@ -77,7 +77,7 @@ def test_a_package_may_spell_its_name_in_any_way(
     monkeypatch.syspath_prepend(tmp_path)
     found = codec(name)
     assert found is not None
-    assert found.encode(b"x") == b"x"
+    assert (found.name, found.encode(b"x"), found.decode(b"y")) == (name, b"x", b"y")
 
 
 def test_a_package_has_types_of_its_own_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +86,15 @@ def test_a_package_has_types_of_its_own_name_only(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(mdsx.UsageError, match=r"begins with another package's name .*expected geo-shapes\."):
         codec("geoshapes.One")
+
+
+def test_a_package_has_functions_to_encode_and_to_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "half", {"mdsx.types": {"half.One": "half:Kind"}}, half="class Kind:\n    encode = bytes\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(mdsx.UsageError, match=r"'half\.One' of the package half has no functions") as caught:
+        codec("half.One")
+    assert caught.value.hint == "upgrade or uninstall half"
+    assert not is_available("half.One")
 
 
 def test_values_are_those_of_the_package(tmp_path: Path) -> None:
@@ -172,6 +181,7 @@ def test_an_error_of_the_decoder_names_the_sample(tmp_path: Path) -> None:
     [
         ("Frame", "a dot"), ("geo:", "a dot"), (".Point", "a dot"), ("geo.", "a dot"),
         ("geo.Point[*]", "a dot"), ("9geo.Point", "a dot"), ("mds.pil", "mdsx's own"), ("mdsx.x", "mdsx's own"),
+        ("mdsx.x.y", "mdsx's own"), ("geo:a:b", "a dot"),
         (5, "a dot"), ("str", "a dot"),
     ],
 )  # fmt: skip
@@ -191,6 +201,8 @@ def test_a_colon_may_stand_for_the_dot(tmp_path: Path) -> None:
 def test_encode_and_decode_are_functions() -> None:
     with pytest.raises(mdsx.UsageError, match="decode must be a function"):
         mdsx.register("geo.Point", encode=encode, decode=None)  # type: ignore[arg-type]
+    with pytest.raises(mdsx.UsageError, match="encode must be a function"):
+        mdsx.register("geo.Point", encode=None, decode=decode)  # type: ignore[arg-type]
 
 
 def test_a_type_of_a_package_is_variable_size_and_of_version_1_0() -> None:
