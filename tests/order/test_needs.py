@@ -287,11 +287,12 @@ def test_the_next_need_in_a_dataset_is_exact(options: dict[str, Any], tick: int)
 def test_the_needs_of_a_mixture_follow_from_the_distances_in_its_components(position: int, run: int | None) -> None:
     """The first component is read lane by lane, the second in one line; epoch after epoch."""
     weights, share = [3, 1], (0.75, 0.25)
-    mixture = MixtureOrder([[4000, 100, 1502], [90, 0, 30, 300]], weights, seed=4, lanes=4, shuffle_block=64, run=run)
-    course = MixtureCourse(mixture, np.array([0, 3, 7]), 1280)
+    counts = [[*[40] * 140, 2], [90, 0, 30, 300]]
+    mixture = MixtureOrder(counts, weights, seed=4, lanes=4, shuffle_block=64, run=run)
+    course = MixtureCourse(mixture, np.array([0, 141, 145]), 1280)
     drawn = mixture.locate(range(position))[0]
     needs = course.next_needs(Tick(position)).tolist()
-    for component, lanes, first, shards in ((0, 4, 0, 3), (1, 1, 3, 4)):
+    for component, lanes, first, shards in ((0, 4, 0, 141), (1, 1, 141, 4)):
         own = mixture._streams[component]
         away = [NEVER] * shards
         for lane in range(lanes):
