@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Part:
     """`files`: patterns of those that are mutated, in which * matches any path. `tests`: folders, or files. `without`:
-    tests that look at the call stack or at all code, both of which mutmut changes."""
+    tests that look at the call stack or at all code, both of which mutmut changes, or that take long."""
 
     name: str
     files: tuple[str, ...]
@@ -54,6 +54,8 @@ PARTS = (
         (
             "tests/stream/test_run.py::test_an_abandoned_pass_reports_its_missed_batches",
             "tests/torch/test_passes.py::test_the_next_pass_is_as_in_the_table",
+            "tests/loader/test_agreement.py",
+            "tests/loader/test_changing_runs.py",
         ),
     ),
     Part("executors", ("mdsx/base/work/*",), ("tests/base/work",)),
