@@ -62,7 +62,9 @@ def test_the_command_shows_that_nothing_was_lost(tmp_path: Path) -> None:
     shown = run("--keep", "documents")
     assert "Every sample was read exactly once." in shown
     assert "lost 0, repeated 0" in shown
-    assert len(mdsx.Dataset(tmp_path / "documents")) == 1200
+    assert (
+        100 < len(mdsx.Dataset(tmp_path / "documents")) <= 1200
+    )  # text files of Python, of which Debian installs fewer
     found = json.loads(run("--json"))
     assert found["exact"] is True
     assert found["last_loss"] < found["first_loss"]
