@@ -338,7 +338,7 @@ class Tokens(Answers):
             return super()._right(request)
         expires = self.random.choice(["3600", "1800000000"])
         token = {
-            "access_token": "t" * 20,
+            "access_token": "token-of-hostile-server",
             "expires_in": 3600,
             "expires_on": expires,
             "token_type": "Bearer",

@@ -19,7 +19,11 @@ import urllib3.util.connection
 from mdsx.storage import believe, retry, throttle
 
 ENDPOINT = "http://127.0.0.1:9"
-KEYS = {"access_key_id": "a" * 16, "secret_access_key": "b" * 16, "region": "us-east-1"}
+KEYS = {
+    "access_key_id": "key-of-hostile-server",
+    "secret_access_key": "secret-of-hostile-server",
+    "region": "us-east-1",
+}
 CLOUDS: dict[str, tuple[str, dict[str, Any]]] = {
     "s3": ("s3://bucket/ds", {"endpoint": ENDPOINT, **KEYS}),
     "gs": ("gs://bucket/ds", {"endpoint": ENDPOINT, "anonymous": True}),
