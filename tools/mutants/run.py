@@ -95,9 +95,10 @@ def run(given: argparse.Namespace) -> int:
     for each in stale:
         console.print(f"{EXPLAINED.name} explains what no mutant does: {each.function}: {each.was or 'any'}")
     for outcome in outcomes:
-        console.page(section(outcome))
+        page = section(outcome)
+        console.page(page)
         if given.docs:
-            pages.put_between_marks(PAGE, "mutants", outcome.part.name, section(outcome))
+            pages.put_between_marks(PAGE, "mutants", outcome.part.name, page)
     return int(bool(stale) or any(outcome.unexplained for outcome in outcomes))
 
 
