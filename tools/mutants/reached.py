@@ -2,12 +2,15 @@
 
 - mutmut keeps the caller of each function in a context variable. A generator that begins in one thread and ends in
   another then fails, or crashes the interpreter. Callers are not needed here.
-- What a forked process reaches, it writes into a file, which the test's process reads when the test ends.
+- What a forked process reaches, it writes into a pipe, which the test's process reads when the test ends. A file would
+  fail in tests that limit the size of files.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from mutmut.state import state  # type: ignore[import-not-found, unused-ignore]
 
 MutmutCallStack.set = staticmethod(lambda value: None)
 MutmutCallStack.reset = staticmethod(lambda token: None)
+_PIPE = 2**20  # bytes: the most that a process may ask for
 
 
 class Reached(set[str]):
@@ -23,19 +27,20 @@ class Reached(set[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._file = os.memfd_create("reached")  # forked processes share it with its position
-        self._process, self._read = os.getpid(), 0
+        self._read, self._write = os.pipe2(os.O_NONBLOCK)
+        fcntl.fcntl(self._write, fcntl.F_SETPIPE_SZ, _PIPE)
+        self._process = os.getpid()
 
     def add(self, name: str) -> None:
         if os.getpid() != self._process and name not in self:
-            os.write(self._file, f"{name}\n".encode())
+            os.write(self._write, f"{name}\n".encode())
         super().add(name)
 
     def take_others(self) -> None:
         """Add what other processes reached."""
-        written = os.pread(self._file, os.fstat(self._file).st_size - self._read, self._read)
-        self._read += len(written)
-        self.update(written.decode().split())
+        with suppress(BlockingIOError):  # nothing was written
+            written = os.read(self._read, _PIPE)
+            self.update(written.decode().split())
 
 
 def pytest_configure() -> None:
