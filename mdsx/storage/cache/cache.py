@@ -316,7 +316,7 @@ class CacheDirectory:
                 if total is not None:
                     process.ledger.write_tally(total - size)
         except OSError as error:
-            bypass(self.directory, error)
+            bypass(self.directory, error, limited=self._given is not None)
 
     # --- inside
 

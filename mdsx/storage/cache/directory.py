@@ -123,7 +123,7 @@ def disk_size(directory: Path) -> int:
     return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
 
 
-def bypass(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
+def bypass(directory: Path, error: OSError, *, limited: bool, costs: bool = True) -> None:
     """Return if reading can continue without the cache, with one warning if that `costs` time; otherwise raise an
     error.
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 import math
 import re
 import time
-from bisect import insort_right
+from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -326,7 +325,7 @@ class Evictor:
             self._insert(candidate)
 
     def _insert(self, candidate: Candidate) -> None:
-        insort_right(self._candidates, candidate, key=attrgetter("distance"))
+        insort(self._candidates, candidate)
 
     def _distance_now(self, file: Cached, needs: Needs) -> float:
         """Return a file's present distance: the run has advanced since the scan."""

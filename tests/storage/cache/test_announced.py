@@ -161,9 +161,23 @@ def test_nothing_is_announced_after_it_is_withdrawn(tmp_path: Path) -> None:
     made = announce(cache, s1=1.0)
     (found,) = announced(cache)
     made.withdraw()
+    for number in range(20):  # one of them has the descriptor now
+        (tmp_path / str(number)).touch()
+    files = [(tmp_path / str(number)).open("r+b") for number in range(20)]
     made.update(np.array([2.0]), 0.0)
     made.withdraw()
-    assert found.seconds.tolist() == [np.inf]
+    assert (found.seconds.tolist(), found.epoch.tolist()) == ([np.inf], [0.0])
+    for file in files:
+        assert file.read() == b""
+        file.close()
+
+
+def test_nothing_is_needed_before_the_first_update(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 10 * SIZE)
+    made = cache.announce(FINGERPRINT, np.array([5], np.uint64), 0)
+    (found,) = announced(cache)
+    assert (found.heads.tolist(), found.seconds.tolist(), found.epoch.tolist()) == ([5], [np.inf], [0.0])
+    del made
 
 
 def test_announcements_are_neither_contents_nor_foreign(tmp_path: Path) -> None:
@@ -181,13 +195,21 @@ def test_an_announcement_makes_room_for_itself(tmp_path: Path) -> None:
     mapped = [fetch(cache, number) for number in (1, 2, 3)]
     del mapped[1:]
     gc.collect()
-    made = cache.announce(FINGERPRINT, names_of("s1").by_head(np.ones(1, np.bool_))[1], 0, known(s1=1, s2=9, s3=5))
+    heads = names_of("s1").by_head(np.ones(1, np.bool_))[1]
+    made = cache.announce(FINGERPRINT, heads, 0, known(s1=0.1, s2=0.9, s3=0.5))
     assert made is not None
     assert there(cache) == names(1, 3)
     assert fetch(cache, 2, needed_in=1.0, needs=known(s1=0.5, s2=1, s3=0.5)) is Verdict.NO_ROOM
     made.withdraw()
     assert not isinstance(fetch(cache, 2, needed_in=1.0), Verdict)
     assert there(cache) == names(1, 2, 3)
+
+
+def test_an_announcement_that_fits_evicts_nothing(tmp_path: Path) -> None:
+    cache = full(tmp_path, 1, 2, beside=24)
+    made = cache.announce(FINGERPRINT, np.zeros(1, np.uint64), 0)
+    assert made is not None
+    assert there(cache) == names(1, 2)
 
 
 def test_nothing_is_announced_where_all_shards_are_held(tmp_path: Path) -> None:
@@ -247,9 +269,10 @@ def test_only_files_of_announcements_are_removed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     folder.rename(elsewhere)
     precious = elsewhere / filenames.needs(FINGERPRINT, "0" * 16)
-    precious.touch()
+    precious.write_bytes(bytes(24))
     folder.symlink_to(elsewhere)
     assert announced(cache) == []
+    assert Announcements(folder).size() == 0
     assert precious.exists()
     assert cache.announce(FINGERPRINT, np.zeros(0, np.uint64), 0) is None
 
@@ -261,6 +284,22 @@ def test_without_shards_nothing_is_announced() -> None:
     some = Announced(np.ones(1), np.array([7], np.uint64), np.array([3.0]))
     assert soonest([nobody, some], heads, 2.0).tolist() == [np.inf, 6.0]
     assert heads_of(np.zeros((2, 16), np.uint8)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "epoch", "expected"),
+    [
+        (2.0, 4.0, [0.0, 6.0, np.inf, np.inf]),
+        (2.0, 1.0, [0.0, 1.5, np.inf, np.inf]),
+        (2.0, 0.0, [0.0, 3.0, np.inf, np.inf]),  # an unknown epoch
+        (0.0, 4.0, [0.0, 3.0, np.inf, np.inf]),
+        (np.inf, 4.0, [0.0, 3.0, np.inf, np.inf]),
+    ],
+)
+def test_needs_are_scaled_to_the_readers_epoch(theirs: float, epoch: float, expected: list[float]) -> None:
+    heads = np.array([1, 2, 3, 4], np.uint64)
+    damaged = np.array([0.0, 3.0, -1.0, np.nan])
+    assert Announced(np.array([theirs]), heads, damaged).of(heads, epoch).tolist() == expected
 
 
 # --- as a state machine

@@ -51,6 +51,12 @@ def usage(cache: CacheDirectory) -> int:
     return sum(file.size for file in Ledger(cache.directory).scan())
 
 
+def tally(cache: CacheDirectory) -> int:
+    """Return the bytes that the directory holds, as the cache has recorded it."""
+    (path,) = cache.directory.glob("tally.*")
+    return int(path.suffix[1:])
+
+
 def names(*numbers: int) -> set[str]:
     return {key(number).raw_hash for number in numbers}
 
@@ -58,7 +64,9 @@ def names(*numbers: int) -> set[str]:
 def test_every_process_finds_a_fetched_shard(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", "10kB")
     assert cache.open(key(1)) is None
+    assert cache.is_empty()
     mapped = fetch(cache, 1)
+    assert not cache.is_empty()
     assert bytes(memoryview(mapped)) == content(1)  # type: ignore[arg-type]
     other = CacheDirectory(tmp_path / "cache").open(key(1))
     assert other is not None
@@ -90,6 +98,23 @@ def test_a_file_of_lengths_is_zeros_that_all_holders_fill_in(tmp_path: Path) -> 
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(bytes(SIZE))
     assert not cache.write(wanted, [(0, b"x")])
+
+
+@pytest.mark.parametrize("way", ["another size", "a pipe", "a full disk"])
+def test_lengths_that_cannot_be_written_are_left(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, wanted = CacheDirectory(tmp_path / "cache", 3 * SIZE), CacheKey("f" * 32, "1" * 32, SIZE, kind="lengths")
+    held = cache.fetch(wanted, None)
+    path = cache.path(wanted)
+    if way == "another size":
+        os.truncate(path, SIZE - 1)
+    elif way == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert not cache.write(wanted, [(0, b"x")])
+    assert way == "a pipe" or not path.read_bytes().strip(b"\0")
+    del held
 
 
 def test_a_side_object_counts_is_kept_while_it_is_used_and_evicted(tmp_path: Path) -> None:
@@ -206,13 +231,42 @@ def test_a_shard_of_unknown_size_counts_with_its_real_size(tmp_path: Path, estim
 
     held = [guessed(1, estimate=2 * SIZE), guessed(2)]
     assert [bytes(memoryview(one)) for one in held] == [content(1), content(2)]  # type: ignore[arg-type]
-    assert usage(cache) == 2 * SIZE
+    assert tally(cache) == usage(cache) == 2 * SIZE
     assert guessed(3) is Verdict.NO_ROOM
     held.clear()
     assert bytes(memoryview(guessed(3))) == content(3)  # type: ignore[arg-type]
     assert usage(cache) <= 2 * SIZE
     assert guessed(4, 2 * SIZE + 1) is Verdict.NO_ROOM
     assert Ledger(cache.directory).take_tally() == usage(cache) <= 2 * SIZE
+
+
+def test_a_right_estimate_evicts_nothing_more(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+    estimate = CacheKey("f" * 32, key(2).raw_hash, SIZE, exact=False)
+
+    def fill(write: Write) -> None:
+        write(content(2))
+
+    assert not isinstance(cache.fetch(estimate, fill), Verdict)
+    assert there(cache) == names(1, 2)
+
+
+def test_a_file_that_took_the_place_of_an_unfinished_shard_stays(tmp_path: Path) -> None:
+    """Somebody removed the directory, and another process makes the shard too."""
+    cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
+    part = cache.path(key(1)).with_suffix(".mdsx.part")
+
+    def fill(write: Write) -> None:
+        part.unlink()
+        part.write_bytes(b"other")
+        raise mdsx.TransportError("lost")
+
+    with pytest.raises(mdsx.TransportError, match="lost"):
+        cache.fetch(key(1), fill)
+    assert part.read_bytes() == b"other"
+    assert tally(cache) == SIZE  # until the next scan
 
 
 def test_a_dead_processs_partial_file_is_taken_over(tmp_path: Path) -> None:
@@ -245,10 +299,26 @@ def test_the_default_limit_is_a_share_of_free_space(tmp_path: Path) -> None:
     assert CacheDirectory(tmp_path / "cache").limit == first.limit
 
 
+def test_a_limit_that_a_shard_fills_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "9")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_RANK", "0")  # of the second machine, which has a cache of its own
+    cache = CacheDirectory(tmp_path / "cache", SIZE)
+    cache.check(SIZE, "data")
+    with pytest.raises(mdsx.UsageError, match=r"the cache's limit is 1 kB, below the largest shard \(1.1 kB\)"):
+        cache.check(SIZE + 100, "data")
+    other = CacheDirectory(tmp_path / "cache", SIZE - 1)  # another job
+    assert other.limit == SIZE - 1
+    with pytest.warns(UserWarning, match="may hold 999 B, below the largest shard"):
+        cache.check(SIZE, "data")
+
+
 def test_discarding_a_damaged_shard_frees_its_room(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", SIZE)
     fetch(cache, 1)
-    cache.discard(key(1))
+    for _ in range(2):  # it is no longer there
+        cache.discard(key(1))
+        assert tally(cache) == 0
     assert cache.open(key(1)) is None
     assert not isinstance(fetch(cache, 2), Verdict)
 
@@ -264,7 +334,9 @@ def test_a_cache_removed_while_in_use_is_recreated(tmp_path: Path) -> None:
 
 
 def test_the_cache_works_across_pickle_and_threads(tmp_path: Path) -> None:
-    cache = pickle.loads(pickle.dumps(CacheDirectory(tmp_path / "cache", 4 * SIZE)))
+    used = CacheDirectory(tmp_path / "cache", 4 * SIZE)
+    fetch(used, 1)
+    cache = pickle.loads(pickle.dumps(used))
     errors: list[str] = []
 
     def work(seed: int) -> None:

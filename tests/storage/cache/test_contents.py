@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,35 @@ def test_datasets_are_listed_with_urls_and_sizes(tmp_path: Path) -> None:
     }
     assert (found.size, found.limit, found.foreign) == (5 * SIZE, 10 * SIZE, ())
     assert all(55 < time.time() + 60 - each.used < 120 for each in found.datasets)
+
+
+def test_the_dataset_used_last_comes_first(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 10 * SIZE)
+    for fingerprint in (FIRST, SECOND):
+        put(cache, fingerprint, 0)
+    now = time.time()
+    for fingerprint, ago in ((FIRST, 10), (SECOND, 0)):
+        (path,) = (cache.directory / fingerprint).glob("*.mdsx")
+        os.utime(path, (now + 60 - ago, now))
+    first, second = contents_of(cache.directory, now + 60).datasets
+    assert (first.fingerprint, second.fingerprint) == (SECOND, FIRST)
+    assert (first.used, second.used) == pytest.approx((now + 60, now + 50), abs=1e-3)
+
+
+@pytest.mark.parametrize("gone", range(3))
+def test_a_shard_evicted_meanwhile_is_not_listed(tmp_path: Path, gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 10 * SIZE)
+    for number in range(3):
+        put(cache, FIRST, number)
+    lstat = os.lstat
+
+    def evicted(path: str, **options: Any) -> os.stat_result:
+        if os.fspath(path).endswith(f"{key(gone).raw_hash}.mdsx"):
+            raise FileNotFoundError
+        return lstat(path, **options)
+
+    monkeypatch.setattr(os, "lstat", evicted)
+    assert [each.size for each in contents_of(cache.directory, time.time()).datasets] == [2 * SIZE]
 
 
 def test_the_processes_that_hold_shards_are_named(tmp_path: Path) -> None:
@@ -81,6 +111,17 @@ def test_unfinished_and_foreign_files_are_listed(tmp_path: Path) -> None:
     found = contents_of(cache.directory, time.time())
     assert [(each.shards, each.fetching, each.size) for each in found.datasets] == [(1, 1, 2 * SIZE)]
     assert found.foreign == (f"{FIRST}/notes", "thesis")
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """A link to a folder is no folder of the cache. A link in place of a shard is: it will be removed."""
+    cache = CacheDirectory(tmp_path / "cache", 10 * SIZE)
+    put(cache, FIRST, 0)
+    (cache.directory / SECOND).symlink_to(cache.directory / FIRST)
+    (cache.directory / FIRST / f"{key(1).raw_hash}.mdsx").symlink_to(tmp_path)
+    found = contents_of(cache.directory, time.time())
+    assert [(each.fingerprint, each.shards) for each in found.datasets] == [(FIRST, 2)]
+    assert found.foreign == (SECOND,)
 
 
 def test_another_user_sees_the_contents_if_the_owner_lets_them(tmp_path: Path) -> None:
@@ -135,6 +176,13 @@ def test_a_url_is_recorded_as_one_safe_name(tmp_path: Path, url: str) -> None:
     found = filenames.url_of(name)
     assert found is not None
     assert found == url or "..." in found or "\udcff" in url
+
+
+@pytest.mark.parametrize("size", [200, 201, 250])
+def test_long_urls_are_shortened_in_the_middle(size: int) -> None:
+    url = "host:" + "x" * (size - 10) + "=last"
+    found = filenames.url_of(filenames.source(url))
+    assert found == (url if size == 200 else f"{url[:100]}...{url[-100:]}")
 
 
 def test_a_recorded_url_has_no_credentials() -> None:

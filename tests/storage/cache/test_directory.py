@@ -17,10 +17,11 @@ import pytest
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, Verdict, clear, contents_of, filenames
-from mdsx.storage.cache.files import Cached, Write
+from mdsx.storage.cache.directory import bypass, failure
+from mdsx.storage.cache.files import Cached, Write, evict
 from mdsx.storage.cache.ledger import Ledger
 from tests.forks import ROOT, as_another_user, forked, let_through
-from tests.storage.cache.test_cache import SIZE, content, fetch, key, usage
+from tests.storage.cache.test_cache import SIZE, content, fetch, key, tally, usage
 
 LIMIT = 4 * SIZE
 
@@ -76,6 +77,22 @@ def test_another_users_cache_raises_with_advice(cache: Path) -> None:
     assert "MDSX_CACHE" in str(error)
     assert listing(cache) == before
     assert bytes(memoryview(fetch(CacheDirectory(cache, LIMIT), 1))) == content(1)  # type: ignore[arg-type]
+
+
+def test_another_users_cache_behind_a_link_names_its_owner(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(cache)
+    with pytest.raises(mdsx.ForbiddenError, match=rf"belongs to .*\(uid {os.geteuid()}\)"):
+        as_another_user(lambda: CacheDirectory(tmp_path / "link", LIMIT).limit, denied=cache)
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(cache: Path, tmp_path: Path) -> None:
+    """It leads to another user's file. The cache itself may be read."""
+    (tmp_path / "secret").touch(0o600)
+    shutil.rmtree(cache / "limits")
+    (cache / "lock").unlink()
+    (cache / "lock").symlink_to(tmp_path / "secret")
+    cache.chmod(0o755)
+    assert as_another_user(lambda: CacheDirectory(cache, LIMIT).limit, denied=tmp_path / "secret") == LIMIT
 
 
 def test_the_first_user_owns_a_shared_directory(tmp_path: Path) -> None:
@@ -347,6 +364,22 @@ def test_a_file_system_without_mkdir_bypasses_the_cache(compressed: str, below: 
         _ = CacheDirectory(Path("/proc") / below, LIMIT).limit
 
 
+def test_a_removed_directory_is_made_again_with_its_parents(tmp_path: Path) -> None:
+    gone = FileNotFoundError(2, "No such file or directory")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bypass(tmp_path / "deep" / "cache", gone, limited=True)
+        assert (tmp_path / "deep" / "cache").is_dir()
+        (tmp_path / "file").touch()
+        bypass(tmp_path / "file" / "cache", gone, limited=True)  # the next use reports it
+
+
+def test_an_error_without_a_place_names_the_directory(tmp_path: Path) -> None:
+    error = failure(tmp_path / "cache", NotADirectoryError(20, "Not a directory"))
+    assert isinstance(error, mdsx.UsageError)
+    assert error.file == str(tmp_path)
+
+
 # --- its content and place
 
 JUNK = ["tally.", "tally.x", "tally.a.b.c", "tally.boot.\u00b2", "limits/x", "limits/\u00b2", "x.part"]
@@ -415,6 +448,9 @@ OTHERS = {
     "like an announcement": {"needs/" + "a" * 32 + "." + "b" * 16: "", "other": ""},
     "like a shard": {"c" * 32 + "/" + "d" * 32 + ".mdsx": "mine"},
     "like a lock": {"lock": "mine"},
+    "like the origin of a shard": {"c" * 32 + "/from.me": "mine", "lock": ""},
+    "like a dataset": {"c" * 32 + "/notes": "", "lock": ""},
+    "like announcements": {"needs/notes": "", "lock": ""},
     "a shard and more": {"c" * 32 + "/" + "d" * 32 + ".mdsx": "mine", "c" * 32 + "/notes": "mine", "lock": ""},
 }
 
@@ -442,6 +478,8 @@ def test_a_directory_of_others_is_refused(tmp_path: Path, others: dict[str, str]
 def test_a_cache_of_version_0_1_is_kept(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", LIMIT)
     fetch(cache, 1)
+    (tmp_path / "cache" / "needs").mkdir()
+    (tmp_path / "cache" / "needs" / filenames.needs("a" * 32, "b" * 16)).write_bytes(bytes(24))
     (tmp_path / "cache" / f"{key(1).fingerprint}/from.s3:%2F%2Fbucket").touch()
     (tmp_path / "cache" / filenames.MARK).unlink()
     (tmp_path / "cache" / "lost+found").mkdir()
@@ -452,6 +490,37 @@ def test_a_cache_of_version_0_1_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "cache" / filenames.MARK).exists()
 
 
+@pytest.mark.parametrize("name", ["lock", "c" * 32])
+def test_links_are_of_no_cache(tmp_path: Path, name: str) -> None:
+    """What they lead to looks like a cache's."""
+    (tmp_path / "mine").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ("d" * 32 + ".mdsx")).write_text("mine")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "tally.boot.0").touch()
+    (tmp_path / "cache" / "lock").touch()
+    (tmp_path / "cache" / name).unlink(missing_ok=True)
+    (tmp_path / "cache" / name).symlink_to(tmp_path / ("mine" if name == "lock" else "folder"))
+    with pytest.raises(mdsx.UsageError, match=f"neither empty nor a cache.*{name}"):
+        _ = CacheDirectory(tmp_path / "cache", LIMIT).limit
+
+
+def test_a_tally_may_vanish_while_a_directory_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process is making a cache of version 0.1 its own."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "lock").touch()
+    (cache / "tally.boot.0").touch()
+
+    def with_removal(directory: Path) -> list[os.DirEntry[str]]:
+        found = list(os.scandir(directory))
+        (cache / "tally.boot.0").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr("mdsx.storage.cache.directory.entries", with_removal)
+    assert CacheDirectory(cache, LIMIT).limit == LIMIT
+
+
 def test_the_directory_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "cache").symlink_to(tmp_path / "disk")
@@ -459,7 +528,62 @@ def test_the_directory_may_be_a_link(tmp_path: Path) -> None:
     for number in range(9):
         assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
     gc.collect()
+    assert tally(cache) == usage(cache) == LIMIT
     assert clear(tmp_path / "cache").left.files == 0
+
+
+def test_links_in_it_count_as_links(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
+    fetch(cache, 1)
+    (tmp_path / "big").write_bytes(bytes(9 * SIZE))
+    (tmp_path / "cache" / ("e" * 32)).symlink_to(cache.path(key(1)).parent)
+    for number, target in ((2, tmp_path / "big"), (3, tmp_path)):
+        cache.path(key(number)).symlink_to(target)
+    sizes = sorted(file.size for file in Ledger(tmp_path / "cache").scan())
+    assert sizes == sorted([SIZE, len(str(tmp_path / "big")), len(str(tmp_path))])
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o666])
+def test_another_users_file_is_not_evicted(cache: Path, mode: int) -> None:
+    (path,) = cache.rglob("*.mdsx")
+    for above in (cache, path.parent):
+        above.chmod(0o555)
+    path.chmod(mode & (0o777 if ROOT else 0o444))
+    assert not as_another_user(lambda: evict(path))
+    assert path.exists()
+    for above in (cache, path.parent):
+        above.chmod(0o755)
+
+
+def test_the_default_limit_is_four_fifths_of_the_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache's own files count as free. All processes with the default have the limit of the first one."""
+    fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
+    gc.collect()
+    free = [50 * SIZE]
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100 * SIZE, 100 * SIZE - free[0], free[0]))
+    cache = CacheDirectory(tmp_path / "cache")
+    assert cache.limit == 41 * SIZE
+    free[0] = 60 * SIZE
+    assert CacheDirectory(tmp_path / "cache").limit == 41 * SIZE
+    given = CacheDirectory(tmp_path / "cache", 42 * SIZE)
+    assert given.limit == 41 * SIZE
+    del cache
+    assert given.limit == 42 * SIZE
+    assert CacheDirectory(tmp_path / "cache").limit == 42 * SIZE  # of 49 by default
+
+
+def test_what_was_recorded_before_a_restart_of_the_machine_is_counted_again(tmp_path: Path) -> None:
+    """Then files may have lost their content."""
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
+    fetch(cache, 1)
+    (path,) = cache.directory.glob("tally.*")
+    path.rename(path.with_name(filenames.tally("an-earlier-one", 0)))
+    for number in range(9):
+        fetch(cache, number)
+        gc.collect()
+        assert usage(cache) <= LIMIT
+    assert tally(cache) == usage(cache)
 
 
 def test_a_folder_swapped_for_a_link_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

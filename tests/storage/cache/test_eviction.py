@@ -12,7 +12,7 @@ import pytest
 
 from mdsx.storage.cache import CacheDirectory, Needs, ShardNames, ShardNeeds, Verdict
 from tests.storage.cache.reading import counted_scans
-from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
+from tests.storage.cache.test_cache import SIZE, fetch, key, names, tally, there, usage
 
 FINGERPRINT = "f" * 32
 
@@ -102,9 +102,11 @@ def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:
 def test_released_shards_are_evicted_without_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
+    scans = counted_scans(monkeypatch)
     cache = full(tmp_path, 1, 2)
     assert fetch(cache, 3, needed_in=5.0, needs=known(s1=0, s2=2)) is Verdict.NO_ROOM
-    scans = counted_scans(monkeypatch)
+    assert scans
+    scans.clear()
     cache.touch(key(1), 99.0)  # not needed until the next epoch
     assert not isinstance(fetch(cache, 3, needed_in=5.0, needs=known(s1=99, s2=1)), Verdict)
     assert there(cache) == names(2, 3)
@@ -128,6 +130,7 @@ def test_a_shard_used_since_the_scan_stays(tmp_path: Path, monkeypatch: pytest.M
     CacheDirectory(tmp_path / "cache").touch(key(2), 2.0)  # another process
     assert not isinstance(fetch(cache, 6, needed_in=10.0), Verdict)
     assert there(cache) == names(2, 4, 5, 6)
+    assert tally(cache) == usage(cache)
 
 
 def test_vanished_files_and_withdrawn_needs_do_no_harm(tmp_path: Path) -> None:
@@ -139,3 +142,20 @@ def test_vanished_files_and_withdrawn_needs_do_no_harm(tmp_path: Path) -> None:
         assert not isinstance(fetch(cache, number), Verdict)
         gc.collect()
         assert usage(cache) <= 3 * SIZE
+    assert tally(cache) == usage(cache)
+
+
+def test_what_is_needed_now_replaces_even_what_is_needed_now(tmp_path: Path) -> None:
+    cache = full(tmp_path, 1)
+    assert not isinstance(fetch(cache, 2, needs=known(s1=0, s2=0)), Verdict)
+    assert there(cache) == names(2)
+
+
+def test_a_process_remembers_the_needs_that_it_noted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.eviction._NOTED", 2)
+    cache, now = full(tmp_path, 1, 2, 3), time.time()
+    for seconds in (100.0, 900.0):
+        for number in (1, 2, 3):
+            cache.touch(key(number), seconds)
+    later = [os.stat(cache.path(key(number))).st_atime > now + 800 for number in (1, 2, 3)]
+    assert later == [False, True, True]  # the first one could be another process's

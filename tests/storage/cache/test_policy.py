@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds, candidates
+from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds, candidates, replaces
 from mdsx.storage.cache.files import Cached
 
 NOW = 1_000_000.0
@@ -52,3 +53,22 @@ def test_only_names_of_shards_are_shards() -> None:
     assert needs.of([]) == []
     empty = ShardNeeds(ShardNames(np.zeros((0, 16), np.uint8)), np.zeros(0))
     assert empty.of([hash_of("a")]) == [None]
+    assert empty.names.numbers([hash_of("a")]).tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("then", "needed", "own", "expected"),
+    [
+        (9, 7, False, False),  # a later need than another process's
+        (9, 7, True, True),
+        (6, 7, False, True),
+        (7, 7, False, True),
+        (5, 7, True, False),  # a use now
+        (5, 4, False, True),
+        (5, 5, False, False),  # it is noted already
+        (6, 5, False, True),
+        (6, 4, False, True),
+    ],
+)
+def test_the_soonest_need_stays(then: float, needed: float, own: bool, expected: bool) -> None:
+    assert replaces(then, needed, 5.0, own=own) == expected

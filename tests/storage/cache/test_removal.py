@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, clear, contents_of, filenames, prune
+from mdsx.storage.cache.files import Cached
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.removal import Removal
 from tests.conftest import Often
@@ -22,7 +24,7 @@ from tests.forks import as_another_user, let_through
 from tests.storage.cache import reading
 from tests.storage.cache.reading import Reader, background, killed
 from tests.storage.cache.test_announced import announce
-from tests.storage.cache.test_cache import SIZE, content, fetch, key, names, there, usage
+from tests.storage.cache.test_cache import SIZE, content, fetch, key, names, tally, there, usage
 from tests.storage.cache.test_kills import DEADLINE, read_all, wait_for_progress
 from tests.storage.cache.watch import Watch, check
 
@@ -51,11 +53,6 @@ def _use_is_in_the_access_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.removal.last_used", lambda status, now: min(status.st_atime, now))
 
 
-def tally(cache: CacheDirectory) -> int:
-    (path,) = cache.directory.glob("tally.*")
-    return int(path.suffix[1:])
-
-
 def amounts(found: Removal) -> tuple[int, int, int, int]:
     """Return the number of files removed, held, needed and left."""
     for amount in (found.removed, found.held, found.needed, found.left):
@@ -67,6 +64,29 @@ def test_prune_removes_what_was_not_used_for_that_long(cache: CacheDirectory) ->
     assert amounts(prune(cache.directory, idle=2.5 * DAY)) == (2, 0, 0, 3)
     assert there(cache) == names(0, 1, 2)
     assert tally(cache) == usage(cache) == 3 * SIZE
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time, which stands still."""
+    now = float(int(time.time()))
+    monkeypatch.setattr(time, "time", lambda: now)
+    return now
+
+
+def test_a_shard_is_idle_from_the_given_time_on(cache: CacheDirectory, now: float) -> None:
+    for number in range(5):
+        age(cache, number, number * DAY)
+    assert amounts(prune(cache.directory, idle=2 * DAY)) == (3, 0, 0, 2)
+    assert there(cache) == names(0, 1)
+
+
+def test_a_need_counts_up_to_the_given_time(cache: CacheDirectory, now: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.removal.last_used", lambda status, now: now - 9 * DAY)
+    for number, needed_in in enumerate([0.0, 1.0, 600.0, DAY, DAY + 1]):
+        age(cache, number, -needed_in)
+    assert amounts(prune(cache.directory, idle=DAY)) == (2, 0, 2, 3)  # shard 0 is used now, and not needed again
+    assert there(cache) == names(1, 2, 3)
 
 
 def test_prune_to_a_size_removes_the_least_needed_first(cache: CacheDirectory) -> None:
@@ -114,12 +134,54 @@ def test_what_a_job_has_announced_is_not_pruned(cache: CacheDirectory) -> None:
     del made
 
 
+def test_an_announced_need_decides_what_is_pruned_first(cache: CacheDirectory) -> None:
+    made = announce(CacheDirectory(cache.directory), s4=DAY / 2)
+    assert amounts(prune(cache.directory, size=3 * SIZE)) == (2, 0, 0, 3)
+    assert there(cache) == names(0, 1, 4)
+    del made
+
+
+@pytest.fixture
+def used_after_the_scan(cache: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job uses shard 3 after each scan."""
+    scan = Ledger.scan
+
+    def scan_and_use(ledger: Ledger) -> list[Cached]:
+        found = scan(ledger)
+        if key(3).raw_hash in there(cache):
+            age(cache, 3, 5 * DAY)
+        return found
+
+    monkeypatch.setattr(Ledger, "scan", scan_and_use)
+
+
+@pytest.mark.usefixtures("used_after_the_scan")
+@pytest.mark.parametrize("limits", [{"idle": 2.5 * DAY}, {"size": 3 * SIZE}])
+def test_what_a_job_uses_meanwhile_is_not_pruned(cache: CacheDirectory, limits: dict[str, Any]) -> None:
+    removed = len(limits) + ("size" in limits)
+    assert amounts(prune(cache.directory, **limits)) == (removed, 0, 1, 5 - removed)
+    assert names(3) <= there(cache)
+
+
+@pytest.mark.usefixtures("used_after_the_scan")
+def test_what_a_job_uses_meanwhile_is_cleared(cache: CacheDirectory) -> None:
+    assert amounts(clear(cache.directory)) == (5, 0, 0, 0)
+
+
 def test_clear_removes_all_even_what_is_needed_soon(cache: CacheDirectory) -> None:
     cache.touch(key(1), needed_in=5)
     assert amounts(clear(cache.directory)) == (5, 0, 0, 0)
-    assert not list(cache.directory.glob("?" * 32))  # the dataset's folder, with its URL
+    assert not list(cache.directory.glob("?" * 32))  # the dataset's folder
     assert tally(cache) == 0
     assert fetch(cache, 1) is not Verdict.NO_ROOM
+
+
+@pytest.mark.parametrize(("name", "text"), [("from.s3:%2F%2Fb", ""), ("from.me", "mine"), ("notes", "")])
+def test_only_records_of_urls_are_cleared_with_the_shards(cache: CacheDirectory, name: str, text: str) -> None:
+    path = cache.path(key(1)).with_name(name)
+    path.write_text(text)
+    clear(cache.directory)
+    assert path.parent.exists() == path.exists() == (name != "from.s3:%2F%2Fb")
 
 
 def test_a_dry_run_removes_nothing_and_says_the_same(cache: CacheDirectory) -> None:
@@ -179,7 +241,7 @@ def test_a_read_only_cache_is_a_clear_error(cache: CacheDirectory, tmp_path: Pat
     let_through(tmp_path)
     for path in (cache.directory, *cache.directory.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    with pytest.raises(mdsx.ForbiddenError, match="read-only"):
+    with pytest.raises(mdsx.ForbiddenError, match=r"read-only .* belongs to .*uid \d+"):
         as_another_user(lambda: clear(cache.directory))
     assert len(there(cache)) == 5
     for path in (cache.directory, *cache.directory.rglob("*")):
@@ -199,6 +261,13 @@ def test_the_lock_is_released_between_slices(cache: CacheDirectory, monkeypatch:
     monkeypatch.setattr(Ledger, "locked", watched)
     clear(cache.directory)
     assert found == [5, 4, 3, 2, 1, 0]
+    fetch(cache, 1)
+    fetch(cache, 2)
+    gc.collect()
+    found.clear()
+    monkeypatch.setattr("mdsx.storage.cache.removal._SLICE", 1e9)
+    clear(cache.directory)
+    assert found == [2, 0]
 
 
 # --- while jobs read
