@@ -290,7 +290,7 @@ class Evictor:
                 last = self._candidates.pop()
                 distance = self._distance_now(last.file, needs)
                 if distance + age < _SOONER * last.distance:  # a process has announced a need since the scan
-                    self._insert(Candidate(distance + age, last.file))
+                    insort(self._candidates, Candidate(distance + age, last.file))
                     continue
                 if may_evict(distance, needed_in):
                     total -= self._evict(last)
@@ -322,10 +322,7 @@ class Evictor:
             if (file := self._files.look_at(self._let_go.popleft())) is not None:
                 files.append(file)
         for candidate in self._ranked(files, needs):
-            self._insert(candidate)
-
-    def _insert(self, candidate: Candidate) -> None:
-        insort(self._candidates, candidate)
+            insort(self._candidates, candidate)
 
     def _distance_now(self, file: Cached, needs: Needs) -> float:
         """Return a file's present distance: the run has advanced since the scan."""

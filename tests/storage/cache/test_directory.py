@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -570,7 +572,10 @@ def test_the_default_limit_is_four_fifths_of_the_free_space(tmp_path: Path, monk
     assert given.limit == 41 * SIZE
     del cache
     assert given.limit == 42 * SIZE
-    assert CacheDirectory(tmp_path / "cache").limit == 42 * SIZE  # of 49 by default
+    cache = CacheDirectory(tmp_path / "cache")
+    assert cache.limit == 42 * SIZE
+    del given
+    assert cache.limit == 49 * SIZE
 
 
 def test_what_was_recorded_before_a_restart_of_the_machine_is_counted_again(tmp_path: Path) -> None:
@@ -637,6 +642,21 @@ def test_a_removed_part_of_the_cache_is_recreated(tmp_path: Path, what: str, whe
         assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
     assert cache.limit == LIMIT
     assert usage(cache) <= LIMIT
+
+
+def test_a_lock_that_another_holds_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    ledger, locked = Ledger(tmp_path / "cache"), threading.Event()
+
+    def hold() -> None:
+        with ledger.locked():
+            locked.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    locked.wait(60)
+    assert not isinstance(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1), Verdict)
+    thread.join(60)
 
 
 def test_a_stopped_process_with_the_lock_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

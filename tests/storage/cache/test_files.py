@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 from pathlib import Path
 
 import pytest
 
 from mdsx.storage.cache import CacheDirectory, Verdict
-from mdsx.storage.cache.files import Hold, evict, map_held, set_next_use
+from mdsx.storage.cache.files import Hold, evict, held, map_held, remove, set_next_use
 from tests.storage.cache.test_cache import SIZE, content, fetch
 
 
 def test_a_missing_file_counts_as_evicted(tmp_path: Path) -> None:
     assert evict(tmp_path / "a")
+
+
+def test_a_file_that_cannot_be_opened_releases_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.files._held", {})
+    monkeypatch.setattr("mdsx.storage.cache.files._numbers", itertools.count())
+    holds = [Hold(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(4)]
+    with pytest.raises(FileNotFoundError):
+        Hold(tmp_path / "missing", os.O_RDWR)
+    gc.collect()
+    assert held() == len(holds)
+
+
+def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "precious").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with pytest.raises(NotADirectoryError):
+        remove(tmp_path / "link" / "precious")
+    assert (tmp_path / "folder" / "precious").exists()
 
 
 def test_only_the_held_file_is_mapped(tmp_path: Path) -> None:
