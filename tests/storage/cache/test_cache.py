@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import mdsx
+from mdsx.base.system import fcntl
 from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, clear, prune
 from mdsx.storage.cache.contents import contents_of
 from mdsx.storage.cache.files import Hold, Write
@@ -72,7 +73,62 @@ def test_every_process_finds_a_fetched_shard(tmp_path: Path) -> None:
     assert other is not None
     assert other[:] == content(1)
     assert usage(cache) == SIZE
+    assert [each.urls for each in contents_of(cache.directory, 0.0).datasets] == [()]
     assert os.stat(tmp_path / "cache").st_mode & 0o777 == 0o700
+
+
+def test_a_shard_that_another_process_made_meanwhile_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, other = (CacheDirectory(tmp_path / "cache", 2 * SIZE) for _ in range(2))
+    real, opened = CacheDirectory.open, list[object]()
+
+    def made_just_after(self: CacheDirectory, wanted: CacheKey) -> object:
+        found = real(self, wanted)
+        opened.append(found)
+        if len(opened) == 1:
+            fetch(other, 1)
+        return found
+
+    monkeypatch.setattr(CacheDirectory, "open", made_just_after)
+    found = cache.fetch(key(1), lambda write: pytest.fail("it is there"))
+    assert opened[0] is None
+    assert bytes(memoryview(found)) == content(1)  # type: ignore[arg-type]
+
+
+def test_a_shard_that_is_locked_is_not_there_yet(tmp_path: Path) -> None:
+    """Another process is finishing or evicting it."""
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+    hold = Hold(cache.path(key(1)), os.O_RDWR)
+    hold.lock(fcntl.LOCK_EX)
+    assert cache.open(key(1)) is None
+    hold.release()
+    assert cache.open(key(1)) is not None
+
+
+def test_a_shard_of_another_size_is_made_again(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+    os.truncate(cache.path(key(1)), SIZE - 1)
+    assert cache.open(key(1)) is None
+    assert bytes(memoryview(fetch(cache, 1))) == content(1)  # type: ignore[arg-type]
+
+
+def test_too_many_open_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(mdsx.MdsxError) as raised:
+        cache.open(key(1))
+    monkeypatch.undo()
+    assert raised.value.file == str(cache.path(key(1)))
 
 
 def test_a_file_of_lengths_is_zeros_that_all_holders_fill_in(tmp_path: Path) -> None:
@@ -230,6 +286,7 @@ def test_a_shard_of_unknown_size_counts_with_its_real_size(tmp_path: Path, estim
         return cache.fetch(guess, fill)
 
     held = [guessed(1, estimate=2 * SIZE), guessed(2)]
+    assert cache.open(CacheKey("f" * 32, key(1).raw_hash, estimate, exact=False)) is not None
     assert [bytes(memoryview(one)) for one in held] == [content(1), content(2)]  # type: ignore[arg-type]
     assert tally(cache) == usage(cache) == 2 * SIZE
     assert guessed(3) is Verdict.NO_ROOM
@@ -276,10 +333,11 @@ def test_a_dead_processs_partial_file_is_taken_over(tmp_path: Path) -> None:
     for number in (1, 2):
         part = tmp_path / "cache" / key(2).fingerprint / f"{key(number).raw_hash}.mdsx.part"
         part.write_bytes(b"\0" * SIZE)
-    for tally in (tmp_path / "cache").glob("tally.*"):
-        tally.unlink()  # as after a kill during an admission
+    for recorded in (tmp_path / "cache").glob("tally.*"):
+        recorded.unlink()  # as after a kill during an admission
     assert not isinstance(fetch(cache, 2), Verdict)
-    assert not list((tmp_path / "cache").rglob("*.part")) or usage(cache) <= 2 * SIZE
+    assert there(cache) == names(1, 2)
+    assert tally(cache) == usage(cache) == 2 * SIZE
 
 
 def test_the_smallest_live_limit_applies(tmp_path: Path) -> None:
@@ -416,8 +474,8 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def die_in_mid_admission(self) -> None:
-        for tally in Path(self.place.name).glob("tally.*"):
-            tally.unlink()
+        for recorded in Path(self.place.name).glob("tally.*"):
+            recorded.unlink()
 
     @invariant()
     def the_limit_holds_and_leased_shards_are_there(self) -> None:

@@ -145,6 +145,12 @@ def test_vanished_files_and_withdrawn_needs_do_no_harm(tmp_path: Path) -> None:
     assert tally(cache) == usage(cache)
 
 
+def test_what_a_scan_found_may_be_evicted_however_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 0.0)
+    cache = full(tmp_path, 1, 2)
+    assert not isinstance(fetch(cache, 3), Verdict)
+
+
 def test_what_is_needed_now_replaces_even_what_is_needed_now(tmp_path: Path) -> None:
     cache = full(tmp_path, 1)
     assert not isinstance(fetch(cache, 2, needs=known(s1=0, s2=0)), Verdict)

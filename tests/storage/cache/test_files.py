@@ -28,6 +28,22 @@ def test_a_file_that_cannot_be_opened_releases_no_other(tmp_path: Path, monkeypa
     assert held() == len(holds)
 
 
+def test_a_file_that_nobody_released_is_released(tmp_path: Path) -> None:
+    before = held()
+    hold = Hold(tmp_path / "a", os.O_RDWR | os.O_CREAT)
+    assert held() == before + 1
+    del hold
+    gc.collect()
+    assert held() == before
+
+
+def test_an_owner_may_let_others_read(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(0o755)
+    Hold(tmp_path / "a", os.O_RDWR | os.O_CREAT).release()
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+
+
 def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "precious").touch()
