@@ -249,6 +249,18 @@ def test_rows_are_read_alone_only_if_a_shard_has_more_than_rows() -> None:
 SAMPLES = parse_index(build_index(SCHEMA, "zstd", ZSTD))
 
 
+def test_a_list_of_too_many_problems_names_the_file() -> None:
+    columns, count = {"a": "uint8"}, 1500
+    raw = by_the_book.shard(columns, [{"a": b"\1"}] * count)
+    shards = [entry._replace(samples=count) for entry in entries([raw], [raw], ".mdsx")]
+    index = parse_index(build_index(Schema.from_columns(columns), None, shards))
+    size, start = reference.get(raw, "row_size"), reference.rows_offset(raw) + 8
+    damaged = bytearray(raw)
+    damaged[start : start + count * size : size] = b"\2" * count
+    last = index.check(0, bytes(damaged), file="x")[-1]
+    assert str(last) == "x: there are more than 1000 problems"
+
+
 def test_a_shard_is_checked_against_its_entry() -> None:
     assert SAMPLES.check(1, RAW[1], file="x") == []
     damaged = RAW[1][:-1] + b"!"
