@@ -341,6 +341,32 @@ class Memory:
         return 0.0
 
 
+class Later(Memory):
+    """Files with a clock. A scan takes a second."""
+
+    now = 0.0
+
+    def scan(self) -> list[Cached]:
+        self.now += 1.0
+        return super().scan()
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_need_that_came_nearer_since_the_scan_is_ranked_among_the_others() -> None:
+    def needs(*seconds: float) -> Needs:
+        return {FINGERPRINT: ShardNeeds(NAMES, np.array([*seconds, *[1000.0] * (SHARDS - len(seconds))]))}
+
+    files = Later()
+    files.paths = set(PATHS[:3])
+    evictor = Evictor(files)
+    evictor.scan(needs(100, 25, 35))
+    files.now += 10
+    assert evictor.make_room(3, 1, 2, 1.0, needs(20, 15, 25)) == 1
+    assert files.paths == {PATHS[1]}
+
+
 class Processes(RuleBasedStateMachine):
     """Processes read, announce, end and make room as they like: a need of any process that lives keeps a shard."""
 

@@ -104,11 +104,12 @@ def test_released_shards_are_evicted_without_a_scan(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
     scans = counted_scans(monkeypatch)
     cache = full(tmp_path, 1, 2)
-    assert fetch(cache, 3, needed_in=5.0, needs=known(s1=0, s2=2)) is Verdict.NO_ROOM
+    assert fetch(cache, 3, needed_in=0.5, needs=known(s1=0, s2=0.2)) is Verdict.NO_ROOM
     assert scans
     scans.clear()
+    assert fetch(cache, 3, needed_in=0.5, needs=known(s1=0, s2=0.2)) is Verdict.NO_ROOM
     cache.touch(key(1), 99.0)  # not needed until the next epoch
-    assert not isinstance(fetch(cache, 3, needed_in=5.0, needs=known(s1=99, s2=1)), Verdict)
+    assert not isinstance(fetch(cache, 3, needed_in=0.5, needs=known(s1=99, s2=0.1)), Verdict)
     assert there(cache) == names(2, 3)
     assert not scans
 
