@@ -88,7 +88,7 @@ def test_an_announced_need_replaces_what_a_file_says(tmp_path: Path) -> None:
 
 def test_needs_of_a_dataset_that_this_process_does_not_read_count(tmp_path: Path) -> None:
     cache = full(tmp_path, 1, 2)
-    made = announce(other(cache), s1=900.0, s2=5.0)
+    made = announce(other(cache), epoch=1000.0, s1=900.0, s2=5.0)
     cache.touch(key(1), 1.0)
     assert not isinstance(fetch(cache, 3, needed_in=15.0), Verdict)
     assert there(cache) == names(2, 3)

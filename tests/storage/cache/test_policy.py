@@ -46,6 +46,11 @@ def test_what_a_process_knows_counts_instead_of_what_it_has_noted() -> None:
     assert [(candidate.file, candidate.distance) for candidate in ranked] == [(y, 9.0), (x, 40.0)]
 
 
+def test_a_use_just_now_is_no_need() -> None:
+    x = shard("a", "x", NOW)
+    assert [candidate.distance for candidate in candidates([x], NOW, {"a": known(x=40.0)})] == [40.0]
+
+
 def test_only_names_of_shards_are_shards() -> None:
     needs = known(a=1.0, b=2.0, c=0.0)
     names = [hash_of("b"), hash_of("c"), "x", hash_of("a").upper().replace("0", "A"), hash_of("a") + "00", "0" * 32]
