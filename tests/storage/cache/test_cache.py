@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,7 @@ def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     leases = {number: fetch(cache, number) for number in (1, 2, 3)}
     assert fetch(cache, 4) is Verdict.NO_ROOM
+    assert tally(cache) == usage(cache)
     view = np.frombuffer(leases[2], np.uint8)[100:200]  # type: ignore[call-overload]
     leases.clear()
     gc.collect()
@@ -362,7 +364,9 @@ def test_a_limit_that_a_shard_fills_is_enough(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_RANK", "0")  # of the second machine, which has a cache of its own
     cache = CacheDirectory(tmp_path / "cache", SIZE)
-    cache.check(SIZE, "data")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.check(SIZE, "data")
     with pytest.raises(mdsx.UsageError, match=r"the cache's limit is 1 kB, below the largest shard \(1.1 kB\)"):
         cache.check(SIZE + 100, "data")
     other = CacheDirectory(tmp_path / "cache", SIZE - 1)  # another job
