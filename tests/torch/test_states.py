@@ -283,6 +283,8 @@ def test_samples_continue_where_groups_of_a_fixed_number_of_steps_were(sources: 
             break
     assert state["epoch"] > state["groups"]["epoch"] == 0
     plain = mdsx.Loader(sources.a, 5, **one_lane)
+    with pytest.raises(mdsx.StateError, match=r"^groups\.epoch: the state lacks a valid number"):
+        plain.load_state_dict({**state, "groups": {**state["groups"], "epoch": -1}})
     plain.load_state_dict(state)
     assert plain.epoch == 0
     assert sorted(seen + [number for batch in plain for number in ids(batch)]) == list(range(SIZES["a"]))
