@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import mdsx
 from mdsx.datasets import excerpt_of
+from mdsx.foreign.mds.encodings import parse_encoding
 from mdsx.foreign.mds.values import ArrayDecoder
+from mdsx.format import length_rule
 from mdsx.shards import View, lengths_of
 from tests.foreign.mds import plain
 
@@ -55,6 +57,13 @@ def test_an_array_of_two_dimensions_is_refused(tmp_path: Path) -> None:
     plain.write_dataset(tmp_path / "data", {"x": "ndarray"}, [[{"x": np.zeros((2, 2))}]], [])
     with pytest.raises(mdsx.CorruptError, match="sample 0"):
         lengths(tmp_path / "data", "x")
+
+
+def test_the_length_of_an_array_is_the_number_of_its_values() -> None:
+    for text, rule in (("ndarray", "values"), ("ndarray:int32", "values"), ("pil", None)):
+        encoding = parse_encoding(text, "x", None)
+        assert encoding is not None
+        assert length_rule(encoding.type) == rule
 
 
 @given(st.sampled_from([None, "int32", "uint8", "float64"]), st.lists(st.binary(max_size=40), max_size=20))
