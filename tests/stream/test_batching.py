@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,23 @@ def test_tasks_are_adjacent_counted_and_whole(samples: int, batch: int, world: i
     left = max(samples - position, 0) - len(read)
     assert left == 0 if not drop else 0 <= left < batching.global_batch_size
     assert batching.last_size(cursor) == (tasks[-1].stop - tasks[-1].start if tasks else 0)
+
+
+@pytest.mark.parametrize("micro", [None, 3])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_reads_its_part_of_each_step_but_nothing_of_skipped_ones(micro: int | None, rank: int) -> None:
+    course = DatasetCourse(Order([40] * 5, lanes=4, shuffle_block=16))
+    steps = SampleSteps(course.samples, 8, 2, drop_last=True, micro=micro, skip=((1, 3),))
+    tasks = list(steps.tasks(Cursor()))
+    expected = []
+    for task in tasks:
+        ticks, _ = course.rank_ticks(np.array([task.start]), np.array([task.stop]), rank, 2)
+        own = ticks if micro is None else ticks[task.part * micro : (task.part + 1) * micro]
+        expected.append([] if task.skip else own.tolist())
+    found = steps.rank_share(tasks, course, rank)
+    assert found.ticks.tolist() == [tick for part in expected for tick in part]
+    assert found.counts.tolist() == [len(part) for part in expected] == [steps.share(task, rank) for task in tasks]
+    assert [] in expected
 
 
 @pytest.mark.parametrize("batches", [-1, 4, True, 1.0])

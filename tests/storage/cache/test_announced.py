@@ -367,6 +367,20 @@ def test_a_need_that_came_nearer_since_the_scan_is_ranked_among_the_others() -> 
     assert files.paths == {PATHS[1]}
 
 
+@pytest.mark.parametrize("why", ["vanished", "leased"])
+def test_what_is_not_evicted_frees_nothing(why: str) -> None:
+    files, needs = Memory(), {FINGERPRINT: ShardNeeds(NAMES, np.arange(SHARDS, 0.0, -1.0))}
+    files.paths = set(PATHS[:3])
+    evictor = Evictor(files)
+    evictor.scan(needs)
+    if why == "vanished":
+        files.paths.remove(PATHS[0])
+    else:
+        files.leased.add(PATHS[0])
+    assert evictor.make_room(3, 1, 3, 0.0, needs) == 2
+    assert files.paths == ({PATHS[2]} if why == "vanished" else {PATHS[0], PATHS[2]})
+
+
 class Processes(RuleBasedStateMachine):
     """Processes read, announce, end and make room as they like: a need of any process that lives keeps a shard."""
 

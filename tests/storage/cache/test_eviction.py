@@ -152,6 +152,17 @@ def test_what_a_scan_found_may_be_evicted_however_long_it_took(tmp_path: Path, m
     assert not isinstance(fetch(cache, 3), Verdict)
 
 
+def test_a_shard_needed_now_has_a_scan_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan just before it found only shards in use."""
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    leases = [fetch(cache, number) for number in (1, 2)]
+    assert fetch(cache, 3) is Verdict.NO_ROOM
+    leases.clear()
+    gc.collect()
+    assert not isinstance(fetch(cache, 3), Verdict)
+
+
 def test_what_is_needed_now_replaces_even_what_is_needed_now(tmp_path: Path) -> None:
     cache = full(tmp_path, 1)
     assert not isinstance(fetch(cache, 2, needs=known(s1=0, s2=0)), Verdict)
