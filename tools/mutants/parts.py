@@ -32,6 +32,7 @@ PARTS = (
         ),
         (
             "tests/format/test_every_check.py",
+            "tests/format/test_filenames.py::test_file_names_are_written_in_one_module",
             "tests/format/test_decode.py::test_json_of_500_levels_works_in_a_deep_stack",
             "tests/format/families/test_contract.py::test_no_other_module_names_a_type",
         ),

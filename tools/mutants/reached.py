@@ -1,4 +1,5 @@
-"""A plugin of pytest: mutmut 3.8 then notes the functions that tests reach in threads and in forked processes.
+"""A plugin of pytest: mutmut 3.8 then notes the functions that tests reach in threads and in forked processes, and runs
+the tests of the mutated module first.
 
 - mutmut keeps the caller of each function in a context variable. A generator that begins in one thread and ends in
   another then fails, or crashes the interpreter. Callers are not needed here.
@@ -45,6 +46,13 @@ class Reached(set[str]):
 
 def pytest_configure() -> None:
     state()._stats = Reached()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of the mutated module, and then of its package: they are the likeliest to notice."""
+    package, _, module = os.environ.get("MUTANT_UNDER_TEST", "").rpartition(".")[0].rpartition(".")
+    folder = "/".join(["tests", *package.split(".")[1:]])
+    items.sort(key=lambda item: (f"test_{module}.py" != item.path.name, folder not in item.path.parent.as_posix()))
 
 
 @pytest.hookimpl(tryfirst=True)

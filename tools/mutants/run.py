@@ -197,7 +197,7 @@ def configuration(part: Part, copy: Path) -> str:
         ],  # texts for people
         "type_check_command": types,
         "process_isolation": ["forkserver"],  # PyTorch and servers start threads
-        "timeout_multiplier": ["5"],
+        "timeout_multiplier": ["2"],
         "timeout_constant": ["3"],
         "use_git_change_detection": ["false"],
     }
