@@ -10,6 +10,10 @@ def arguments(add: Any) -> None:
     from tools.mutants.parts import PARTS
 
     add("parts", nargs="*", metavar="PART", help=f"default: all; {', '.join(each.name for each in PARTS)}")
-    add("--scratch", metavar="DIR", help="where to keep the results: a later run tests changed functions and survivors")
+    add(
+        "--scratch",
+        metavar="DIR",
+        help="where to keep the results: a later run tests changed functions, and survivors that nobody explained",
+    )
     add("--docs", action="store_true", help="write the tables into docs/reliability.md")
     add("--processes", type=int, help="default: one for each core")

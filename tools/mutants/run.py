@@ -19,23 +19,24 @@ from tools import pages
 from tools.console import Console, Step, temporary_directory
 from tools.environment import PeerEnvironment, install_missing
 from tools.mutants.parts import PARTS, Part
-from tools.mutants.survey import NOT_FOUND, NOTICED
+from tools.mutants.survey import NOTICED
 from tools.processes import ROOT
 
 EXPLAINED = Path(__file__).with_name("explained.toml")
 PAGE = ROOT / "docs" / "reliability.md"
 _LAST_LINES = 20
-_NOT_NOTICED = (0, 33, NOT_FOUND)  # mutmut's exit codes of survivors, and of mutants that no test reaches
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed function, and how it ended. `was`, `now`: the changed lines, unless the change was noticed."""
+    """A changed function, and how it ended. `was`, `now`: the changed lines, unless the change was noticed. `name`:
+    mutmut's."""
 
     function: str
     verdict: str
     was: str
     now: str
+    name: str = ""
 
     def __str__(self) -> str:
         changed = [f"  - {line}" for line in self.was.splitlines()] + [f"  + {line}" for line in self.now.splitlines()]
@@ -85,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
         for part in PARTS:
             if not given.parts or part.name in given.parts:
                 with console.step(f"Mutants: {part.name}") as step:
-                    mutants = mutate(part, scratch / part.name, step, given.processes)
+                    mutants = mutate(part, scratch / part.name, step, given.processes, explanations)
                     outcomes.append(judge(part, mutants, explanations))
                     step.passed = not outcomes[-1].unexplained
                     step.result = f"{len(mutants):,}, of which {len(outcomes[-1].unexplained):,} are not explained"
@@ -119,12 +120,15 @@ def judge(part: Part, mutants: Iterable[Mutant], explanations: Sequence[Explanat
     return Outcome(part, verdicts, explained, unexplained)
 
 
-def mutate(part: Part, copy: Path, step: Step, processes: int | None) -> list[Mutant]:
+def mutate(
+    part: Part, copy: Path, step: Step, processes: int | None, explanations: Sequence[Explanation] = ()
+) -> list[Mutant]:
     """Run mutmut in `copy`, a copy of the checkout that earlier runs may have left. Raise SystemExit if it fails."""
     mutmut = PeerEnvironment("mutmut")
     update(copy)
-    forget_survivors(copy / "mutants")
     (copy / "setup.cfg").write_text(configuration(part, copy))
+    if (copy / "mutants").exists():
+        forget(copy / "mutants", judge(part, survey(copy), explanations).unexplained)
     command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
     command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
     lines: list[str] = []
@@ -142,8 +146,13 @@ def mutate(part: Part, copy: Path, step: Step, processes: int | None) -> list[Mu
             process.terminate()
     if process.returncode:
         raise SystemExit("\n".join([*lines, f"mutmut ended with status {process.returncode} in {copy}"]))
-    survey = [str(mutmut.python), str(Path(__file__).with_name("survey.py"))]
-    found = subprocess.run(survey, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+    return survey(copy)
+
+
+def survey(copy: Path) -> list[Mutant]:
+    """Return the mutants that mutmut has made in `copy`."""
+    command = [str(PeerEnvironment("mutmut").python), str(Path(__file__).with_name("survey.py"))]
+    found = subprocess.run(command, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
     return [Mutant(**json.loads(line)) for line in found.stdout.splitlines()]
 
 
@@ -165,12 +174,13 @@ def update(copy: Path) -> None:
             shutil.copyfile(ROOT / name, target)
 
 
-def forget_survivors(results: Path) -> None:
-    """Have mutmut test those mutants again that no test noticed: there may be new tests."""
+def forget(results: Path, mutants: Iterable[Mutant]) -> None:
+    """Have mutmut test `mutants` again: there may be new tests."""
+    names = {mutant.name for mutant in mutants}
     for path in results.rglob("*.py.meta"):
         found = json.loads(path.read_text())
         codes = found["exit_code_by_key"]
-        found["exit_code_by_key"] = {name: None if code in _NOT_NOTICED else code for name, code in codes.items()}
+        found["exit_code_by_key"] = {name: None if name in names else code for name, code in codes.items()}
         path.write_text(json.dumps(found))
     (results / "mutmut-stats.json").unlink(missing_ok=True)
 

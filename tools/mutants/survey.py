@@ -10,7 +10,7 @@ NOTICED = ("killed", "timeout", "segfault", "caught by type check")
 
 
 def mutants() -> Iterator[dict[str, str]]:
-    """Yield `function`, `verdict` and, of those that were not noticed, `was` and `now`: the changed lines."""
+    """Yield `name`, `function`, `verdict` and, of those that were not noticed, `was` and `now`: the changed lines."""
     from mutmut.mutation.data import SourceFileMutationData
     from mutmut.mutation.diff_apply import get_diff_for_mutant
     from mutmut.stats import status_by_exit_code
@@ -23,7 +23,7 @@ def mutants() -> Iterator[dict[str, str]]:
             verdict = "tests not found" if code == NOT_FOUND else status_by_exit_code[code]
             lines = [] if verdict in NOTICED else get_diff_for_mutant(name, path=path).splitlines()[2:]
             was, now = ("\n".join(line[1:].strip() for line in lines if line.startswith(mark)) for mark in "-+")
-            yield {"function": function_of(name), "verdict": verdict, "was": was, "now": now}
+            yield {"name": name, "function": function_of(name), "verdict": verdict, "was": was, "now": now}
 
 
 def function_of(name: str) -> str:
