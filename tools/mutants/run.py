@@ -191,7 +191,7 @@ def configuration(part: Part, copy: Path) -> str:
     types = [str(PeerEnvironment("mutmut").python), str(Path(__file__).with_name("typed.py"))]
     types += ["mypy", "--output", "json", "--disable-error-code", "unused-ignore"]
     types += sorted({each.removesuffix("/*") for each in part.files})
-    arguments = ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=60"]
+    arguments = ["-p", "no:cacheprovider", "-p", "tools.mutants.reached", "--timeout=30"]
     options: dict[str, Sequence[str]] = {
         "source_paths": ["mdsx"],
         "only_mutate": part.files,
