@@ -269,12 +269,10 @@ class _Parser:
         self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int
     ) -> None:
         """Check that each shard, from number `first` on, has room for its rows, and has no heap if it needs none."""
-        room = (raw_sizes - rows_offset) // schema.row_size
-        rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
-        least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
-        sizes = raw_sizes.astype(np.uint64)
-        wrong = (counts > room) | (sizes < least)
-        wrong |= (sizes != least) & (not schema.variable or counts == 0)
+        fits = counts <= raw_sizes // schema.row_size  # else the product may overflow
+        spare = raw_sizes - rows_offset - np.where(fits, counts, 0) * schema.row_size
+        heaps = spare - (spare - raw_sizes) % 64  # a heap begins at a multiple of 64
+        wrong = ~fits | (heaps < 0) | ((heaps > 0) & (not schema.variable or counts == 0))
         if wrong.any():
             shard = int(wrong.argmax())
             found = f"{raw_sizes[shard]} bytes for {counts[shard]} samples"
