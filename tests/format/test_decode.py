@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import sys
 from typing import Any
 
 import msgpack
@@ -219,6 +220,19 @@ def nested(levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
+
+
+def test_json_has_at_most_500_levels() -> None:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4000)
+    try:
+        sample = Encoder(Schema.from_columns({"a": "json"})).sample
+        values, _ = sample({"a": nested(500)})
+        assert decode("json", values[0]) == nested(500)
+        with pytest.raises(SampleError, match="at most 500 levels"):
+            sample({"a": nested(501)})
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_json_of_500_levels_works_in_a_deep_stack() -> None:
