@@ -487,6 +487,19 @@ def test_a_wrong_size_among_many_shards_is_named(compression: str | None, key: s
     assert caught.value.place == "raw size of shard 66000"
 
 
+@pytest.mark.parametrize("more", [-1, 1, 64])
+def test_a_shard_without_variable_columns_has_the_size_of_its_rows(more: int) -> None:
+    columns = {"id": "uint16"}
+    raw = by_the_book.shard(columns, [{"id": b"\1\0"}] * 2)
+    (entry,) = entries([raw], [raw], ".mdsx")
+    schema = Schema.from_columns(columns)
+    parse_index(build_index(schema, None, [entry]))
+    wrong = json.loads(build_index(schema, None, [entry]))
+    wrong["shards"]["size"] = [len(raw) + more]
+    with pytest.raises(CorruptError, match="the size cannot hold the samples"):
+        parse_index(reference.seal_index(wrong))
+
+
 _OPEN = r"""
 import re, sys, time
 from pathlib import Path
