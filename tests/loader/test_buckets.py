@@ -397,7 +397,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
         ({"by": "height"}, "only a column of encoded images has.*both columns"),
         ({"by": np.zeros((100, 2), int)}, "one length per sample.*found 100"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
 def test_a_bad_argument_is_refused(url: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(mdsx.UsageError, match=says):
