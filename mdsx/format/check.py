@@ -142,8 +142,8 @@ class _Check:
         columns = [replace(each, type=each.type.stored) for each in map(schema.columns.__getitem__, schema.variable)]
         self._columns = [column if _can_fail(column.type) else None for column in columns]
         self._decoders = [
-            (column.name, value_decoder(column.type, column.name) if _can_fail(column.type) else None)
-            for column in columns
+            (column.name, None if checked is None else value_decoder(column.type, column.name))
+            for column, checked in zip(columns, self._columns, strict=True)
         ]
 
     def run(self, values: bool) -> Iterator[Problem]:

@@ -59,6 +59,15 @@ def tally(cache: CacheDirectory) -> int:
     return int(path.suffix[1:])
 
 
+def fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all writes fail from now on, as on a file system that does not reserve blocks."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+
+
 def names(*numbers: int) -> set[str]:
     return {key(number).raw_hash for number in numbers}
 
@@ -168,7 +177,7 @@ def test_lengths_that_cannot_be_written_are_left(tmp_path: Path, way: str, monke
         path.unlink()
         os.mkfifo(path)
     else:
-        monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        fill_the_disk(monkeypatch)
     assert not cache.write(wanted, [(0, b"x")])
     assert way == "a pipe" or not path.read_bytes().strip(b"\0")
     del held

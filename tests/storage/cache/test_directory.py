@@ -23,7 +23,7 @@ from mdsx.storage.cache.directory import bypass, failure
 from mdsx.storage.cache.files import Cached, Write, evict
 from mdsx.storage.cache.ledger import Ledger
 from tests.forks import ROOT, as_another_user, forked, let_through
-from tests.storage.cache.test_cache import SIZE, content, fetch, key, tally, usage
+from tests.storage.cache.test_cache import SIZE, content, fetch, fill_the_disk, key, tally, usage
 
 LIMIT = 4 * SIZE
 
@@ -292,7 +292,7 @@ def test_a_disk_that_fills_keeps_no_partial_shard(tmp_path: Path, monkeypatch: p
         except OSError:
             pytest.fail("the caller would take this for a failure of storage")
 
-    monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    fill_the_disk(monkeypatch)
     with pytest.warns(UserWarning, match="the disk is full"):
         assert cache.fetch(key(1), fill) is Verdict.NO_ROOM
     monkeypatch.undo()
@@ -565,8 +565,8 @@ def test_the_default_limit_is_four_fifths_of_the_free_space(tmp_path: Path, monk
     fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
     gc.collect()
     free = [50 * SIZE]
-    usage = type(shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100 * SIZE, 100 * SIZE - free[0], free[0]))
+    disk = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk(100 * SIZE, 100 * SIZE - free[0], free[0]))
     cache = CacheDirectory(tmp_path / "cache")
     assert cache.limit == 41 * SIZE
     free[0] = 40 * SIZE
