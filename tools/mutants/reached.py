@@ -1,8 +1,10 @@
 """A plugin of pytest: mutmut 3.8 then notes the functions that tests reach in threads and in forked processes, and runs
-the tests of the mutated module first.
+the tests of the mutated module first. Its sessions run beside each other.
 
 - mutmut keeps the caller of each function in a context variable. A generator that begins in one thread and ends in
   another then fails, or crashes the interpreter. Callers are not needed here.
+- Sessions of one user that begin at the same time would take each other's rights to pytest's directory away. Each has
+  its own, so that tests that work as another user do not fail by chance.
 - What a forked process reaches, it writes into a pipe, which the test's process reads when the test ends. A file would
   fail in tests that limit the size of files.
 """
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +24,7 @@ from mutmut.state import state  # type: ignore[import-not-found, unused-ignore]
 
 MutmutCallStack.set = staticmethod(lambda value: None)
 MutmutCallStack.reset = staticmethod(lambda token: None)
+_DIRECTORY = "PYTEST_DEBUG_TEMPROOT"
 _PIPE = 2**20  # bytes: the most that a process may ask for
 
 
@@ -46,6 +51,11 @@ class Reached(set[str]):
 
 def pytest_configure() -> None:
     state()._stats = Reached()
+    os.environ[_DIRECTORY] = tempfile.mkdtemp(prefix="pytest-")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ.pop(_DIRECTORY), ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
