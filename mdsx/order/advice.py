@@ -108,7 +108,9 @@ def small_cache(
     in_blocks = course.active_shards(own)
     in_window = min(math.ceil(window * shards / course.samples), shards) * own // course.lanes
     active = max(in_blocks, in_window)
-    smaller = "window" if in_window > in_blocks else f"shuffle_block than {course.shuffle_block}"
+    fewer = f"fewer than {course.lanes} lanes and " if course.lanes > 1 else ""
+    block = f"{fewer}a smaller shuffle_block than {course.shuffle_block}, as mdsx doctor --cache-limit recommends"
+    less = "a smaller window" if in_window > in_blocks else block
     needed = bytes_of(active)
     if limit >= needed:
         return None
@@ -118,5 +120,5 @@ def small_cache(
         f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
         f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
         f"An epoch needs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
-        f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a smaller {smaller}"
+        f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or {less}"
     )

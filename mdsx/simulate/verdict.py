@@ -104,7 +104,7 @@ def _cache(report: Report) -> Finding:
     need = f"a node uses shards of {words.size(whole.cache_needed)} at a time"
     if limit >= whole.cache_needed:
         return Finding("good", "Cache is large enough", f"{words.size(limit)} on each node; {need}. {held}")
-    todo = f"Set the cache to {words.limit(whole.cache_needed)} or more, or a smaller shuffle_block."
+    todo = f"Set the cache to {words.limit(whole.cache_needed)} or more, or use fewer lanes and a smaller block."
     return Finding("bad", "Cache is too small", f"{words.size(limit)} on each node, but {need}. {held}", todo)
 
 

@@ -165,7 +165,14 @@ def test_a_cache_must_hold_the_shards_of_the_blocks_in_use(ranks_here: int) -> N
     assert f"about {active} shards ({needed / 1000:.3g} kB) are in use" in message
     assert "about 50% of the samples will be fetched one by one" in message
     assert "up to 2,000 requests to storage instead of 40," in message
-    assert message.endswith(f"give cache=mdsx.Cache(limit={needed}) or more, or a smaller shuffle_block than 400")
+    less = "fewer than 4 lanes and a smaller shuffle_block than 400, as mdsx doctor --cache-limit recommends"
+    assert message.endswith(f"give cache=mdsx.Cache(limit={needed}) or more, or {less}")
+
+
+def test_one_lane_cannot_become_fewer() -> None:
+    course = DatasetCourse(Order([100] * 40, seed=1, lanes=1, shuffle_block=400))
+    message = str(warns_of_cache(course, 1000))
+    assert message.endswith(" or more, or a smaller shuffle_block than 400, as mdsx doctor --cache-limit recommends")
 
 
 def test_an_epoch_has_at_least_one_request_for_each_shard() -> None:
@@ -192,7 +199,9 @@ def test_a_cache_must_hold_the_shards_of_a_window(window: int, ranks_here: int, 
 
 def test_a_window_that_needs_no_more_than_the_blocks_is_not_to_blame() -> None:
     assert ONE_BY_ONE.active_shards(2) == 2
-    assert str(warns_of_cache(ONE_BY_ONE, 1999, window=400)).endswith("or a smaller shuffle_block than 4")
+    assert str(warns_of_cache(ONE_BY_ONE, 1999, window=400)).endswith(
+        " shuffle_block than 4, as mdsx doctor --cache-limit recommends"
+    )
 
 
 def test_shards_read_in_place_and_empty_datasets_need_no_cache() -> None:
