@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from tools.console import Console, Step, temporary_directory
 from tools.environment import PeerEnvironment, install_missing
 from tools.mutants.parts import PARTS, Part
 from tools.mutants.survey import NOTICED
-from tools.processes import ROOT
+from tools.processes import ROOT, end_session
 
 EXPLAINED = Path(__file__).with_name("explained.toml")
 PAGE = ROOT / "docs" / "reliability.md"
@@ -131,22 +132,29 @@ def mutate(
         forget(copy / "mutants", judge(part, survey(copy), explanations).unexplained)
     command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
     command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
-    lines: list[str] = []
     programs = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"  # the servers of tests
-    with subprocess.Popen(
-        command, cwd=copy, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", env={**os.environ, "PYTHONPATH": "", "COLUMNS": "120", "PATH": programs},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                lines = [*lines[1 - _LAST_LINES :], line.rstrip()]
-                step.note(line)
-        finally:
-            process.terminate()
+    log = copy.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=copy, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env={**os.environ, "PYTHONPATH": "", "COLUMNS": "120", "PATH": programs},
+        )  # fmt: skip
+    try:
+        while process.poll() is None:
+            step.note(_last_lines(log, 1))
+            time.sleep(1)
+    finally:
+        end_session(process.pid)  # a test that was ended may have left processes
+        process.wait()
     if process.returncode:
-        raise SystemExit("\n".join([*lines, f"mutmut ended with status {process.returncode} in {copy}"]))
+        raise SystemExit(f"{_last_lines(log)}\nmutmut ended with status {process.returncode} in {copy}")
     return survey(copy)
+
+
+def _last_lines(log: Path, count: int = _LAST_LINES) -> str:
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - 2**14, 0))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
 
 
 def survey(copy: Path) -> list[Mutant]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mdsx.storage.cache import CacheDirectory, Verdict
-from mdsx.storage.cache.files import Hold, evict, held, map_held, remove, set_next_use
+from mdsx.storage.cache.files import Hold, Write, evict, filled, held, map_held, remove, set_next_use
 from tests.storage.cache.test_cache import SIZE, content, fetch
 
 
@@ -51,6 +51,26 @@ def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         remove(tmp_path / "link" / "precious")
     assert (tmp_path / "folder" / "precious").exists()
+
+
+@pytest.mark.parametrize("pieces", [[b"01234567", b"89abc"], [b"0123456789", b"abc"], [b"0123456789", b"ab", b"c"]])
+def test_a_file_never_grows_while_it_is_filled(tmp_path: Path, pieces: list[bytes]) -> None:
+    (tmp_path / "a").write_bytes(bytes(10))
+    hold = Hold(tmp_path / "a", os.O_RDWR)
+
+    def fill(write: Write) -> None:
+        for piece in pieces:
+            write(piece)
+
+    assert filled(hold.descriptor, fill) == 13
+    assert (tmp_path / "a").read_bytes() == b"0123456789"
+
+
+def test_a_missing_file_is_not_the_held_one(tmp_path: Path) -> None:
+    hold = Hold(tmp_path / "a", os.O_RDWR | os.O_CREAT)
+    assert hold.leads_to(tmp_path / "a")
+    remove(tmp_path / "a")
+    assert not hold.leads_to(tmp_path / "a")
 
 
 def test_only_the_held_file_is_mapped(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.files import Hold, Write
+from mdsx.storage.cache.ledger import Ledger
 from tests.fork_server import call_all
 from tests.storage.cache.reader import read
 from tests.storage.cache.reading import SIZE, counted_scans
@@ -28,6 +29,12 @@ def test_two_jobs_of_six_processes_stay_within_the_limit(tmp_path: Path) -> None
     assert watch.looks > 50
     assert 2 * SIZE < watch.highest <= 5 * SIZE
     assert watch.blocks <= 5 * SIZE
+
+
+def test_a_directory_without_live_processes_has_no_room(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "cache")
+    with ledger.locked():
+        assert ledger.limit() == 0
 
 
 def test_a_forked_child_neither_keeps_nor_ends_leases(tmp_path: Path) -> None:
