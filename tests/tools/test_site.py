@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import inspect
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -172,9 +174,16 @@ class _Found(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site() -> dict[str, _Found]:
-    """The pages of the site, built: their paths in it -> what is in them."""
-    assert run(parser().parse_args(["site"])) == 0
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, _Found]:
+    """The pages of the site, built once for all of pytest's workers: their paths in it -> what is in them."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "site").open("a") as built:
+        fcntl.flock(built, fcntl.LOCK_EX)
+        if not os.fstat(built.fileno()).st_size:
+            assert run(parser().parse_args(["site"])) == 0
+            built.write("built")
     return {path.relative_to(HTML).as_posix(): _Found(path.read_text("utf-8")) for path in HTML.rglob("*.html")}
 
 
