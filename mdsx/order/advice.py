@@ -108,14 +108,14 @@ def small_cache(
     in_blocks = course.active_shards(own)
     in_window = min(math.ceil(window * shards / course.samples), shards) * own // course.lanes
     active = max(in_blocks, in_window)
-    fewer = f"fewer than {course.lanes} lanes and " if course.lanes > 1 else ""
-    block = f"{fewer}a smaller shuffle_block than {course.shuffle_block}, as mdsx doctor --cache-limit recommends"
-    less = "a smaller window" if in_window > in_blocks else block
     needed = bytes_of(active)
     if limit >= needed:
         return None
     missing = 1 - limit / needed
     requests = max(round(missing * course.samples), shards)
+    fewer = f"fewer than {course.lanes} lanes and " if course.lanes > 1 else ""
+    block = f"{fewer}a smaller shuffle_block than {course.shuffle_block}, as mdsx doctor --cache-limit recommends"
+    less = "a smaller window" if in_window > in_blocks else block
     return (
         f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
         f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
