@@ -1,6 +1,6 @@
 """This process: its threads, limits, children and counters, ownership after a fork, and its rank."""
 
-from mdsx.base.process.children import Owner, at_fork, ignoring_interrupts
+from mdsx.base.process.children import Owner, at_fork, holding_interrupts
 from mdsx.base.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.base.process.launcher import find_local_ranks, find_ranks, find_ranks_per_node, is_first
 from mdsx.base.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
@@ -32,7 +32,7 @@ __all__ = [
     "find_local_ranks",
     "find_ranks",
     "find_ranks_per_node",
-    "ignoring_interrupts",
+    "holding_interrupts",
     "in_flight",
     "is_first",
     "keep_freed_memory",

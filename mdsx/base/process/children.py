@@ -11,6 +11,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.context import BaseContext
 from multiprocessing.process import parent_process
 from weakref import WeakSet
 
@@ -49,16 +51,27 @@ at_fork(after_in_child=_disown)  # before the hooks of other modules, which may 
 
 
 @contextmanager
-def ignoring_interrupts() -> Iterator[None]:
-    """Processes started inside ignore Ctrl-C, which a terminal sends to the parent and to its children."""
+def holding_interrupts(context: BaseContext) -> Iterator[None]:
+    """Hold Ctrl-C back while processes of `context` start, and handle it at the end.
+
+    A terminal sends it to the parent and to its children, but only the parent handles it. The processes have it
+    blocked from the start, unless a fork server makes them.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change signal handlers
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if context.get_start_method() != "fork":
+        resource_tracker.ensure_running()  # its start would unblock Ctrl-C
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))  # another thread may receive it
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def end_with_parent() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from mdsx.base.process.children import end_with_parent, ignoring_interrupts
+from mdsx.base.process.children import end_with_parent, holding_interrupts
 from mdsx.errors import MdsxError
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def _workers(work: Work[Any, Any], count: int, name: str) -> Iterator[dict[_Pipe
     context = multiprocessing.get_context("spawn")
     workers: dict[_Pipe, SpawnProcess] = {}
     try:
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            worker = context.Process(target=_serve, args=(work, theirs), name=name, daemon=True)
-            with ignoring_interrupts():  # only the parent handles Ctrl-C; it ends its workers
+        with holding_interrupts(context):
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                worker = context.Process(target=_serve, args=(work, theirs), name=name, daemon=True)
                 worker.start()
-            theirs.close()
-            workers[ours] = worker
+                theirs.close()
+                workers[ours] = worker
         yield workers
     finally:
         for worker in workers.values():

@@ -26,7 +26,7 @@ from typing import Any
 # objects that it inherited.
 import numpy.random  # noqa: F401
 
-from mdsx.base.process import Owner, at_fork, ignoring_interrupts, naming_limits
+from mdsx.base.process import Owner, at_fork, holding_interrupts, naming_limits
 from mdsx.base.work.contract import UNMEASURED, Begin, Chunks, Stop, Task, Waiting, chunk_lengths, results_of
 from mdsx.base.work.counts import Counted, Rows
 from mdsx.base.work.info import WorkerInfo
@@ -152,7 +152,7 @@ class Processes:
         self._counted = self._counted.then(rows)
         work = Sealed(Work(**self._work, seed=self._seed(), rows=rows))
         try:
-            with naming_limits("the pipes of worker processes"):
+            with naming_limits("the pipes of worker processes"), holding_interrupts(self._context):
                 for number in range(self._count):
                     self._workers.append(_Worker(work, number, self._context, self._spare))
         except BaseException:  # some workers do not serve a run that needs all
@@ -196,8 +196,7 @@ class _Worker:
             target=serve, args=(work, number, theirs, answers), name=f"mdsx-worker-{number}", daemon=True
         )
         try:
-            with ignoring_interrupts():
-                process.start()
+            process.start()
         except Exception as error:
             self.hang_up()
             raise _not_started(error, self._method) from error

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
-from mdsx.base.process.children import end_with_parent, ignoring_interrupts
+import pytest
+
+from mdsx.base.process.children import end_with_parent, holding_interrupts
 
 PARENT = """
 import multiprocessing, os, signal, sys, time
-from mdsx.base.process.children import end_with_parent, ignoring_interrupts
+from mdsx.base.process.children import end_with_parent, holding_interrupts
 
 def work():
     end_with_parent()
-    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     os.kill(os.getpid(), signal.SIGINT)
     print("working", flush=True)
     time.sleep(1000)
 
 if __name__ == "__main__":
-    worker = multiprocessing.get_context("fork").Process(target=work)
-    with ignoring_interrupts():
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=work)
+    with holding_interrupts(context):
         worker.start()
     time.sleep(1000)
 """
@@ -40,15 +44,35 @@ def test_a_child_ignores_interrupts_but_ends_with_its_parent() -> None:
         assert os.read(parent.stdout.fileno(), 1) == b"", "the child has the pipe's other end, until it ends"
 
 
-def test_interrupts_are_ignored_only_meanwhile() -> None:
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_interrupt_waits_until_the_processes_have_started(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
     before = signal.getsignal(signal.SIGINT)
-    with ignoring_interrupts():
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    child = context.Process(target=interrupt)
+
+    def start() -> None:
+        with holding_interrupts(context):
+            interrupt()
+            child.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
     assert signal.getsignal(signal.SIGINT) == before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    child.join()
+    assert child.exitcode == 0, "it does not see an interrupt, from its first instruction on"
+
+
+def test_a_thread_other_than_the_main_one_holds_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
 
     def in_a_thread() -> None:
-        with ignoring_interrupts():
+        with holding_interrupts(multiprocessing.get_context("fork")):
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=in_a_thread)

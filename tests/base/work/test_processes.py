@@ -399,13 +399,18 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_ctrl_c_ends_a_wait_and_the_workers() -> None:
+@pytest.mark.parametrize("delay", [0.001, 0.01, 0.3])
+def test_ctrl_c_ends_the_start_or_a_wait_and_the_workers(delay: float) -> None:
     """Only the consumer handles it. Workers get the signal too, and ignore it."""
-    runner = processes(wait)
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    runner = processes(wait, count=4)
+    timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def begin() -> None:
+        timer.start()
         results(runner)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
     timer.join()
     assert not living_workers()
 
