@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -45,22 +46,26 @@ def test_a_child_ignores_interrupts_but_ends_with_its_parent() -> None:
 
 
 def interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_an_interrupt_waits_until_the_processes_have_started(method: str) -> None:
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_an_interrupt_waits_until_the_processes_have_started(in_a_thread: bool, method: str) -> None:
+    """The kernel delivers it to any thread that has not blocked it."""
     context: Any = multiprocessing.get_context(method)
     before = signal.getsignal(signal.SIGINT)
     child = context.Process(target=interrupt)
 
     def start() -> None:
         with holding_interrupts(context):
-            interrupt()
+            thread.submit(interrupt).result() if in_a_thread else interrupt()
             child.start()
 
-    with pytest.raises(KeyboardInterrupt):
-        start()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(int).result()  # begins with nothing blocked
+        with pytest.raises(KeyboardInterrupt):
+            start()
     assert signal.getsignal(signal.SIGINT) == before
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     child.join()
