@@ -124,14 +124,25 @@ def judge(part: Part, mutants: Iterable[Mutant], explanations: Sequence[Explanat
 def mutate(
     part: Part, copy: Path, step: Step, processes: int | None, explanations: Sequence[Explanation] = ()
 ) -> list[Mutant]:
-    """Run mutmut in `copy`, a copy of the checkout that earlier runs may have left. Raise SystemExit if it fails."""
-    mutmut = PeerEnvironment("mutmut")
+    """Run mutmut in `copy`, a copy of the checkout that earlier runs may have left. Raise SystemExit if it fails.
+
+    Mutants that ran out of time are tested once more, one at a time: a busy machine may have been the reason.
+    """
     update(copy)
     (copy / "setup.cfg").write_text(configuration(part, copy))
-    if (copy / "mutants").exists():
-        forget(copy / "mutants", judge(part, survey(copy), explanations).unexplained)
-    command = [str(mutmut.directory / "bin" / "mutmut"), "run"]
-    command += ["--max-children", str(processes or len(os.sched_getaffinity(0)))]
+    results = copy / "mutants"
+    if results.exists():
+        forget(results, judge(part, survey(copy), explanations).unexplained)
+        (results / "mutmut-stats.json").unlink(missing_ok=True)  # there may be new tests
+    _run_mutmut(copy, step, processes or len(os.sched_getaffinity(0)))
+    if late := [mutant for mutant in survey(copy) if mutant.verdict == "timeout"]:
+        forget(results, late)
+        _run_mutmut(copy, step, 1)
+    return survey(copy)
+
+
+def _run_mutmut(copy: Path, step: Step, processes: int) -> None:
+    command = [str(PeerEnvironment("mutmut").directory / "bin" / "mutmut"), "run", "--max-children", str(processes)]
     programs = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"  # the servers of tests
     log = copy.with_suffix(".log")
     with log.open("wb") as output:
@@ -148,7 +159,6 @@ def mutate(
         process.wait()
     if process.returncode:
         raise SystemExit(f"{_last_lines(log)}\nmutmut ended with status {process.returncode} in {copy}")
-    return survey(copy)
 
 
 def _last_lines(log: Path, count: int = _LAST_LINES) -> str:
@@ -183,14 +193,13 @@ def update(copy: Path) -> None:
 
 
 def forget(results: Path, mutants: Iterable[Mutant]) -> None:
-    """Have mutmut test `mutants` again: there may be new tests."""
+    """Have mutmut test `mutants` again."""
     names = {mutant.name for mutant in mutants}
     for path in results.rglob("*.py.meta"):
         found = json.loads(path.read_text())
         codes = found["exit_code_by_key"]
         found["exit_code_by_key"] = {name: None if name in names else code for name, code in codes.items()}
         path.write_text(json.dumps(found))
-    (results / "mutmut-stats.json").unlink(missing_ok=True)
 
 
 def configuration(part: Part, copy: Path) -> str:
