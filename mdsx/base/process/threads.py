@@ -20,6 +20,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from threading import Condition, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any, NamedTuple, TypeVar
 
 from mdsx.base.process.children import Owner, at_fork
@@ -163,11 +164,13 @@ class _Crew:
             self._changed.notify()
         elif self._threads < self._bounds.threads:
             self._threads += 1
+            thread = Thread(target=self.work, name=self.kind.name, daemon=True)
             try:
-                Thread(target=self.work, name=self.kind.name, daemon=True).start()
-            except BaseException:
-                self._threads -= 1
-                if not self._threads:
+                thread.start()
+            except BaseException as error:
+                if thread not in enumerate_threads():
+                    self._threads -= 1
+                if not isinstance(error, RuntimeError | MemoryError) or not self._threads:  # a signal's, or no thread
                     raise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -158,6 +159,57 @@ def test_no_call_is_lost_while_threads_come_and_end(small: Kind, monkeypatch: py
         if number % 7 == 0:
             futures[-1].result(PATIENCE)
     assert [future.result(PATIENCE) for future in futures] == list(range(3000))
+
+
+def test_an_interrupt_while_a_thread_starts_reaches_the_caller(
+    small: Kind, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python looks for signals while it waits for a thread that it has started."""
+    start, starts = threading.Thread.start, itertools.count(1)
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if threading.current_thread() is threading.main_thread() and next(starts) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    share = Share(small)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            share.map(gate.enter, range(6))
+    gate.open.set()
+    assert list(share.map(gate.enter, range(20))) == list(range(20))
+    share.shutdown()
+    wait_until(lambda: not threads_of(small))
+    assert_raises_if_no_thread_can_start(small, monkeypatch)
+
+
+def assert_raises_if_no_thread_can_start(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", failing)
+        with pytest.raises(RuntimeError, match="can't start"):
+            Share(kind).submit(int)
+
+
+def test_without_another_thread_those_that_run_make_all_calls(
+    small: Kind, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_raises_if_no_thread_can_start(small, monkeypatch)
+    share, start, can_start = Share(small), threading.Thread.start, iter([True])
+
+    def limited(thread: threading.Thread) -> None:
+        if not next(can_start, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        calls = [share.submit(gate.enter, number) for number in range(6)]
+        gate.open.set()
+        assert [call.result(PATIENCE) for call in calls] == list(range(6))
 
 
 def test_a_forked_child_makes_its_own(small: Kind, gate: Gate) -> None:
