@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import parent_process
 from weakref import WeakSet
@@ -60,8 +60,11 @@ def holding_interrupts(context: BaseContext) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change signal handlers
         return
-    if context.get_start_method() != "fork":
-        resource_tracker.ensure_running()  # its start would unblock Ctrl-C
+    match context.get_start_method():
+        case "spawn":
+            resource_tracker.ensure_running()  # its start would unblock Ctrl-C
+        case "forkserver":
+            forkserver.ensure_running()  # all processes that it ever makes would have Ctrl-C blocked
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))  # another thread may receive it
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,32 @@ def test_an_interrupt_waits_until_the_processes_have_started(in_a_thread: bool, 
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     child.join()
     assert child.exitcode == 0, "it does not see an interrupt, from its first instruction on"
+
+
+FORK_SERVER = """
+import multiprocessing, signal
+from mdsx.base.process import holding_interrupts
+
+def blocked(pipe):
+    pipe.send(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    def child():
+        ours, theirs = context.Pipe()
+        context.Process(target=blocked, args=(theirs,)).start()
+        return ours
+    with holding_interrupts(context):
+        first = child()
+    print(first.recv(), child().recv())
+"""
+
+
+def test_processes_that_a_fork_server_makes_later_see_interrupts(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FORK_SERVER)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False False\n"
 
 
 def test_a_thread_other_than_the_main_one_holds_nothing() -> None:
