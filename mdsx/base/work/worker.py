@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -147,12 +148,16 @@ class _Inbox:
         return self.over or run <= self.left
 
     def _receive(self) -> None:
-        with suppress(EOFError, OSError):
+        try:
             while True:
                 request: Request = pickle.loads(self._requests.recv_bytes())
                 if request.chunk is None:
                     self.left = request.run
                 self._queue.put(request)
+        except (EOFError, OSError):  # the parent closed the pipe or ended
+            pass
+        except BaseException:  # the parent reports that this worker ended, and where to look
+            traceback.print_exc()
         self.over = True
         self._queue.put(None)
         time.sleep(GRACE)  # then a parent that is alive kills this process

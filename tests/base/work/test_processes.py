@@ -311,6 +311,21 @@ def test_a_worker_that_ends_is_reported_with_its_exit_code(code: int, at: int, s
         results(processes(partial(leaving, code, at), count=1, longest=1))
 
 
+def out_of_memory() -> None:
+    raise MemoryError
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return out_of_memory, ()
+
+
+def test_a_worker_that_cannot_read_a_request_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match=r"worker 0 ended with exit code .* before its first batch; see its error"):
+        list(processes(same, count=1).run([Unreadable()]))
+    assert "MemoryError" in capfd.readouterr().err
+
+
 def test_a_spawned_worker_that_ends_early_names_the_rule_for_scripts() -> None:
     with pytest.raises(RuntimeError, match=r"exit code 3 before its first batch; with spawn.*__main__"):
         results(processes(partial(leaving, 3, 0), count=1, context="spawn"))
