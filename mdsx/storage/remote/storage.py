@@ -8,6 +8,7 @@ which bytes it has.
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from threading import Timer, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _PROBE = 5.0  # seconds
+_AFTER_FORK = 0.1  # seconds from the hook to the end of the fork, and far more
 _PARTIAL = 206
 
 T = TypeVar("T")
@@ -391,8 +394,16 @@ _connecting: set[Future[None]] = set()
 
 
 def _settle() -> None:
-    """Wait until connections are open: a fork could copy locks that opening holds, which nothing would release."""
-    wait(set(_connecting), limits.SILENCE)
+    """Wait until connections are open: a fork could copy locks that opening holds, which nothing would release.
+
+    Python prints and drops what a hook raises. So Ctrl-C does not end the wait, and arrives after the fork.
+    """
+    opening = set(_connecting)
+    try:
+        wait(opening, limits.SILENCE)
+    except KeyboardInterrupt:
+        wait(opening, limits.SILENCE)
+        Timer(_AFTER_FORK, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
 
 
-at_fork(before=_settle)
+at_fork(before=_settle, after_in_child=_connecting.clear)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +19,7 @@ import pytest
 import mdsx
 from mdsx.storage import Storage, open_storage, retry, throttle
 from mdsx.storage.remote import limits
+from tests.forks import forked
 from tools.fault_proxy import (
     Fault,
     Proxy,
@@ -216,6 +220,19 @@ def test_a_failing_sink_raises_its_own_error(proxy: Proxy, storage: Storage) -> 
     with pytest.raises(OSError, match="No space left"):
         storage.download("shard", full, size=len(DATA))
     assert len(proxy.asked) == 1
+
+
+def test_ctrl_c_during_a_fork_that_waits_for_connections_is_not_lost(proxy: Proxy, storage: Storage) -> None:
+    proxy.add(stall(None))
+
+    def fork() -> None:
+        storage.connect("shard", 1)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        assert forked(int) == 0
+        time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        fork()
 
 
 # --- the wrong bytes
