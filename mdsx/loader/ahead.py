@@ -10,7 +10,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol
 
 from mdsx.base.arguments import check_count
-from mdsx.base.process import Counter
+from mdsx.base.process import Counter, Owner
 from mdsx.base.warn import leave_warnings_to_others
 from mdsx.base.work import Executor, Processes, Relay, Several, Threads, WorkerInfo, context_of
 from mdsx.errors import UsageError, shown
@@ -84,12 +84,14 @@ class Ahead:
         self._workforce, self._carrier, self._pace = workforce, carrier, Pace()
         self._now: tuple[Executor | None, tuple[int, ...]] = None, _ZEROS  # with the totals of earlier executors
         self._steps: Steps | None = None
+        self._owner: Owner | None = None  # the process whose executor it is
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             **self.__dict__,
             "_now": (None, _ZEROS),
             "_steps": None,
+            "_owner": None,
             "_pace": Pace(),
             "_carrier": copy(self._carrier),
         }
@@ -111,7 +113,7 @@ class Ahead:
     ) -> Generator[tuple[Task, Any], None, None]:
         """Yield the tasks up to the epoch's end with their batches, as `arrived` takes them. `meter` counts the work of
         threads, and measures the time spent waiting."""
-        executor = self._now[0]
+        executor = self._now[0] if self._owner is not None and self._owner.here else None
         if executor is None or self._steps != steps or not self._workforce.persistent_workers:
             self.forget()
             reading.warn_of_costs(steps)
@@ -121,7 +123,7 @@ class Ahead:
                 executor = self._threads(reading, steps, meter)
             if self._carrier is not None:
                 executor = Relay(executor, self._carrier.carry)
-            self._now, self._steps = (executor, self._now[1]), steps
+            self._now, self._steps, self._owner = (executor, self._now[1]), steps, Owner()
         return executor.run(steps.tasks(cursor), meter.waiting)
 
     def arrived(self, batch: Any) -> Any:

@@ -257,6 +257,19 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
     assert len(set(found)) == len(found) == N // BATCH * BATCH
 
 
+def test_a_forked_child_starts_persistent_workers_of_its_own(local_url: str) -> None:
+    from tests.forks import forked
+
+    dataset = StreamingDataset(local_url, seed=4)
+    loader = StreamingDataLoader(dataset, BATCH, num_workers=2, persistent_workers=True)
+
+    def read() -> list[list[int]]:
+        return [ids(batch) for batch in loader]
+
+    first, of_child, second = read(), forked(read), read()
+    assert of_child == second != first
+
+
 def test_unpicklable_views_raise_a_clear_error(tmp_path: Path) -> None:
     url = str(tmp_path / "data")
     with mdsx.Writer(url, {"id": "int64", "blob": "bytes"}) as out:
