@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -162,8 +163,8 @@ def window_at(windows: EpochWindows, start: int, window: int, taken: int) -> int
 
     Raise StateError if no window begins there, or if `taken` groups were taken from another one.
     """
-    every = windows.every
-    for number in (window, windows.first + (start - every.start) // every.size):
+    every, numbers = windows.every, range(windows.first, windows.end)
+    for number in (window, windows.first + bisect_left(numbers, start, key=lambda number: windows[number][0])):
         if windows.first <= number < windows.end and windows[number][0] == start and (number == window or not taken):
             return number
     if start == every.stop and not taken:
@@ -172,6 +173,6 @@ def window_at(windows: EpochWindows, start: int, window: int, taken: int) -> int
         "the state's position is not at the start of a window of these groups",
         place="position",
         found=start - every.start,
-        expected=f"a multiple of {every.size}",
+        expected=f"the start of a window of {every.size} positions",
         hint="give batching= the window that the run had, or none if it had none, or resume at the start of an epoch",
     )

@@ -375,6 +375,19 @@ def test_at_the_end_of_a_window_the_groups_may_change(url: str) -> None:
         loader(url, batching=mdsx.Pack(64, length="tokens", window=24)).load_state_dict(state)
 
 
+@pytest.mark.parametrize("window", [16, 24, 50])
+def test_a_window_of_any_size_begins_where_the_dataset_does(url: str, window: int) -> None:
+    """An epoch of 1000 samples goes 2.5 times through the dataset. Each time, the windows begin anew."""
+    plain = loader(url, 100, batching=None, epoch_samples=1000)
+    batches = iter(plain)
+    for _ in range(2 * N // 100):
+        next(batches)
+    rest = loader(url, 4, batching=mdsx.Pack(64, length="tokens", window=window), drop_last=False, epoch_samples=1000)
+    rest.load_state_dict(plain.state_dict())
+    expected = Counter((number, LENGTHS[number]) for batch in batches for number in batch["id"].tolist())
+    assert pieces(rest) == expected
+
+
 def test_a_default_window_is_that_of_the_state(tmp_path: Path) -> None:
     """The default depends on the sum of lengths, which the index may have or not, with one fingerprint."""
     for lengths in ([], ["tokens"]):
