@@ -409,7 +409,7 @@ class Reading:
 
     def log_snapshot(self, whole: Reading) -> None:
         """Log on rank 0 if a run continues with this snapshot of `whole`'s dataset."""
-        if self.warns and self.course.samples < whole.course.samples:
+        if self.warns and isinstance(self.spec.dataset, Dataset) and self.course.samples < whole.course.samples:
             _log.warning(
                 "%s: the state was saved when the dataset had %d samples; the run continues with this snapshot, %s, "
                 "and does not read samples that were appended since (there are %d now)",

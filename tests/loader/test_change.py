@@ -115,6 +115,18 @@ def test_a_program_needs_no_flag_again_and_may_name_components_as_it_likes(urls:
     assert second.state_dict()["components"][0][0] == "new"
 
 
+def test_states_of_fewer_samples_log_no_snapshot_of_a_mixture(
+    urls: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only a dataset that grew is read as it was. A mixture has other components."""
+    old, new = (mixed(urls, shares, epoch_samples=None) for shares in ({"web": 1, "code": 1}, {"web": 1, "math": 1}))
+    fresh = after(new, 1)
+    loader = loader_of(new)
+    for state in (mdsx.change(after(old, 1), new), fresh):
+        loader.load_state_dict(state)
+    assert not caplog.records
+
+
 def test_a_component_that_comes_back_goes_on_where_it_was(urls: dict[str, str]) -> None:
     one, two = mixed(urls, {"web": 1, "code": 1}), mixed(urls, {"web": 1, "math": 1})
     loader = loader_of(one)
