@@ -127,7 +127,8 @@ class BatchLoader:
         are read. `until`: where the run ends, such as `mdsx.Tokens("15T")`; by default, after one epoch's samples.
 
         Raises:
-            UsageError: The loader has neither `batching` nor `plan`; or `until` is not for a whole run with a plan.
+            UsageError: The loader has neither `batching` nor `plan`; or `until` is not for a whole run with a plan; or
+                a phase of the run begins in that epoch or before it.
         """
         reading = self._reading
         if reading.plan.given and epoch is None:
@@ -135,7 +136,8 @@ class BatchLoader:
             return planned_run(reading, world_size=ranks, until=until)
         if until is not None:
             raise UsageError("until= is for a whole run with plan=", hint="remove until=, or epoch=")
-        return self._steps.plan(self._run.coming.epoch if epoch is None else epoch)
+        coming = self._run.coming
+        return self._steps.plan(coming.epoch if epoch is None else epoch, coming)
 
     def trace(self, step: int, stop: int | None = None, *, world_size: int | None = None) -> Iterator[TracedItem]:
         """Yield the samples of one step of the run, or of the steps from `step` up to `stop`, over all ranks.

@@ -106,12 +106,17 @@ class GroupSteps:
     def last_size(self, cursor: Cursor) -> int:
         return 0
 
-    def plan(self, epoch: int) -> PlannedEpoch:
+    def plan(self, epoch: int, cursor: Cursor) -> PlannedEpoch:
         samples = values = places = steps = 0
         counts, rule, busiest = [], self.planner.rule, self._busiest(self.cut.micro)
-        every = self.planner.windows(epoch)
+        every, planned = self.planner.windows(epoch), cursor.planned
+        coming = next((start for start in self.planner.stages.starts if start > planned), None)
         for window in range(every.first, every.end):
-            block, _ = self.planner.block(epoch, window)
+            if coming is not None and (epoch > cursor.epoch or planned >= coming):
+                hint = "call loader.plan() in a later epoch, or count steps with epoch_steps="
+                raise UsageError(f"what epoch {epoch} has is unknown: a phase begins at {coming:,}", hint=hint)
+            block, after = self.planner.block(epoch, window, planned=planned)
+            planned = planned if (epoch, window) < (cursor.epoch, cursor.window) else after
             block = block.before(kept_groups(block, rule, drop_short=self._drop_short))
             counts.append(len(block))
             samples += int((block.firsts == 0).sum())

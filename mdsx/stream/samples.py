@@ -168,7 +168,7 @@ class SampleSteps:
         size = self.global_batch_size
         return size if self.drop_last else (self.samples - cursor.position - 1) % size + 1
 
-    def plan(self, epoch: int) -> PlannedEpoch:
+    def plan(self, epoch: int, cursor: Cursor) -> PlannedEpoch:
         message = "only a loader with batching=mdsx.Pack(...) or mdsx.MaxTokens(...) has a plan"
         raise UsageError(message, hint="len(loader) is its number of batches")
 

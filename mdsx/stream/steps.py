@@ -184,8 +184,9 @@ class Steps(Protocol):
         """Return how many samples the epoch's last step has over all ranks; 0 if none is left, or if it is unknown."""
         ...
 
-    def plan(self, epoch: int) -> PlannedEpoch:
-        """Return what a whole epoch has, from a pass over the lengths. Raise UsageError if it has no groups."""
+    def plan(self, epoch: int, cursor: Cursor) -> PlannedEpoch:
+        """Return what a whole epoch of a run at `cursor` has, from a pass over the lengths. Raise UsageError if it has
+        no groups, or if a phase may begin in it or before it."""
         ...
 
     def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:

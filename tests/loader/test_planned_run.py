@@ -15,7 +15,7 @@ SIZES = {"web": 3000, "code": 1000}
 
 
 @pytest.fixture(scope="module")
-def mixture(tmp_path_factory: pytest.TempPathFactory) -> mdsx.Mixture:
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Samples of 10 to 49 tokens in "web", and of 100 in "code"."""
     root = tmp_path_factory.mktemp("planned")
     for name, samples in SIZES.items():
@@ -23,7 +23,12 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> mdsx.Mixture:
             for number in range(samples):
                 length = 100 if name == "code" else 10 + number * 7 % 40
                 out.write({"tokens": np.full(length, number, np.uint16)})
-    return mdsx.Mixture({name: str(root / name) for name in SIZES})
+    return {name: str(root / name) for name in SIZES}
+
+
+@pytest.fixture(scope="module")
+def mixture(urls: dict[str, str]) -> mdsx.Mixture:
+    return mdsx.Mixture(urls)
 
 
 LANES = mdsx.Shuffle(lanes=8)  # so that the run has many windows
@@ -83,6 +88,32 @@ def test_until_is_refused_for_an_epoch(mixture: mdsx.Mixture) -> None:
         without.plan(until=mdsx.Tokens("1M"))
     with pytest.raises(mdsx.UsageError, match="until= is for a whole run"):
         loader_of(mixture).plan(0, until=mdsx.Tokens("1M"))
+
+
+@pytest.mark.parametrize("second", [{"web": 1.0}, {"web": 1.0, "code": 1.0}])
+def test_an_epoch_is_counted_unless_a_phase_begins_in_it(urls: dict[str, str], second: dict[str, float]) -> None:
+    """Also a phase that changes only the proportions changes how many steps the samples of an epoch fill."""
+    pack = mdsx.Pack(256, length="tokens", window=128)
+    mixture = mdsx.Mixture({"web": (urls["web"], 0.75), "code": (urls["code"], 0.25)})
+
+    def changed(at: int) -> mdsx.Loader:
+        loader = mdsx.Loader(mixture, 8, batching=pack, seed=3, shuffle=LANES, rank=0, world_size=1)
+        loader.plan()
+        loader.change(mdsx.Phase(second), mdsx.Tokens(at))
+        return loader
+
+    early, late = changed(60_000), changed(1_000_000)
+    with pytest.raises(mdsx.UsageError, match=r"what epoch 0 has is unknown: a phase begins at 60,000; .*epoch_steps="):
+        early.plan()
+    with pytest.raises(mdsx.UsageError, match="what epoch 1 has is unknown: a phase begins at 1,000,000"):
+        late.plan(1)
+    for loader in (early, late):
+        with pytest.raises(TypeError, match="unknown"):
+            len(loader)
+    assert late.plan().steps == len(late) == len(list(late))
+    for _ in early:
+        pass
+    assert early.plan().steps == len(early) == len(list(early))
 
 
 def test_a_trace_names_the_samples_of_a_step(mixture: mdsx.Mixture) -> None:

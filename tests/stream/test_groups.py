@@ -134,7 +134,7 @@ def test_a_run_goes_on_with_other_rows_exactly_where_it_stopped(rule: Grouping, 
 def test_the_last_full_step_ends_the_epoch_if_the_rest_is_dropped() -> None:
     batching = cut(dataset(), PACK, rows=7, drop_last=True)
     tasks = list(batching.tasks(START))
-    plan = batching.plan(0)
+    plan = batching.plan(0, START)
     assert plan.groups % 7, "otherwise nothing is dropped"
     assert [task.after.epoch for task in tasks] == [0] * (len(tasks) - 1) + [1]
     assert len(tasks) == plan.groups // 7 == plan.steps == batching.count(START)
@@ -142,7 +142,7 @@ def test_the_last_full_step_ends_the_epoch_if_the_rest_is_dropped() -> None:
 
 def test_the_padding_of_bounded_batches_is_up_to_their_longest_sample() -> None:
     batching = cut(dataset(), Grouping("max_tokens", 128, 8))
-    plan, every = batching.plan(0), groups_of(batching)
+    plan, every = batching.plan(0, START), groups_of(batching)
     places = sum(len(group) * max(size for _, _, size in group) for group in every)
     assert plan.fill == LENGTHS.sum() / places
 
@@ -151,7 +151,7 @@ def test_a_plan_counts_what_the_epoch_has() -> None:
     batching = cut(dataset(), PACK, rows=3)
     with pytest.raises(TypeError, match=r"loader.plan\(\)"):
         batching.count(START)
-    plan, tasks = batching.plan(0), list(batching.tasks(START))
+    plan, tasks = batching.plan(0, START), list(batching.tasks(START))
     assert (plan.steps, plan.samples, plan.values) == (len(tasks), 200, LENGTHS.sum())
     assert plan.groups == sum(len(pieces(task)) for task in tasks)
     assert plan.fill == LENGTHS.sum() / (plan.groups * 64)
