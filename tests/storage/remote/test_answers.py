@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
+from mdsx import secret
 from mdsx.checks.doctor.endpoint import check_region, reach
 from mdsx.storage import Storage, open_storage, retry
 from mdsx.storage.remote import RemoteStorage, limits
@@ -64,7 +65,8 @@ WRITES: dict[str, Callable[[Storage], object]] = {
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that a test meets soon; each is enforced as its large one."""
+    """Limits that a test meets soon; each is enforced as its large one. No other test's messages hide the tokens."""
+    monkeypatch.setattr(secret, "_known", set(secret._known))
     monkeypatch.setattr(retry, "TRIES", 2)
     monkeypatch.setattr(retry, "OBEDIENCE", 10.0)
     small = {"OBJECT": 10**6, "DOCUMENT": 10**6, "ERROR": 10**4, "HEAD": 10**5, "FRAMING": 10**4}

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from mdsx import secret
 from mdsx.storage.remote import parse
 from tests.storage.remote.answers import DATES, NUMBERS, TEXTS
 
@@ -25,7 +26,8 @@ def test_dates_of_servers_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", [*DATES, *NUMBERS, *TEXTS])
-def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
+def test_any_text_is_a_value_or_a_value_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "_known", set())  # no other test's messages hide these tokens
     for function in (parse.date, parse.time, parse.number, parse.etag, parse.token):
         with suppress(ValueError):
             function(text)
