@@ -319,10 +319,14 @@ def _finished_before(
 
 
 def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
-    """Return `plan` with the number of parts of an earlier run that it continues."""
+    """Return `plan` with the number of parts of an earlier run that it continues.
+
+    Raise UsageError if another conversion, or a writer, has begun a dataset there: its samples would be taken for ours.
+    """
     try:
         begun = stored_plan(storage)
     except MissingError:
+        _refuse_others(storage)
         return plan
     difference = begun.difference(plan)
     if difference is None and begun.on_error == "skip" and plan.on_error != "skip":
@@ -340,6 +344,15 @@ def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
     found = [entry for prefix in prefixes for entry in storage.list(prefix)]
     remove_ours(storage, [entry for entry in found if filenames.work_folder(entry.key)])
     return plan
+
+
+def _refuse_others(storage: Storage) -> None:
+    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.PARTS):
+        for key in (entry.key for entry in storage.list(prefix)):
+            if filenames.is_shard(key) or filenames.work_folder(key):
+                message = "holds a dataset that another program has begun"
+                hint = "finish it with that program, remove it, or give another output"
+                raise UsageError(message, file=storage.url, found=key, hint=hint)
 
 
 def _remove_plan(storage: Storage) -> None:

@@ -465,6 +465,21 @@ def test_a_conversion_begun_with_skipping_keeps_skipping(large: Path) -> None:
         convert(large, shard_size="3KB")
 
 
+@pytest.mark.parametrize("place", ["", "part-00000"])
+@pytest.mark.parametrize("samples", [1, 100])
+def test_what_a_writer_has_begun_is_refused_and_kept(tmp_path: Path, place: str, samples: int) -> None:
+    """Otherwise the writer's finished shards would stay in place of as many samples of the source."""
+    source, out = tmp_path / "a.jsonl", tmp_path / "out"
+    source.write_text("".join(f'{{"text": "new {number}"}}\n' for number in range(200)))
+    with mdsx.Writer(out / place, {"text": "str"}, shard_size=1024) as writer:
+        for number in range(samples):
+            writer.write({"text": f"old {number}"})
+        before = files(out)
+        with pytest.raises(UsageError, match="another program has begun.*finish it with that program"):
+            mdsx.convert("jsonl", str(source), out, shard_size=1024)
+        assert files(out) == before
+
+
 def test_a_rerun_with_other_processes_keeps_the_parts(large: Path) -> None:
     with pytest.raises(SampleError):
         convert(large, shard_size="3KB", num_workers=2)
