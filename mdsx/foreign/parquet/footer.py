@@ -56,6 +56,14 @@ class Footer:
         """Return the number of rows of a row group."""
         return int(self.metadata.rows[group])
 
+    def check_rows(self, group: int, rows: int) -> None:
+        """Raise CorruptError if a row group's column chunks have another number of rows than the footer says."""
+        if rows != self.rows(group):
+            message = "the number of rows in its column chunks differs from the footer"
+            raise CorruptError(
+                message, file=self.file, place=f"row group {group}", found=rows, expected=self.rows(group)
+            )
+
     def chunks(self, group: int, leaves: Iterable[int]) -> list[Range]:
         """Return the bytes of some column chunks of a row group."""
         found = self.metadata.chunks[group, list(leaves)]

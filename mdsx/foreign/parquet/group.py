@@ -66,9 +66,7 @@ def build_shard(
         for column in schema.columns if len(schema.columns) > 1 else ():
             _try_alone(footer, group, column.name, ranges, parts)
         raise
-    if builder.samples != footer.rows(group):
-        message = "the number of rows in its column chunks differs from the footer"
-        raise CorruptError(message, file=file, place=place, found=builder.samples, expected=footer.rows(group))
+    footer.check_rows(group, builder.samples)
     shard = builder.pieces()
     return [*shard, name, shard.digest()]
 

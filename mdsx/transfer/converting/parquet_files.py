@@ -15,7 +15,7 @@ from mdsx.format import Range
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting.files import File, FileKind, find_files_below, read_ranges
 from mdsx.transfer.converting.naming import Naming
-from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit
+from mdsx.transfer.converting.source import Block, Lost, Request, Row, SampleSource, Unit
 
 _PARQUET = FileKind("Parquet file", "parquet")
 _GAP = 2**20  # column chunks with at most this many bytes between them are fetched together
@@ -79,7 +79,7 @@ class ParquetFiles(SampleSource):
 
     def read(
         self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
-    ) -> Generator[Row | Block | MdsxError, None, None]:
+    ) -> Generator[Row | Block | Lost | MdsxError, None, None]:
         group, file = unit.start, self.files[unit.file]
         footer = _read_footer(file, self._options)
         leaves = sorted(leaf for name in self._names for leaf in footer.leaves[name])
@@ -92,8 +92,10 @@ class ParquetFiles(SampleSource):
                 chosen = batch.select([*self._names]).rename_columns([*self._names.values()])
                 yield Block(chosen, chosen.num_rows, partial(_row, group, rows))
                 rows += chosen.num_rows
-        except FormatError as error:  # the rest of the row group
-            yield error
+            footer.check_rows(group, rows)  # pages that a damaged header hides are no error of Arrow's
+        except FormatError as error:
+            whole = footer.rows(group)
+            yield Lost.of(error, rows, whole) if rows < whole else error
 
     def place_of(self, place: Any) -> str:
         group, row = place

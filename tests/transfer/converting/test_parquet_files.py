@@ -117,7 +117,28 @@ def test_a_damaged_row_group_is_named_and_can_be_left_out(tmp_path: Path) -> Non
     with pytest.raises(CorruptError, match=r"a\.parquet: row group 1"):
         mdsx.convert("parquet", str(path), tmp_path / "out")
     made = mdsx.convert("parquet", str(path), tmp_path / "some", on_error="skip")
-    assert (made.samples, made.skipped) == (600, 1)
+    assert (made.samples, made.skipped) == (600, 300)
+
+
+def test_rows_that_a_damaged_page_header_hides_are_named_and_counted(tmp_path: Path) -> None:
+    """Arrow returns fewer rows without an error, if no other column is read."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": range(9000), "text": [f"document {number}" for number in range(9000)]})
+    plain: dict[str, Any] = {"use_dictionary": False, "compression": None, "write_statistics": False}
+    pq.write_table(table, path, write_page_checksum=True, data_page_size=20_000, **plain)
+    whole, start = path.read_bytes(), pq.read_metadata(path).row_group(0).column(1).data_page_offset
+    hidden = 0
+    for bit in range(8 * 30):
+        data = bytearray(whole)
+        data[start + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        made = mdsx.convert("parquet", str(path), tmp_path / str(bit), drop="id", on_error="skip")
+        assert made.samples + made.skipped == 9000, bit
+        if 0 < made.skipped < 9000:
+            hidden += 1
+            with pytest.raises(CorruptError, match=r"a\.parquet: row group 0: .* differs from the footer, so samples"):
+                mdsx.convert("parquet", str(path), tmp_path / "out", drop="id")
+    assert hidden
 
 
 def test_files_that_are_missing_or_of_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
