@@ -475,7 +475,7 @@ def test_what_a_writer_has_begun_is_refused_and_kept(tmp_path: Path, place: str,
         for number in range(samples):
             writer.write({"text": f"old {number}"})
         before = files(out)
-        with pytest.raises(UsageError, match="another program has begun.*finish it with that program"):
+        with pytest.raises(UsageError, match=r"another program has begun.*finish it with that program"):
             mdsx.convert("jsonl", str(source), out, shard_size=1024)
         assert files(out) == before
 
