@@ -119,5 +119,5 @@ def decode_plan(data: bytes, *, file: str) -> ConversionPlan:
     """Return a stored plan. Raise CorruptError."""
     try:
         return msgspec.json.decode(data, type=ConversionPlan)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptError(f"not a conversion's plan: {error}", file=file) from None

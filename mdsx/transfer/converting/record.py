@@ -158,5 +158,5 @@ def _save(storage: Storage, key: str, tallies: list[Tally]) -> None:
 def _load(storage: Storage, key: str) -> list[Tally]:
     try:
         return msgspec.json.decode(storage.get(key).data, type=list[Tally])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptError(f"not a conversion's tallies: {error}", file=file_of(storage, key)) from None

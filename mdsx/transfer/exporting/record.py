@@ -133,7 +133,7 @@ def decode_record(data: bytes, file: str) -> ExportRecord:
     """Parse a stored record. Raise CorruptError, or UsageError for a record of another version."""
     try:
         found = msgspec.json.decode(data, type=ExportRecord)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptError(f"not the record of an export: {error}", file=file) from None
     if found.version != _VERSION:
         raise UsageError("another version of mdsx began this export", file=file, hint="give another output")

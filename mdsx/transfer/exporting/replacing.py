@@ -85,7 +85,7 @@ def _files_in(storage: Storage, pending: Piece | None) -> list[str]:
         return []
     try:
         found = msgspec.json.decode(pending.data, type=list[str])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptError(f"not a list of an export's files: {error}", file=file_of(storage, _NEXT)) from None
     return [name for name in found if _NUMBER.fullmatch(name)]
 

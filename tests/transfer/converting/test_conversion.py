@@ -386,6 +386,16 @@ def test_a_rerun_reports_the_same_skips(four: Path, processes: int) -> None:
     assert sorted(name for name in kept if name.startswith("_")) == ["_convert/skipped.json"]
 
 
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+def test_a_damaged_record_of_skips_is_an_error(four: Path, byte: bytes) -> None:
+    write_tar(four / "x-0003.tar", [*sample_members(range(150, 200)), ("bad.txt", b"")])
+    convert(four, on_error="skip")
+    record = four / "out" / "_convert" / "skipped.json"
+    record.write_bytes(record.read_bytes().replace(b"bad", byte + b"ad"))
+    with pytest.raises(CorruptError, match=r"skipped\.json: not a conversion's tallies"):
+        convert(four, on_error="skip")
+
+
 def test_a_kill_after_the_index_keeps_the_skips(large: Path) -> None:
     undisturbed = convert(large, shard_size="10MB", on_error="skip")
     assert undisturbed.skipped == 1

@@ -60,8 +60,9 @@ def test_one_part_is_the_output_itself() -> None:
 
 def test_a_plan_survives_encoding() -> None:
     assert decode_plan(encode_plan(plan()), file="x") == plan()
-    with pytest.raises(CorruptError, match="not a conversion's plan"):
-        decode_plan(encode_plan(plan())[:-5], file="x")
+    for damaged in (encode_plan(plan())[:-5], encode_plan(plan()).replace(b"tar", b"\xf4ar")):
+        with pytest.raises(CorruptError, match="x: not a conversion's plan"):
+            decode_plan(damaged, file="x")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mdsx import CorruptError, UsageError
 from mdsx.storage import open_storage
-from mdsx.transfer.exporting.record import RECORD, ExportRecord, begin, cut, finish
+from mdsx.transfer.exporting.record import RECORD, ExportRecord, begin, cut, encode_record, finish
 
 RECORDED = ExportRecord(1, "tar", "ab", {"a": "b"}, {"file_size": "10"}, {"data-00000.tar": 3, "data-00001.tar": 2})
 
@@ -60,9 +60,10 @@ def test_a_record_continues_only_its_own_export(tmp_path: Path) -> None:
 
 def test_a_damaged_record_and_one_of_another_version_are_errors(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "out")
-    storage.put(RECORD, b"{}")
-    with pytest.raises(CorruptError, match="not the record of an export"):
-        begin(storage, RECORDED)
+    for damaged in (b"{}", encode_record(RECORDED).replace(b"tar", b"\xf4ar")):
+        storage.put(RECORD, damaged)
+        with pytest.raises(CorruptError, match=f"{RECORD}: not the record of an export"):
+            begin(storage, RECORDED)
     storage.delete(RECORD)
     begin(storage, replace(RECORDED, version=2))
     with pytest.raises(UsageError, match="another version of mdsx began"):

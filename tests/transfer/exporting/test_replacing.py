@@ -75,6 +75,19 @@ def test_what_the_record_does_not_name_is_refused(datasets: tuple[Path, Path], t
     assert contents(out).items() == {key: data for key, data in before.items() if key != "_mdsx-export.json"}.items()
 
 
+@pytest.mark.parametrize("damaged", [b'["data-00009.jsonl"', b'["data-00009.jsonl\xff"]'])
+def test_a_damaged_list_of_files_to_remove_is_an_error(
+    datasets: tuple[Path, Path], tmp_path: Path, damaged: bytes
+) -> None:
+    old, new, out = *datasets, tmp_path / "out"
+    exported(old, out)
+    (out / "_mdsx-export.next.json").write_bytes(damaged)
+    before = contents(out)
+    with pytest.raises(mdsx.CorruptError, match=r"_mdsx-export\.next\.json: not a list of an export's files"):
+        exported(new, out, overwrite=True)
+    assert contents(out) == before
+
+
 def test_an_export_that_fails_leaves_the_old_one(datasets: tuple[Path, Path], tmp_path: Path) -> None:
     old, new, out = *datasets, tmp_path / "out"
     exported(old, out)
