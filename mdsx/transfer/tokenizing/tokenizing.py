@@ -231,19 +231,16 @@ class _Meter:
         self._watch(TokenizationProgress(**known, documents=documents, tokens=tokens, speed=speed))
 
     def result(self, conversion: Conversion, storage: Storage, rows: int | None) -> Tokenization:
-        """Return the result of the call."""
+        """Return the result of the call. What the dataset has is not summed: the sums have refused documents too."""
         documents: int | None
         left: int | None
-        documents, tokens, left = self._sums
-        if conversion.already:
-            if rows is None:
-                index = read_index(storage)
-                assert isinstance(index, Index)
-                documents, tokens, left = conversion.samples, index.lengths[TOKENS], 0
-            else:
-                documents, tokens, left = None, conversion.samples * rows, None
+        if rows is None:
+            index = read_index(storage)
+            assert isinstance(index, Index)
+            documents, tokens, left = conversion.samples, index.lengths[TOKENS], 0
         else:
-            tokens -= left
+            tokens = conversion.samples * rows
+            documents, _, left = (None, None, None) if conversion.already else self._sums
         return Tokenization(
             conversion.url,
             conversion.columns,

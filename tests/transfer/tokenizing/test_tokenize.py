@@ -290,6 +290,17 @@ def test_bad_lines_are_named_and_skipped(tmp_path: Path) -> None:
     assert tokens(done.url) == expected(tokenizer, ["ba ko"] * 3)
 
 
+@pytest.mark.parametrize("numbers", [[1, 300, 3], [300]])
+def test_a_document_whose_kept_value_is_refused_is_not_counted(tmp_path: Path, numbers: list[int]) -> None:
+    path = lines(tmp_path / "a.jsonl", ["ba"] * len(numbers), number=numbers)
+    run = partial(mdsx.tokenize, path, tmp_path / "out", "bytes", keep=["number"], columns={"number": "int8"})
+    fit = len(numbers) - 1
+    for _ in range(2):
+        done = run(on_error="skip")
+        assert (done.samples, done.documents, done.tokens, done.skipped) == (fit, fit, 2 * fit, 1)
+    assert done.already
+
+
 @pytest.mark.parametrize(
     ("line", "kind", "problem"),
     [
