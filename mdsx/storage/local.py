@@ -431,6 +431,9 @@ def _errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if (too_many := exhausted(error, str(path))) is not None:
             raise too_many from error
+        if error.errno == errno.ENAMETOOLONG:
+            hint = "give a shorter path: on most disks, a name has at most 255 bytes"
+            raise UsageError("the path is too long", file=str(path), hint=hint) from error
         advice = _WAYS_OUT.get(error.errno or 0)
         raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=advice) from error
 

@@ -144,6 +144,13 @@ def test_a_file_in_place_of_a_directory_raises(tmp_path: Path) -> None:
         open_storage(tmp_path / "file").put("key", b"1")
 
 
+def test_too_long_a_path_raises(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / ("x" * 256))
+    for act in (lambda: storage.put("key", b"1"), lambda: storage.get("key"), lambda: [*storage.list()]):
+        with pytest.raises(mdsx.UsageError, match=r"xx.*: the path is too long; give a shorter path"):
+            act()
+
+
 @pytest.mark.parametrize(
     ("url", "root"),
     [

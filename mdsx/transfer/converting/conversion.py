@@ -293,7 +293,7 @@ def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | N
     path = storage.path(filenames.INDEX)
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
-    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    no_folder = path is not None and os.path.exists(path.parent) and not path.parent.is_dir()
     if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
         hint = "give the output's URL last, after the sources"
         raise UsageError("the output has the name of a file, such as a tar", file=storage.url, hint=hint)

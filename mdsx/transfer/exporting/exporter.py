@@ -176,7 +176,7 @@ def export(
 def _open_out(url: str | os.PathLike[str], options: StorageOptions | None) -> Storage:
     storage = open_storage(url, options, write=True)
     path = storage.path("file")
-    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    no_folder = path is not None and os.path.exists(path.parent) and not path.parent.is_dir()
     if no_folder or _FILES.fullmatch(storage.url.rpartition("/")[2]):
         raise UsageError("the output must be a folder", file=storage.url, hint="give the name of a folder")
     return storage

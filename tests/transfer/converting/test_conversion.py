@@ -359,6 +359,12 @@ def test_a_forgotten_output_is_an_error(four: Path) -> None:
         mdsx.convert("tar", [f"{four}/x-0000.tar"], "s3://bucket/x.tar.gz")
 
 
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "/".join(["x" * 200] * 25)])
+def test_an_output_with_too_long_a_path_is_an_error(four: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="the path is too long; give a shorter path"):
+        mdsx.convert("tar", f"{four}/x-0000.tar", four / name)
+
+
 # --- rerun
 
 

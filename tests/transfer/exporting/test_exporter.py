@@ -171,6 +171,11 @@ def test_the_output_is_a_folder(dataset: Path, tmp_path: Path, name: str) -> Non
         mdsx.export("jsonl", dataset, tmp_path / "file")
 
 
+def test_an_output_with_too_long_a_path_is_an_error(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the path is too long; give a shorter path"):
+        mdsx.export("jsonl", dataset, tmp_path / ("x" * 256))
+
+
 def test_a_folder_with_other_things_is_refused(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "README").write_bytes(b"mine")
