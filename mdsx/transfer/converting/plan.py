@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.transfer.converting.files import File
 from mdsx.transfer.converting.source import SampleSource, Unit
@@ -53,11 +53,18 @@ class ConversionPlan:
         on_error: str,
         parts: int | None = None,
     ) -> ConversionPlan:
-        """Return the plan of a new conversion, in `parts` parts or a number that suits its size."""
+        """Return the plan of a new conversion, in `parts` parts or a number that suits its size.
+
+        Raise UsageError if an option is not Unicode text.
+        """
         units = tuple(source.units)
         if parts is None:
             parts = min(-(-sum(unit.size for unit in units) // shard_size), MAX_PARTS)
-        settings = msgspec.json.decode(msgspec.json.encode(source.settings))
+        try:
+            settings = msgspec.json.decode(msgspec.json.encode(source.settings))
+        except UnicodeEncodeError as error:
+            message = "a name in an option, such as drop or rename, is not Unicode text: it holds a surrogate"
+            raise UsageError(message, found=shown(error.object), hint="leave it out, or correct it") from None
         parts = max(min(parts, len(units)), 1)
         return cls(
             out, source.kind, tuple(source.files), units, settings, columns, shard_size, compression, on_error, parts

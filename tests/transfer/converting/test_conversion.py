@@ -195,6 +195,14 @@ def test_invalid_options_are_refused(four: Path, options: dict[str, Any], proble
     assert not (four / "out").exists()
 
 
+@pytest.mark.parametrize("options", [{"drop": ["b\udcff"]}, {"rename": {"a": "b\udcff"}}])
+def test_an_option_that_is_not_unicode_text_is_refused(four: Path, options: dict[str, Any]) -> None:
+    problem = r"drop or rename, is not Unicode text: it holds a surrogate \(found 'b\\udcff'\)"
+    with pytest.warns(UserWarning, match="no member has"), pytest.raises(UsageError, match=problem):
+        convert(four, **options)
+    assert not (four / "out").exists()
+
+
 # --- several processes
 
 
