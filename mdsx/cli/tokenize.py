@@ -23,6 +23,7 @@ from mdsx.cli.options import (
     StorageOption,
     storage_options,
 )
+from mdsx.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from mdsx.transfer.tokenizing import TokenizationProgress
@@ -141,8 +142,12 @@ def tokenize(
 
 
 def _token(given: str | None) -> str | int | None:
-    """Return a token: digits are its number."""
-    return int(given) if given is not None and given.isascii() and given.isdecimal() else given
+    """Return a token: digits are its number. Raise UsageError for a number of thousands of digits."""
+    try:
+        return int(given) if given is not None and given.isascii() and given.isdecimal() else given
+    except ValueError:
+        hint = "give the token's text or number"
+        raise UsageError("a token's number has too many digits", found=shown(given), hint=hint) from None
 
 
 def _note(progress: Progress) -> str:

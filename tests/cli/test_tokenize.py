@@ -93,6 +93,13 @@ def test_one_argument_and_no_tokenizer_are_wrong_usage(run: Run, tmp_path: Path)
     assert (status, "--tokenizer" in errors) == (2, True)
 
 
+@pytest.mark.parametrize("option", ["--begin-of-text", "--end-of-text"])
+def test_a_token_with_too_many_digits_is_an_error(run: Run, tmp_path: Path, option: str) -> None:
+    given = ("tokenize", lines(tmp_path / "a.jsonl", ["ba"]), tmp_path / "out", "--tokenizer", "bytes")
+    status, _, errors = run(*given, option, "9" * 5000)
+    assert (status, "mdsx: error: a token's number has too many digits (found '999" in errors) == (1, True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_same_command_continues_after_a_killed_parent(tmp_path: Path, number: int) -> None:
