@@ -50,7 +50,7 @@ def merge(
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply
         value = None
     if not isinstance(value, dict):
         raise UsageError(

@@ -44,6 +44,8 @@ def test_parts_with_metadata_of_their_own_need_that_of_the_whole(run: Run, tmp_p
     status, _, err = run("merge", tmp_path)
     assert status == 1
     assert "metadata" in err
-    assert run("merge", tmp_path, "--metadata", "[1]").status == 1
+    for wrong in ("[1]", "{", "[" * 10**5, '{"a":' * 10**5):
+        status, _, err = run("merge", tmp_path, "--metadata", wrong)
+        assert (status, "--metadata must be a JSON object" in err) == (1, True)
     assert run("merge", tmp_path, "--metadata", '{"parts": "all"}').status == 0
     assert mdsx.Dataset(tmp_path).metadata == {"parts": "all"}
