@@ -3,7 +3,8 @@
 The first bytes decide, not the file's suffix, which is often wrong. A truncated stream, a failed checksum, or anything
 but zeros after a gzip stream raises CorruptError. The caller adds file and place. The size of the chunks is bounded
 for any compression. A stream that decompresses to more than 64 MiB and 1,100 times its size is refused: gzip cannot
-exceed that ratio, and zstd does so only for long runs of one byte.
+exceed that ratio, and zstd does so only for long runs of one byte. A zstd stream with a window of more than 128 MiB is
+refused, too, because decompressing it could take as much memory; it is not damaged, so the error is UnsupportedError.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _PIECE = 2**20
 _SLICE = 2**16  # bytes passed to gzip at once: it copies what it does not consume
 _ROOM, _RATIO = 2**26, 1100
 _FEED = 1024  # bytes passed to zstd at once: it returns all their output at once, up to 32 KiB for a byte
+_TOO_LONG = "Frame requires too much memory"  # zstd's message for a window above its default limit
+_SHORTEN = "decompress it (zstd -d --long=31), and compress it without --long"
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
 
@@ -145,6 +148,8 @@ def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
             try:
                 piece = frame.decompress(data)
             except zstandard.ZstdError as error:
+                if _TOO_LONG in str(error):
+                    raise UnsupportedError("zstd stream has a window of more than 128 MiB", hint=_SHORTEN) from None
                 raise CorruptError(f"zstd stream is damaged: {error}") from None
             given += len(piece)
             if given > most_unpacked(taken):

@@ -62,6 +62,20 @@ def test_zstd_without_content_size_is_read() -> None:
     assert read(buffer.getvalue()) == CONTENT
 
 
+@pytest.mark.parametrize("size", [1, 10**9])
+def test_a_zstd_window_of_more_than_128_mib_is_refused_but_not_called_damage(size: int) -> None:
+    content = CONTENT[:20_000]
+    for log in (27, 28, 31):
+        parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=log)
+        stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        data = stream.compress(content) + stream.flush()
+        if log == 27:
+            assert read(data, size) == content
+            continue
+        with pytest.raises(UnsupportedError, match=r"window of more than 128 MiB; decompress it .*--long=31"):
+            read(data, size)
+
+
 @pytest.mark.parametrize("compress", COMPRESSORS)
 @pytest.mark.parametrize("left", [5, 12, 1000, -1])
 def test_a_truncated_stream_raises(compress: Callable[[bytes], bytes], left: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mdsx.base.chunks import Chunks
-from mdsx.errors import CorruptError, FormatError
+from mdsx.errors import CorruptError, UnsupportedError, restated
 
 BLOCK = 512
 ZEROS = bytes(BLOCK)
@@ -116,14 +116,17 @@ class Budget:
 
 
 class Tape(Chunks):
-    """The bytes of a tar, read in order from chunks. If decompression fails, they end there."""
+    """The bytes of a tar, read in order from chunks. If they are damaged where they are compressed, they end there.
+
+    Reading raises UnsupportedError for a compression that mdsx cannot read.
+    """
 
     def __init__(self, chunks: Iterator[bytes], file: str, budget: Budget) -> None:
         super().__init__(chunks)
         self.budget = budget
         self.last = ""  # name of the last member read; errors mention it
         self._file = file
-        self._broken: FormatError | None = None
+        self._broken: CorruptError | None = None
 
     @property
     def chunk(self) -> tuple[bytes, int]:
@@ -193,7 +196,9 @@ class Tape(Chunks):
     def _next_chunk(self) -> bytes:
         try:
             return super()._next_chunk()
-        except FormatError as error:  # raised by the decompression, which ends the stream
+        except UnsupportedError as error:
+            raise restated(error, file=self._file) from None
+        except CorruptError as error:  # raised by the decompression, which ends the stream
             self._broken = error
             return b""
 

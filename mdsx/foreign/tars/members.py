@@ -122,7 +122,10 @@ class Runs:
 
 
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[TarMember | CorruptError]:
-    """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is the tar's name."""
+    """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is the tar's name.
+
+    Raise UnsupportedError for a compression that mdsx cannot read.
+    """
     budget = Budget()
     for item in _read(Tape(decompress(budget.count(chunks)), file, budget), Runs()):
         if isinstance(item, HeaderRun):

@@ -63,7 +63,10 @@ class LineFiles:
     def lines(
         self, unit: Unit, count: Callable[[int], object] = lambda size: None
     ) -> Generator[Lines | MdsxError, None, None]:
-        """Yield the lines of a unit, and an error for a line that is too long or for damage that ends the file."""
+        """Yield the lines of a unit, and an error for a line that is too long or for damage that ends the file.
+
+        Raise UnsupportedError for a compression that mdsx cannot read.
+        """
         file, before = self.files[unit.file], 0
         with closing(self._cut(unit, count)) as found:
             try:
@@ -75,6 +78,8 @@ class LineFiles:
                         yield self.located(error, LinePlace(unit, lines.offset, lines.before))
                     else:
                         yield lines
+            except UnsupportedError as error:
+                raise restated(error, file=file.url) from None
             except FormatError as error:  # the compression is damaged
                 yield restated(error, file=file.url, place=f"after line {before}")
 

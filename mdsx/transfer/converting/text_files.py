@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from mdsx.base.arguments import check_choice
 from mdsx.base.decompress import decompress
-from mdsx.errors import CorruptError, FormatError, MdsxError, SampleError, UsageError, restated, shown
+from mdsx.errors import CorruptError, MdsxError, SampleError, UnsupportedError, UsageError, restated, shown
 from mdsx.storage import StorageOptions
 from mdsx.transfer.converting.files import FileKind, find_files, read_chunks
 from mdsx.transfer.converting.line_files import LineFiles, LinePlace, each_line, without_mark
@@ -57,7 +57,9 @@ class TextFiles(SampleSource):
                         hint = "--per line reads each line as a document"
                         raise SampleError("the file is too long", expected=f"at most {LARGEST:,} bytes", hint=hint)
             yield Row({TEXT: _decoded(content, "file")}, None)
-        except (FormatError, SampleError) as error:
+        except UnsupportedError as error:
+            raise restated(error, file=file.url) from None
+        except (CorruptError, SampleError) as error:
             yield restated(error, file=file.url, hint=error.hint or "--on-error skip leaves out such files")
 
     def place_of(self, place: Any) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mdsx.base.chunks import Chunks
 from mdsx.base.decompress import decompress
-from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.errors import CorruptError, UnsupportedError, UsageError, restated
 
 _HEAD = struct.Struct("<QI")
 _MOST = 2**31 - 1  # bytes of a record: the limit of protobuf messages
@@ -57,7 +57,10 @@ def masked(crc: int) -> int:
 
 
 def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator[TFRecord | CorruptError]:
-    """Yield the records of `file`, whose `stored` bytes are `chunks`, and an error for each damaged stretch."""
+    """Yield the records of `file`, whose `stored` bytes are `chunks`, and an error for each damaged stretch.
+
+    Raise UnsupportedError for a compression that mdsx cannot read.
+    """
     crc32c, most = checksum(), min(_MOST, _ROOM + _RATIO * stored)
     stream = _Stream(chunks, crc32c)
     number = 0
@@ -91,7 +94,9 @@ def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator
                 )
                 return
             data, found = stream.read(size), stream.read(4)
-        except FormatError as damage:
+        except UnsupportedError as unknown:
+            raise restated(unknown, file=file) from None
+        except CorruptError as damage:
             yield error(damage.message, found=damage.found, expected=damage.expected, hint=damage.hint)
             return
         if len(found) < 4:
