@@ -2,6 +2,7 @@
 
 - `types`: the table of types. `column_type(arrow_type, nullable=...)` returns the column type for an Arrow type,
   and `arrow_type(kind)` the Arrow type in which a column is returned.
+  `has_empty_lists(arrow_type)` finds types that Parquet does not give back.
 - `encode`: Arrow -> `format.Encoded`. `arrow_columns(table)` returns the columns for a writer of a table.
   `encode_batch(encoder, table)` takes what `Writer.write_batch` takes, and returns what `ShardBuilder.add` takes:
 
@@ -23,7 +24,7 @@ from mdsx.foreign.arrow.encode import ArrowData, arrow_columns, encode_batch, is
 from mdsx.foreign.arrow.library import pa
 from mdsx.foreign.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text, without_null_types
 from mdsx.foreign.arrow.slices import slices
-from mdsx.foreign.arrow.types import arrow_type, column_type
+from mdsx.foreign.arrow.types import arrow_type, column_type, has_empty_lists
 
 __all__ = [
     "KEPT_SCHEMA",
@@ -33,6 +34,7 @@ __all__ = [
     "can_restore",
     "column_type",
     "encode_batch",
+    "has_empty_lists",
     "is_arrow",
     "json_texts",
     "pa",

@@ -104,6 +104,18 @@ def is_list(type: Any) -> bool:
     return is_.is_list(type) or is_.is_large_list(type) or is_.is_fixed_size_list(type) or is_list_view(type)
 
 
+def has_empty_lists(type: Any) -> bool:
+    """Return whether lists of the fixed size 0 are anywhere in a type."""
+    if isinstance(type, pa.BaseExtensionType):
+        return has_empty_lists(type.storage_type)
+    if pa.types.is_map(type):
+        return has_empty_lists(type.key_type) or has_empty_lists(type.item_type)
+    if is_list(type):
+        empty = pa.types.is_fixed_size_list(type) and not type.list_size
+        return empty or has_empty_lists(type.value_type)
+    return pa.types.is_struct(type) and any(has_empty_lists(field.type) for field in type)
+
+
 def is_list_view(type: Any) -> bool:
     return str(type).startswith(("list_view<", "large_list_view<"))
 

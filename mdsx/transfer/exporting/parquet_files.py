@@ -17,6 +17,7 @@ from mdsx.errors import UsageError, restated
 from mdsx.foreign.arrow import (
     KEPT_SCHEMA,
     can_restore,
+    has_empty_lists,
     json_texts,
     pa,
     parse_schema,
@@ -96,7 +97,8 @@ class ExportedParquet:
 
 
 def arrow_schema_of(dataset: Dataset) -> Any:
-    """Return the `pyarrow.Schema` for an export of `dataset`. Raise UsageError for a column that Arrow cannot hold."""
+    """Return the `pyarrow.Schema` for an export of `dataset`. Raise UsageError for a column that Arrow cannot hold, or
+    that pyarrow could not read again."""
     excerpt = excerpt_of(dataset)
     columns, datasets = excerpt.schema.columns, excerpt.datasets
     kept = {home: _kept_schema(datasets[home], dataset.url) for home in set(excerpt.homes)}
@@ -112,6 +114,11 @@ def arrow_schema_of(dataset: Dataset) -> Any:
             wanted = schema.field(place).type
             warn(f"{dataset.url}: column {column.name!r} of type '{column.type}' is not exported as Arrow's {wanted}")
         fields.append(pa.field(column.name, arrow_type_of(dataset, column)))
+    for field in fields:
+        if has_empty_lists(field.type):
+            message, place = "pyarrow cannot read lists of size 0 from Parquet", f"column {field.name!r}"
+            hint = f"--drop {shlex.quote(field.name)} leaves the column out"
+            raise UsageError(message, file=dataset.url, place=place, found=str(field.type), hint=hint)
     found = pa.schema(fields)
     (only, *_) = kept.values()
     if whole and only is not None and len(only) == len(found):

@@ -120,6 +120,38 @@ def test_a_kept_type_that_parquet_does_not_have_is_an_error(tmp_path: Path) -> N
     assert mdsx.export("parquet", path, tmp_path / "other", columns=["x"]).samples == 1
 
 
+@pytest.mark.parametrize("type", ["int32[0]", "int32[0]?", "int32[2,0]", "int32[0,*]", "int32[*,0]"])
+def test_a_column_with_a_dimension_of_0_is_refused_before_anything_is_written(tmp_path: Path, type: str) -> None:
+    shape = [2 if size == "*" else int(size) for size in type.removesuffix("?")[6:-1].split(",")]
+    path = write(tmp_path / "in", {"x": "int8", "c": type}, [{"x": 1, "c": np.zeros(shape, np.int32)}] * 3)
+    with pytest.raises(UsageError, match=r"in: column 'c': pyarrow cannot read lists of size 0 .*--drop c leaves"):
+        mdsx.export("parquet", path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    mdsx.export("parquet", path, tmp_path / "out", drop=["c"])
+    assert back(tmp_path / "out").to_pylist() == [{"x": 1}] * 3
+
+
+EMPTY = pa.list_(pa.int8(), 0)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        EMPTY,
+        pa.large_list(EMPTY),
+        pa.list_(EMPTY, 2),
+        pa.map_(pa.string(), EMPTY),
+        pa.struct([("a", pa.int8()), ("b", pa.list_(EMPTY))]),
+    ],
+    ids=str,
+)
+def test_kept_types_with_lists_of_size_0_are_refused_too(tmp_path: Path, type: pa.DataType) -> None:
+    path = kept(tmp_path / "in", pa.table({"c": pa.nulls(2, type)}))
+    with pytest.raises(UsageError, match=r"column 'c': pyarrow cannot read lists of size 0"):
+        mdsx.export("parquet", path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_columns_have_the_types_of_the_documented_table(dataset: Path, tmp_path: Path) -> None:
     mdsx.export("parquet", dataset, tmp_path / "out", file_size="40kB")
     found, ds = back(tmp_path / "out"), mdsx.Dataset(dataset)
