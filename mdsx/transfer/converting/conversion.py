@@ -155,6 +155,7 @@ def convert(
     own |= {"streaming": streaming or None, "embed": embed or None, "outside": outside or None}
     if kind not in CONVERTERS:
         raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(CONVERTERS))
+    storage = open_output(url, storage_options)
     request = Request(
         [os.fspath(source) for source in ([sources] if isinstance(sources, str | os.PathLike) else sources)],
         dict(columns or {}),
@@ -162,8 +163,8 @@ def convert(
         drop.split(";") if isinstance(drop, str) else list(drop),
         on_error == "skip",
         source_options,
+        out=storage.url,
     )
-    storage = open_output(url, storage_options)
     return convert_source(
         open_source(kind, request, own),
         storage,

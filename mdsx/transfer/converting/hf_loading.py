@@ -44,6 +44,18 @@ def load_saved(folder: str, *, outside: bool) -> Any:
         return library().load_from_disk(folder)
 
 
+def saved_files(folder: str, split: str | None) -> tuple[str, list[str]]:
+    """Return the folder that `save_to_disk` wrote for a dataset, or for a split of a dict, and the names of its files.
+
+    Other files there, such as the library's caches of `map`, do not belong to the dataset.
+    """
+    own = ("dataset_info.json", "state.json")
+    if split is not None and not all(os.path.isfile(os.path.join(folder, name)) for name in own):
+        folder = os.path.join(folder, split)
+    data = [str(file["filename"]) for file in _described(folder, "state.json")["_data_files"]]
+    return folder, sorted({*own, *data})
+
+
 def load(
     url: str, name: str | None, split: str | None, revision: str | None, token: Secret | None, *, streaming: bool,
     outside: bool,

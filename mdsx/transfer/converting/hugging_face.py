@@ -30,7 +30,7 @@ from mdsx.foreign.arrow import KEPT_SCHEMA, arrow_type, column_type, encode_batc
 from mdsx.format import BYTES, JSON, MSGPACK, PICTURES, Encoder, Schema, parse_type
 from mdsx.secret import Secret, revealed
 from mdsx.transfer.converting.files import File, local_files
-from mdsx.transfer.converting.hf_loading import commit_of, is_saved, library, load, load_saved
+from mdsx.transfer.converting.hf_loading import commit_of, is_saved, library, load, load_saved, saved_files
 from mdsx.transfer.converting.naming import Naming
 from mdsx.transfer.converting.source import Block, Request, Row, SampleSource, Unit, is_about
 
@@ -70,6 +70,8 @@ def open_source(
     if saved:
         loaded = load_saved(url, outside=outside)
     else:
+        if folder:
+            _check_output(request.out, url)
         given = (request.options or {}).get("token")
         token = given and Secret(revealed(given))
         revision = None if folder else commit_of(url, revision, token)
@@ -79,7 +81,7 @@ def open_source(
     if saved:
         origin["fingerprint"] = dataset._fingerprint
     kind = Streamed if streaming else Rows
-    return kind(request, dataset, _file(url, split if saved else None, revision), origin, embed=embed)
+    return kind(request, dataset, _file(url, split, revision, saved=saved), origin, embed=embed)
 
 
 def _only_split(loaded: Any, split: str | None, url: str) -> tuple[Any, str | None]:
@@ -96,18 +98,35 @@ def _only_split(loaded: Any, split: str | None, url: str) -> tuple[Any, str | No
     return loaded[split], split
 
 
-def _file(url: str, split: str | None, revision: str | None) -> File:
-    """Return a File that identifies a dataset by the content of its folder, or by its commit on the Hub."""
+def _check_output(out: str | None, folder: str) -> None:
+    """Raise UsageError for an output inside the dataset's folder, where `load_dataset` would read it as data."""
+    if out is None or "://" in out:
+        return
+    inside = os.path.realpath(folder)
+    if os.path.commonpath([inside, os.path.realpath(out)]) == inside:
+        message, hint = "the output is inside the dataset's folder, and would become part of it", "give another output"
+        raise UsageError(message, file=out, expected=f"a folder outside of {folder}", hint=hint)
+
+
+def _file(url: str, split: str | None, revision: str | None, *, saved: bool) -> File:
+    """Return a File that identifies a dataset by the content of its files, or by its commit on the Hub."""
     if revision is not None:
         return File(f"hf://datasets/{url}@{revision}", 0, "", revision)
     folder = os.path.abspath(url)
-    if split is not None and os.path.isdir(os.path.join(folder, split)):
-        folder = os.path.join(folder, split)
-    paths = sorted(os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
-    files = local_files(folder, [os.path.relpath(path, folder) for path in paths])
-    found = [(name, file.size, file.content) for name, file in files.items()]
-    size = sum(file.size for file in files.values())
+    if saved:
+        folder, names = saved_files(folder, split)
+    else:
+        paths = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
+        names = sorted(os.path.relpath(path, folder) for path in paths)
+    files = [_local_file(os.path.normpath(os.path.join(folder, name))) for name in names]
+    found = [(name, file.size, file.content) for name, file in zip(names, files, strict=True)]
+    size = sum(file.size for file in files)
     return File(folder, size, "", xxhash.xxh3_128_hexdigest(msgspec.json.encode(found)))
+
+
+def _local_file(path: str) -> File:
+    folder, name = os.path.split(path)
+    return local_files(folder, [name])[name]
 
 
 class _Row(NamedTuple):

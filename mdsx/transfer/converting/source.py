@@ -78,7 +78,7 @@ class Request:
 
     `declared`: column -> type, instead of inferred ones. `rename`: new name -> old names; `drop`: what to leave out.
     `skip`: whether invalid samples are left out. `options`: for the sources' storage. `only`: read only these columns,
-    by their names in the source; the kinds that `tokenize` reads support it.
+    by their names in the source; the kinds that `tokenize` reads support it. `out`: the URL of the output, if known.
     """
 
     sources: Sequence[Any]
@@ -88,6 +88,7 @@ class Request:
     skip: bool
     options: StorageOptions | None
     only: Sequence[str] | None = None
+    out: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", sealed(self.options))

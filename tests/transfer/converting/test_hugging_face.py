@@ -258,6 +258,42 @@ def test_a_dataset_on_the_hub_is_pinned_to_its_commit(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [f"{[*range(10)]} {commit}"] * 2 + errors
 
 
+# --- what belongs to a dataset
+
+
+@pytest.mark.parametrize("split", [None, "train"])
+def test_files_that_a_saved_dataset_does_not_name_are_no_part_of_it(tmp_path: Path, split: str | None) -> None:
+    """The library's caches of `map`, and the output itself, also in a folder with the name of a split."""
+    given, folder = datasets.Dataset.from_list([{"text": f"text {number}"} for number in range(5)]), tmp_path / "data"
+    part = folder / (split or "")
+    (datasets.DatasetDict({split: given}) if split else given).save_to_disk(folder)
+    outs = {folder / "out", part / "out"}
+    assert not any(convert(folder, out).already for out in outs)
+    assert not convert(folder, tmp_path / "out").already
+    datasets.load_from_disk(part).map(lambda row: {"more": row["text"] * 2})
+    assert [*part.glob("cache-*.arrow")]
+    assert all(convert(folder, out).already for out in (*outs, tmp_path / "out"))
+    datasets.Dataset.from_list([{"text": "other"}] * 5).save_to_disk(part)
+    with pytest.raises(UsageError, match="this conversion did not write"):
+        convert(folder, tmp_path / "out")
+
+
+def test_a_folder_with_the_name_of_a_saved_datasets_split_is_no_part_of_it(tmp_path: Path) -> None:
+    given = datasets.Dataset.from_list([{"text": "a"}], split=datasets.Split("train"))
+    given.save_to_disk(tmp_path / "data")
+    assert not convert(tmp_path / "data", tmp_path / "data" / "train").already
+    assert convert(tmp_path / "data", tmp_path / "data" / "train").already
+
+
+def test_an_output_inside_a_folder_that_is_read_as_a_whole_is_refused(lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(lines)
+    for out in (lines, lines / "out", tmp_path / "link" / "deep" / "out"):
+        with pytest.raises(UsageError, match=r"the output is inside the dataset's folder.*give another output"):
+            convert(lines, out)
+    assert len(list(lines.iterdir())) == 3
+    assert convert(lines, tmp_path / "lines-2").samples == 15
+
+
 # --- errors
 
 
