@@ -514,6 +514,9 @@ def _open(
                 else "give run= to the outer mixture",
             )
         members = list(source._members)
+        if source.phases:  # the weights in force: of a schedule, or of proportions_of
+            weights = source.phases[0][1]
+            members = [replace(member, amount=Fraction(each)) for member, each in zip(members, weights, strict=True)]
     else:
         excerpt = (
             batched_excerpt_of(source)

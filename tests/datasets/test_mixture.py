@@ -57,6 +57,8 @@ def test_nested_mixtures_are_flattened_with_multiplied_weights(urls: dict[str, s
     twice = Mixture([Component(Mixture([urls["a"], urls["b"]]), repeat=2), urls["c"]])
     assert twice.epoch_samples == 100
     assert twice.proportions == pytest.approx((0.2, 0.4, 0.4))
+    scheduled = Mixture({"x": urls["a"], "y": urls["b"]}, schedule={0: {"x": 0.9, "y": 0.1}})
+    assert Mixture([(scheduled, 0.5), (urls["c"], 0.5)]).proportions == pytest.approx((0.45, 0.05, 0.5))
 
 
 def test_columns_are_chosen_and_renamed_until_they_agree(urls: dict[str, str]) -> None:

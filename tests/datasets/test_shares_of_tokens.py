@@ -65,6 +65,14 @@ def test_schedules_reweight_and_plans_count_tokens_too(urls: dict[str, str]) -> 
     assert proportions_in(mixture, expected) == (1, 3)
 
 
+def test_a_nested_mixture_keeps_its_shares_of_samples(urls: dict[str, str]) -> None:
+    two = {"short": (urls["short rows"], 1), "long": (urls["long rows"], 1)}
+    inner = mdsx.Mixture(two, proportions_of="tokens")
+    outer = mdsx.Mixture({"in": (inner, 0.5), "none": (urls["none rows"], 0.5)})
+    assert outer.proportions == pytest.approx((*(0.5 * each for each in inner.proportions), 0.5))
+    assert inner.proportions[0] != 0.5
+
+
 def test_a_component_without_values_has_no_share(urls: dict[str, str]) -> None:
     components = {"short": (urls["short rows"], 1), "none": (urls["none rows"], 1)}
     with pytest.raises(mdsx.UsageError, match=r"component none has a proportion, but its lengths.*proportion 0"):
