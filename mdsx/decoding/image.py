@@ -127,24 +127,34 @@ class Image:
         header = read_header(data) if bytes(data[:3]) == JPEG else None
         if header is None:
             picture = pictures.opened(data)
-            (width, height), orientation = picture.size, pictures.orientation_of(picture)
+            self._check_size(*picture.size)
+            orientation = pictures.orientation_of(picture)
+            pixels = pictures.pixels_of(picture, self.mode)
+            height, width, _ = pixels.shape  # older versions of Pillow turn a TIFF's size only now
             box, _ = self._planned(width, height, orientation, seed)
-            return self._shown(pictures.pixels_of(picture, self.mode), box, 1, orientation)
+            return self._shown(pixels, box, 1, orientation)
         box, factor = self._planned(header.width, header.height, header.orientation, seed)
-        pixels = None
+        found: Pixels | None = None
         if self.backend == "turbo" and header.components in (1, 3) and header.bits == 8:
             place = out if out is not None and self._fits(header, box, out) else None
-            pixels = turbo.decode_jpeg(data, header, self.mode, factor, place)
-            if place is not None and pixels is not None:
+            found = turbo.decode_jpeg(data, header, self.mode, factor, place)
+            if place is not None and found is not None:
                 return place
-        if pixels is None:
+        if found is None:
             picture = pictures.opened(data)
             if picture.size != (header.width, header.height):
                 expected = str((header.width, header.height))
                 raise CorruptError("the JPEG has contradictory sizes", found=str(picture.size), expected=expected)
             pictures.shrink(picture, self.mode, factor)
-            pixels = pictures.pixels_of(picture, self.mode)
-        return self._shown(pixels, box, factor, header.orientation)
+            found = pictures.pixels_of(picture, self.mode)
+        return self._shown(found, box, factor, header.orientation)
+
+    def _check_size(self, width: int, height: int) -> None:
+        if width * height > self.max_pixels:
+            found = f"{width} x {height}"
+            hint = "give the mdsx.Image a larger max_pixels="
+            expected = f"at most {self.max_pixels} pixels"
+            raise CorruptError("the picture is too large", found=found, expected=expected, hint=hint)
 
     def _fits(self, header: JpegHeader, box: Box | None, out: Pixels) -> bool:
         """Return whether a JPEG can be decoded straight into `out`."""
@@ -155,11 +165,7 @@ class Image:
     def _planned(self, width: int, height: int, orientation: int, seed: int) -> tuple[Box | None, int]:
         """Return the box of a stored picture to resize (None: no resizing), and the factor by which the decoder may
         shrink it."""
-        if width * height > self.max_pixels:
-            found = f"{width} x {height}"
-            hint = "give the mdsx.Image a larger max_pixels="
-            expected = f"at most {self.max_pixels} pixels"
-            raise CorruptError("the picture is too large", found=found, expected=expected, hint=hint)
+        self._check_size(width, height)
         if self.size is None:
             return None, 1
         high, wide = self._size

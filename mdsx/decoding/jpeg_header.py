@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ JPEG = b"\xff\xd8\xff"
 """The first bytes of a JPEG."""
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """Markers of a frame's header: SOF0 to SOF15, without DHT, JPG and DAC."""
-_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment: TEM, RST0 to RST7, SOI
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]", re.DOTALL)
+"""The next marker with a segment: not TEM, RST0 to RST7 or SOI, and not padding. libjpeg skips stray bytes, too."""
 _EXIF, _ADOBE, _SCAN, _END = 0xE1, 0xEE, 0xDA, 0xD9
 ORIENTATION = 0x0112  # EXIF's tag
 _SHORT = 3
@@ -37,14 +39,8 @@ def read_header(data: memoryview) -> JpegHeader:
     orientation: int | None = None
     plain = True
     at = 2
-    while at + 4 <= len(data):
-        if data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):  # stray bytes, which libjpeg skips too, or padding
-            at += 1
-            continue
+    while (found := _MARKER.search(data, at)) and (at := found.start()) + 4 <= len(data):
         marker = data[at + 1]
-        if marker in _ALONE:
-            at += 2
-            continue
         if marker in (_SCAN, _END):
             break
         segment = data[at + 4 : at + 2 + (data[at + 2] << 8 | data[at + 3])]

@@ -51,7 +51,9 @@ def _formats() -> tuple[str, ...]:
 
 
 def orientation_of(picture: Image.Image) -> int:
-    """Return a picture's EXIF orientation, 1 to 8; 1 if it is missing or invalid."""
+    """Return the EXIF orientation of a picture's pixels, 1 to 8; 1 if it is missing or invalid."""
+    if picture.format == "TIFF":  # Pillow turns these itself
+        return 1
     try:
         found = picture.getexif().get(ORIENTATION, 1)
     except Exception:  # damaged EXIF data: the pixels may be undamaged

@@ -49,7 +49,7 @@ def test_each_kind_of_jpeg_gives_pillows_pixels(options: dict[str, Any], backend
 
 @BACKENDS
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_pictures_are_turned_as_exif_says(kind: str, orientation: int, backend: Backend) -> None:
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
