@@ -3,7 +3,7 @@ and image sizes of a dataset."""
 
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
-from mdsx.writer.merge import check_one_attempt, join_parts, merge
+from mdsx.writer.merge import check_one_attempt, check_one_run, join_parts, merge
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.parts import write_part
 from mdsx.writer.selections import WrittenSelection, write_selection
@@ -19,6 +19,7 @@ __all__ = [
     "WrittenSizes",
     "append",
     "check_one_attempt",
+    "check_one_run",
     "checked_lengths",
     "join_parts",
     "merge",

@@ -69,8 +69,10 @@ def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | N
         hint = "keep their index, and add the parts with `mdsx append`"
         raise UsageError("the merged index would lose the shards beside the parts", file=storage.url, hint=hint)
     listed = [entry for prefix in (filenames.PARTS, filenames.RUNS) for entry in storage.list(prefix)]
-    sizes = {entry.key: entry.size for entry in listed if not filenames.parse_run_sign(entry.key)}
+    signs = [entry.key for entry in listed if filenames.parse_run_sign(entry.key)]
+    sizes = {entry.key: entry.size for entry in listed if entry.key not in signs}
     names = _part_names(storage.url, sizes, parts)
+    check_one_run(storage.url, names, signs)
     with ThreadPoolExecutor(_THREADS) as pool:
         indexes = list(pool.map(lambda name: read_part(storage, name), names))
     check_shard_count(sum(len(index.counts) for index in indexes), sum(int(index.raw_sizes.sum()) for index in indexes))
@@ -120,6 +122,28 @@ def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
                 found=", ".join(attempts[:8]),
                 hint="run the job again; or move all but one of them away",
             )
+
+
+def check_one_run(url: str, folders: Iterable[str], signs: Iterable[str], *, several: bool = False) -> None:
+    """Raise UsageError if parts are of a run that has not ended, or, unless `several` may be, of different runs: only
+    the index says which parts count.
+
+    `folders`: the parts' folders; `signs`: the keys of the runs' signs."""
+    runs = dict[str, str]()  # with a part of each
+    for folder in folders:
+        if run := filenames.run_of(f"{folder}/"):
+            runs.setdefault(run, folder)
+    for run, sign in filter(None, map(filenames.parse_run_sign, signs)):
+        if sign == "alive" and run in runs:
+            hint = "wait until it ends; if it is dead, `mdsx clean` removes what it left"
+            raise UsageError("a run that has not ended wrote this part", file=f"{url}/{runs[run]}", hint=hint)
+    if len(runs) > 1 and not several:
+        raise UsageError(
+            "there are parts of several runs, and no index says which ones count",
+            file=url,
+            found=", ".join([*runs.values()][:8]),
+            hint="run the job again; or move the parts of all but one run away",
+        )
 
 
 def read_part(storage: Storage, name: str) -> Index:

@@ -21,7 +21,7 @@ from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, Mi
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index
 from mdsx.shards import read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage, file_of
-from mdsx.writer import check_one_attempt
+from mdsx.writer import check_one_attempt, check_one_run
 
 _SHOWN = 20  # names in an error
 _MOST_GAPS = 1000
@@ -131,6 +131,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
             )
     kept = _snapshots(storage)
     appended = bool(kept)
+    check_one_run(storage.url, numbers, stored, several=appended)
     if None in found and (len(found) > 1 or indexes) and not appended:
         hint = "move one of them away"
         raise UsageError("both the folder and its parts contain shards", file=storage.url, hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -262,6 +262,30 @@ def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_
         with pytest.raises(mdsx.UsageError, match=other.folder) as raised:
             rebuild(tmp_path)
         assert done[1].folder in str(raised.value)
+
+
+@pytest.mark.parametrize("rebuild", [mdsx.repair, mdsx.merge])
+def test_a_rebuild_publishes_no_part_of_a_run_that_has_not_ended(
+    rebuild: Callable[[Path], object], tmp_path: Path
+) -> None:
+    driver = begin(tmp_path)
+    done = [write_part(driver.job, 0, batches(0))]
+    with pytest.raises(mdsx.UsageError, match=f"{done[0].folder}: a run that has not ended .*`mdsx clean`"):
+        rebuild(tmp_path)
+    done.append(write_part(driver.job, 1, batches(1)))
+    driver.commit(done)
+    assert numbers(tmp_path) == list(range(2 * SAMPLES))
+
+
+@pytest.mark.parametrize("rebuild", [mdsx.repair, mdsx.merge])
+def test_a_rebuild_mixes_no_parts_of_several_runs(rebuild: Callable[[Path], object], tmp_path: Path) -> None:
+    folders = [filenames.run_part(run * 16, part, "0" * 16) for part, run in enumerate("ab")]
+    for part, folder in enumerate(folders):
+        with mdsx.Writer(tmp_path / folder, COLUMNS) as out:
+            for batch in batches(part):
+                out.write_batch(batch)
+    with pytest.raises(mdsx.UsageError, match=f"several runs.*{', '.join(folders)}.*; run the job again"):
+        rebuild(tmp_path)
 
 
 def test_an_interrupt_after_the_index_is_written_removes_nothing(
