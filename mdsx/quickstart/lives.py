@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -48,12 +49,16 @@ class Life:
         alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # set if this runs inside a job
         environment = {name: value for name, value in os.environ.items() if name not in alone}
         with (self.folder / "stderr").open("w+b") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=errors, env=environment)
+            assert process.stdin is not None
+            assert process.stdout is not None
             try:
-                assert process.stdout is not None
                 for line in process.stdout:
                     found = json.loads(line)
                     yield Step(found["step"], found["loss"], tuple(found["samples"]))
+                    with suppress(BrokenPipeError):  # it has ended
+                        process.stdin.write(b"\n")
                 if process.wait():
                     errors.seek(0)
                     output = errors.read().decode(errors="replace")[-_OUTPUT:]
@@ -61,5 +66,5 @@ class Life:
             finally:
                 process.kill()
                 process.wait()
-                if process.stdout is not None:
-                    process.stdout.close()
+                process.stdin.close()
+                process.stdout.close()

@@ -86,7 +86,8 @@ def torch_model() -> Any:
 
 
 def run(url: str, folder: Path, batch_size: int, workers: int, seed: int, *, torch: bool) -> None:
-    """Train to the end of the epoch, and print a line of JSON after each step."""
+    """Train to the end of the epoch. After each step, print a line of JSON, and wait for a line: a killed process has
+    done no step that nobody saw."""
     options: dict[str, Any] = {"batching": _PADDING, "drop_last": False, "num_workers": workers}
     dtypes = {"text": "int64"}  # embeddings need it
     if torch:
@@ -114,6 +115,7 @@ def run(url: str, folder: Path, batch_size: int, workers: int, seed: int, *, tor
             np.savez(partial, progress=data, **model.state())
             os.replace(partial, checkpoint)
         print(json.dumps({"step": step, "loss": loss, "samples": batch["id"].tolist()}), flush=True)
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":

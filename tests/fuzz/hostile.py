@@ -441,9 +441,15 @@ CASES = [
          most=2**32),
     Case("dataset: a shard of 2 GiB of holes", sparse("shard.00000.mdsx"), everything, CorruptError, "", most=2**32),
     *(
-        Case(f"export: {kind} of an array of nothing, of 30,000,000", stored(shard), read, UsageError, "without items")
-        for kind, read in (("jsonl", exported("jsonl")), ("parquet", exported("parquet")))
-        for shard in (one("uint8[*,*]", struct.pack("<II", 30_000_000, 0)), one("uint8[30000000,0]", b""))
+        Case(f"export: {kind} of an array of nothing, of 30,000,000", stored(shard), read, UsageError, says)
+        for kind, read, refuses in (
+            ("jsonl", exported("jsonl"), "without items"),
+            ("parquet", exported("parquet"), "lists of size 0"),
+        )
+        for shard, says in (
+            (one("uint8[*,*]", struct.pack("<II", 30_000_000, 0)), "without items"),
+            (one("uint8[30000000,0]", b""), refuses),
+        )
     ),
     Case("mds: 2^30 samples", *mds("str", b"text", samples=2**30), CorruptError, "size is impossible"),
     Case("mds: an array of 63 dimensions of 2^64 - 1", *mds("ndarray", b"\x08\xff" + b"\xff" * 504), CorruptError,
