@@ -111,10 +111,12 @@ class GroupSteps:
         counts, rule, busiest = [], self.planner.rule, self._busiest(self.cut.micro)
         every, planned = self.planner.windows(epoch), cursor.planned
         coming = next((start for start in self.planner.stages.starts if start > planned), None)
+        for earlier in range(cursor.epoch, epoch if coming is not None else cursor.epoch):
+            for window in range(cursor.window if earlier == cursor.epoch else 0, self.planner.windows(earlier).end):
+                _check_phase(epoch, planned, coming)
+                _, planned = self.planner.block(earlier, window, planned=planned)
         for window in range(every.first, every.end):
-            if coming is not None and (epoch > cursor.epoch or planned >= coming):
-                hint = "call loader.plan() in a later epoch, or count steps with epoch_steps="
-                raise UsageError(f"what epoch {epoch} has is unknown: a phase begins at {coming:,}", hint=hint)
+            _check_phase(epoch, planned, coming)
             block, after = self.planner.block(epoch, window, planned=planned)
             planned = planned if (epoch, window) < (cursor.epoch, cursor.window) else after
             block = block.before(kept_groups(block, rule, drop_short=self._drop_short))
@@ -358,6 +360,13 @@ def _planned(blocks: Iterator[Block | None]) -> Iterator[Block | None]:
     except Exception as error:
         error.add_note(_IN_PLANNING)
         raise
+
+
+def _check_phase(epoch: int, planned: int, coming: int | None) -> None:
+    """Raise UsageError if the next phase, which begins at `coming`, has begun where so many values are planned."""
+    if coming is not None and planned >= coming:
+        hint = "call loader.plan() in a later epoch, or count steps with epoch_steps="
+        raise UsageError(f"what epoch {epoch} has is unknown: a phase begins at {coming:,}", hint=hint)
 
 
 def _no_whole_batch() -> UsageError:

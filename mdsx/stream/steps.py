@@ -186,7 +186,7 @@ class Steps(Protocol):
 
     def plan(self, epoch: int, cursor: Cursor) -> PlannedEpoch:
         """Return what a whole epoch of a run at `cursor` has, from a pass over the lengths. Raise UsageError if it has
-        no groups, or if a phase may begin in it or before it."""
+        no groups, or if a phase begins in it or before it."""
         ...
 
     def busiest(self, steps: int, micro_batch: int | None = None) -> tuple[Busiest, Busiest] | None:

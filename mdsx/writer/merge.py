@@ -135,7 +135,9 @@ def check_one_run(url: str, folders: Iterable[str], signs: Iterable[str], *, sev
             runs.setdefault(run, folder)
     for run, sign in filter(None, map(filenames.parse_run_sign, signs)):
         if sign == "alive" and run in runs:
-            hint = "wait until it ends; if it is dead, `mdsx clean` removes what it left"
+            hint = (
+                f"wait until it ends; if it died with all its parts complete, remove {filenames.run_sign(run, 'alive')}"
+            )
             raise UsageError("a run that has not ended wrote this part", file=f"{url}/{runs[run]}", hint=hint)
     if len(runs) > 1 and not several:
         raise UsageError(

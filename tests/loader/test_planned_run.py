@@ -105,12 +105,14 @@ def test_an_epoch_is_counted_unless_a_phase_begins_in_it(urls: dict[str, str], s
     early, late = changed(60_000), changed(1_000_000)
     with pytest.raises(mdsx.UsageError, match=r"what epoch 0 has is unknown: a phase begins at 60,000; .*epoch_steps="):
         early.plan()
-    with pytest.raises(mdsx.UsageError, match="what epoch 1 has is unknown: a phase begins at 1,000,000"):
-        late.plan(1)
+    with pytest.raises(mdsx.UsageError, match="what epoch 9 has is unknown: a phase begins at 1,000,000"):
+        late.plan(9)
     for loader in (early, late):
         with pytest.raises(TypeError, match="unknown"):
             len(loader)
+    second_epoch = late.plan(1).steps
     assert late.plan().steps == len(late) == len(list(late))
+    assert second_epoch == late.plan().steps == len(late)
     for _ in early:
         pass
     assert early.plan().steps == len(early) == len(list(early))

@@ -11,10 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import BaseContext
-from multiprocessing.process import parent_process
+from multiprocessing.process import current_process, parent_process
+from typing import TYPE_CHECKING
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 
 class Owner:
@@ -60,11 +62,12 @@ def holding_interrupts(context: BaseContext) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change signal handlers
         return
-    match context.get_start_method():
-        case "spawn":
-            resource_tracker.ensure_running()  # its start would unblock Ctrl-C
-        case "forkserver":
+    if context.get_start_method() != "fork" and not current_process().daemon:  # a daemon may start no process
+        from multiprocessing import forkserver, resource_tracker
+
+        if context.get_start_method() == "forkserver":
             forkserver.ensure_running()  # all processes that it ever makes would have Ctrl-C blocked
+        resource_tracker.ensure_running()  # its start would unblock Ctrl-C
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))  # another thread may receive it
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

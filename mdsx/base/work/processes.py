@@ -155,8 +155,10 @@ class Processes:
             with naming_limits("the pipes of worker processes"), holding_interrupts(self._context):
                 for number in range(self._count):
                     self._workers.append(_Worker(work, number, self._context, self._spare))
-        except BaseException:  # some workers do not serve a run that needs all
+        except BaseException as error:  # some workers do not serve a run that needs all
             self.close()
+            if isinstance(error, Exception):
+                raise _not_started(error, self._context.get_start_method()) from error
             raise
 
     def _leave(self, run: int) -> None:
@@ -197,9 +199,9 @@ class _Worker:
         )
         try:
             process.start()
-        except Exception as error:
+        except Exception:
             self.hang_up()
-            raise _not_started(error, self._method) from error
+            raise
         finally:
             theirs.close()
             answers.close()

@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import ssl
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -398,11 +399,14 @@ def _settle() -> None:
 
     Python prints and drops what a hook raises. So Ctrl-C does not end the wait, and arrives after the fork.
     """
-    opening = set(_connecting)
-    try:
-        wait(opening, limits.SILENCE)
-    except KeyboardInterrupt:
-        wait(opening, limits.SILENCE)
+    opening, deadline, interrupted = set(_connecting), time.monotonic() + limits.SILENCE, False
+    while opening:
+        try:
+            wait(opening, max(deadline - time.monotonic(), 0))
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
         Timer(_AFTER_FORK, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
 
 

@@ -327,7 +327,7 @@ def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
     try:
         begun = stored_plan(storage)
     except MissingError:
-        _refuse_others(storage)
+        _refuse_others(storage, several=plan.parts > 1)
         return plan
     difference = begun.difference(plan)
     if difference is None and begun.on_error == "skip" and plan.on_error != "skip":
@@ -347,11 +347,12 @@ def _continued(storage: Storage, plan: ConversionPlan) -> ConversionPlan:
     return plan
 
 
-def _refuse_others(storage: Storage) -> None:
-    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.PARTS):
+def _refuse_others(storage: Storage, *, several: bool) -> None:
+    """`several`: whether the conversion writes parts."""
+    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, *([filenames.PARTS] if several else [])):
         for key in (entry.key for entry in storage.list(prefix)):
             if filenames.is_shard(key) or filenames.work_folder(key):
-                message = "holds a dataset that another program has begun"
+                message = "holds a dataset, or parts of one, that another program has begun"
                 hint = "finish it with that program, remove it, or give another output"
                 raise UsageError(message, file=storage.url, found=key, hint=hint)
 

@@ -320,6 +320,13 @@ def test_a_run_may_be_stopped_by_another_thread_than_its_consumer(executor: Make
 # --- forks and deaths
 
 
+def test_a_stop_before_a_run_begins_ends_it_at_once() -> None:
+    stop, ended = Stop(), list[bool]()
+    stop()
+    stop.calls(lambda: ended.append(stop.asked))
+    assert ended == [True]
+
+
 def test_a_run_belongs_to_the_process_that_began_it(executor: Make) -> None:
     runner = executor(array)
     run: Any = runner.run(range(N))

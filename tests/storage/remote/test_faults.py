@@ -227,7 +227,8 @@ def test_ctrl_c_during_a_fork_that_waits_for_connections_is_not_lost(proxy: Prox
 
     def fork() -> None:
         storage.connect("shard", 1)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        for delay in (0.2, 0.4):
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
         assert forked(int) == 0
         time.sleep(60)
 

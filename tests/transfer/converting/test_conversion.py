@@ -523,19 +523,30 @@ def test_a_conversion_begun_with_skipping_keeps_skipping(large: Path) -> None:
         convert(large, shard_size="3KB")
 
 
-@pytest.mark.parametrize("place", ["", "part-00000"])
+def new(number: int) -> dict[str, str]:
+    return {"text": f"new {number}"}
+
+
+@pytest.mark.parametrize(("place", "parts"), [("", 1), ("", 2), ("part-00000", 2)])
 @pytest.mark.parametrize("samples", [1, 100])
-def test_what_a_writer_has_begun_is_refused_and_kept(tmp_path: Path, place: str, samples: int) -> None:
+def test_what_a_writer_has_begun_is_refused_and_kept(tmp_path: Path, place: str, parts: int, samples: int) -> None:
     """Otherwise the writer's finished shards would stay in place of as many samples of the source."""
-    source, out = tmp_path / "a.jsonl", tmp_path / "out"
-    source.write_text("".join(f'{{"text": "new {number}"}}\n' for number in range(200)))
-    with mdsx.Writer(out / place, {"text": "str"}, shard_size=1024) as writer:
+    out, columns = tmp_path / "out", {"text": "str"}
+    with mdsx.Writer(out / place, columns, shard_size=1024) as writer:
         for number in range(samples):
             writer.write({"text": f"old {number}"})
         before = files(out)
         with pytest.raises(UsageError, match=r"another program has begun.*finish it with that program"):
-            mdsx.convert("jsonl", str(source), out, shard_size=1024)
+            mdsx.build(new, range(200), out, columns, shard_size=1024, parts=parts)
         assert files(out) == before
+
+
+def test_a_part_beside_a_dataset_of_one_part_stays(tmp_path: Path) -> None:
+    """It may be meant for `mdsx append`."""
+    with mdsx.Writer(tmp_path / "part-00007", {"text": "str"}) as writer:
+        writer.write(new(7))
+    assert mdsx.build(new, range(20), tmp_path, {"text": "str"}, parts=1).samples == 20
+    assert len(mdsx.Dataset(tmp_path / "part-00007")) == 1
 
 
 def test_a_rerun_with_other_processes_keeps_the_parts(large: Path) -> None:
