@@ -9,6 +9,7 @@ The images are decoded and resized to the size of their bucket in the loader's t
     python examples/data.py count RUN
 """
 
+import gc
 import io
 import sys
 from typing import Any
@@ -82,7 +83,6 @@ def main(data: str, run: str) -> None:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": steps}
                 torch.save({**state, "loader": loader.state_dict()}, f"{run}/step-{steps}.pt")
                 publish(run, f"step-{steps}.pt")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -90,3 +90,5 @@ if __name__ == "__main__":
         write(sys.argv[2])
     else:
         main(*sys.argv[1:])
+        gc.collect()  # the model ends before its process group, see docs/trainers.md
+        dist.destroy_process_group()

@@ -10,6 +10,7 @@ augmentation, and losses that differ in their last digits, because sums are roun
     python examples/data.py count RUN
 """
 
+import gc
 import sys
 from typing import Any
 
@@ -67,8 +68,9 @@ def main(data: str, run: str) -> None:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": steps}
                 torch.save({**state, "loader": loader.state_dict()}, f"{run}/step-{steps}.pt")
                 publish(run, f"step-{steps}.pt")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # the model ends before its process group, see docs/trainers.md
+    dist.destroy_process_group()

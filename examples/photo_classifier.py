@@ -8,6 +8,7 @@ in the run, so a resumed run trains on the same pixels, on any number of ranks.
     torchrun --nproc-per-node 2 examples/photo_classifier.py DATA RUN  # continues; or on another number of ranks
 """
 
+import gc
 import sys
 from io import BytesIO
 from typing import Any
@@ -114,7 +115,6 @@ def main(data: str, run: str) -> None:
     right, total = evaluated(model, data)
     if dist.get_rank() == 0:
         print(f"{right} of {total} samples are right")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -122,3 +122,5 @@ if __name__ == "__main__":
         write(sys.argv[2])
     else:
         main(*sys.argv[1:])
+        gc.collect()  # the model ends before its process group, see docs/trainers.md
+        dist.destroy_process_group()

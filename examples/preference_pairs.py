@@ -7,6 +7,7 @@ python examples/data.py count RUN
 """
 
 import copy
+import gc
 import sys
 from typing import Any
 
@@ -96,7 +97,6 @@ def main(data: str, run: str) -> None:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": steps}
                 torch.save({**state, "loader": loader.state_dict()}, f"{run}/step-{steps}.pt")
                 publish(run, f"step-{steps}.pt")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -104,3 +104,5 @@ if __name__ == "__main__":
         write(sys.argv[2])
     else:
         main(*sys.argv[1:])
+        gc.collect()  # the model ends before its process group, see docs/trainers.md
+        dist.destroy_process_group()

@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 examples/speech_classifier.py DATA RUN  # kill it at
 torchrun --nproc-per-node 3 examples/speech_classifier.py DATA RUN  # continues
 """
 
+import gc
 import sys
 from io import BytesIO
 from typing import Any
@@ -120,7 +121,6 @@ def main(data: str, run: str) -> None:
     right, total = evaluated(model, data)
     if dist.get_rank() == 0:
         print(f"{right} of {total} samples are right")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -128,3 +128,5 @@ if __name__ == "__main__":
         write(sys.argv[2])
     else:
         main(*sys.argv[1:])
+        gc.collect()  # the model ends before its process group, see docs/trainers.md
+        dist.destroy_process_group()
