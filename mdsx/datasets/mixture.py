@@ -138,6 +138,9 @@ class Mixture:
             raise UsageError("a mixture needs at least one component")
         if schedule is not None:
             _check_scheduled(given)
+        for argument, column in {"component_column": component_column, "proportions_of": proportions_of}.items():
+            if not isinstance(column, str | None):
+                raise UsageError(f"{argument} must be the name of a column", found=shown(column))
         self.component_column = component_column
         opened = [_open(component, columns, cache, storage_options) for _, component in given]
         amounts = _amounts(

@@ -51,6 +51,9 @@ def described(
     options = {name: value for name, value in found.items() if name != "components"}
     if isinstance(schedule := options.get("schedule"), Mapping):
         options["schedule"] = {_position(at, file): _weights(own, file, "the schedule") for at, own in schedule.items()}
+        if len(options["schedule"]) < len(schedule):
+            message = "two entries of the schedule have the same position"
+            raise UsageError(message, file=file, found=shown([*schedule]))
     if isinstance(exclude := options.get("exclude"), Mapping):
         options["exclude"] = {
             name: read_description(folder / numbers) if isinstance(numbers, str) else numbers

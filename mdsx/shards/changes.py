@@ -95,6 +95,13 @@ class Change:
         return self.source == self.target and self.fill is None and not self.is_mask
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """Texts that differ between changes. An object without a `__repr__` of its own counts by its type."""
+        decoder, kind = self.decoder, type(self.decoder)
+        own = f"{kind.__module__}.{kind.__qualname__}" if kind.__repr__ is object.__repr__ else repr(decoder)
+        return str(self.source), str(self.target), repr(self.fill), str(self.is_mask), str(self.bytes_of), own
+
+    @property
     def casts_only(self) -> bool:
         """Return whether it only casts numbers."""
         return self.fill is None and not self.is_mask and self.decoder is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import xxhash
@@ -44,9 +44,12 @@ class DatasetSlice:
 
     def choose(self, columns: ColumnChoice) -> DatasetSlice:
         """Return a slice with only `columns`, in this order, maybe renamed. Raise UsageError for an unknown column."""
-        if isinstance(columns, str):
+        if isinstance(columns, str) or not isinstance(columns, Iterable):
             raise UsageError("columns must be a list of names, or a mapping of names", found=shown(columns))
-        given = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        names = [*columns.items()] if isinstance(columns, Mapping) else [(name, name) for name in columns]
+        if not all(isinstance(name, str) and isinstance(each, str | Cast) for name, each in names):
+            raise UsageError("the name of a column must be text", found=shown(columns))
+        given = dict(names)
         asked = {name: each.column if isinstance(each, Cast) else each for name, each in given.items()}
         casts = {name: each for name, each in given.items() if isinstance(each, Cast)}
         schema, numbers = self.schema.choose(asked)
@@ -164,3 +167,18 @@ class DatasetSlice:
             lines = "\n".join(["zip", *(shards.index.fingerprint for shards in self.datasets)])
             fingerprint = xxhash.xxh3_128_hexdigest(lines.encode())
         return xxhash.xxh3_128_hexdigest(f"{fingerprint}\n{name}".encode()) if name else fingerprint
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint; another one if datasets are joined, or columns renamed or changed.
+
+        So it differs between slices that give other values in columns of the same names.
+        """
+        lines, own = [self.fingerprint], not self.sides
+        for column, number, home, change in zip(
+            self.schema.columns, self.columns, self.homes, self.changes, strict=True
+        ):
+            name = self.datasets[home].schema.columns[number].name
+            own = own and name == column.name and change is None
+            lines.append(repr((column.name, home, name, None if change is None else change.identity)))
+        return self.fingerprint if own else xxhash.xxh3_128_hexdigest("\n".join(lines).encode("utf-8", "surrogatepass"))

@@ -114,7 +114,11 @@ class ConversionPlan:
             return f"{len(other.files)} files, not {len(self.files)}"
         for old, new in zip(self.files, other.files, strict=True):
             if old.identity != new.identity:
-                return f"{new.url} has changed" if old.url == new.url else f"{new.url}, not {old.url}"
+                return (
+                    f"{new.url} has changed, or is read in another way"
+                    if old.url == new.url
+                    else f"{new.url}, not {old.url}"
+                )
         return None if self.units == other.units else "another version of mdsx divided the files differently"
 
 

@@ -133,7 +133,7 @@ def _sizes(dataset: Dataset) -> NDArray[np.int64]:
 
 def _file(dataset: Dataset) -> File:
     """Return a File that identifies a dataset."""
-    return File(dataset.url, int(_sizes(dataset).sum()), "", dataset.fingerprint)
+    return File(dataset.url, int(_sizes(dataset).sum()), "", excerpt_of(dataset).identity)
 
 
 def _units(number: int, dataset: Dataset) -> Iterator[Unit]:

@@ -140,13 +140,15 @@ def export(
         raise UsageError("source_options apply only to a URL, not to a Dataset", hint="give them to mdsx.Dataset")
     storage = _open_out(url, storage_options)
     chosen = _choice(dataset, columns, rename or {}, drop)
+    sources = dict.fromkeys(each.column if isinstance(each, Cast) else each for each in chosen.values())
+    identity = excerpt_of(dataset.select_columns([*sources])).identity
     dataset = dataset.select_columns(chosen)
     dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema))
     by, cuts = _cuts(dataset, file_size, file_samples)
     own = {"compression": compression, "key_until": key_until, "nan": nan, "row_group_size": row_group_size}
     made = _kind(kind, dataset, {name: value for name, value in own.items() if value is not None})
     read = {name: f"{each.column} as {each.type}" if isinstance(each, Cast) else each for name, each in chosen.items()}
-    wanted = make_record(kind, dataset.fingerprint, read, {**made.options, **by}, cuts, made.suffix)
+    wanted = make_record(kind, identity, read, {**made.options, **by}, cuts, made.suffix)
     replacing = Replacing.begin(storage, wanted) if overwrite else None
     record, there = (replacing.record, set[str]()) if replacing else begin(storage, wanted)
     export = _Exporter(dataset, made, storage, tuple(record.files), tuple(cuts), answered())

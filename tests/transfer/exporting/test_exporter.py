@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,7 @@ from mdsx import CorruptError, MissingError, SampleError, UsageError
 from mdsx.datasets import excerpt_of
 from mdsx.testing.subject import COUNT, FIRST, Subject, shards_of
 from mdsx.transfer.exporting.record import RECORD
+from tests.foreign.tars.tars import png
 from tests.shards.formats.subjects import SUBJECTS
 from tests.transfer.exporting.conftest import write
 from tests.writer.jobs import DieBefore, killed, start_job
@@ -134,7 +137,7 @@ def test_a_selection_is_exported_and_other_selections_are_other_exports(dataset:
     some = mdsx.Dataset(dataset).select(range(1, 200, 2))
     mdsx.export("jsonl", some, tmp_path / "out", columns=["cls"], file_samples=30)
     assert [each["cls"] for each in lines(tmp_path / "out")] == [n - 5 for n in range(1, 200, 2)]
-    with pytest.raises(UsageError, match="another dataset, or another version of it"):
+    with pytest.raises(UsageError, match="another dataset, another version of it, or"):
         mdsx.export("jsonl", some.select(0, 50), tmp_path / "out", columns=["cls"], file_samples=30)
 
 
@@ -160,6 +163,40 @@ def test_a_finished_export_has_nothing_to_do(dataset: Path, tmp_path: Path) -> N
     assert mdsx.export("jsonl", dataset, tmp_path / "out").already
     assert content(tmp_path / "out") == before
     assert json.loads(before[RECORD])["files"] == {"data-00000.jsonl": 200}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"columns": {"a": "x"}}, {"columns": {"a": "y"}}),
+        ({"columns": {"x": mdsx.Cast("x", "float32")}}, {"columns": {"x": mdsx.Cast("x", "int16")}}),
+        ({"dtypes": {"x": "float32"}}, {"dtypes": {"x": "int16"}}),
+        ({"fill": {"score": 0}}, {"fill": {"score": 9}}),
+        ({"decode": {"im": mdsx.Image(2)}}, {"decode": {"im": mdsx.Image(4)}}),
+    ],
+)
+@pytest.mark.parametrize("stops", [False, True])
+def test_only_the_same_values_continue_an_export(tmp_path: Path, one: Any, other: Any, stops: bool) -> None:
+    """The dataset and the names of its columns are the same; each call opens the dataset anew."""
+    types = {"x": "int64", "y": "int64", "score": "int64?", "im": "png"}
+    samples = ({"x": n, "y": -n, "score": n if n % 2 else None, "im": png()} for n in range(30))
+    path, out = write(tmp_path / "in", types, samples), tmp_path / "out"
+
+    def run(options: Any, watch: Callable[[mdsx.Progress], object] = lambda progress: None) -> mdsx.Export:
+        return mdsx.export("jsonl", mdsx.Dataset(path, **options), out, file_samples=10, watch=watch)
+
+    def stop(progress: mdsx.Progress) -> None:
+        if progress.samples >= 10:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError) if stops else nullcontext():
+        run(one, stop if stops else lambda progress: None)
+    before = content(out)
+    with pytest.raises(UsageError, match=r"another export; this would be another dataset, .* read other values"):
+        run(other)
+    assert content(out) == before
+    assert run(one).already is not stops
+    assert before.items() - {(RECORD, before[RECORD])} <= content(out).items()
 
 
 @pytest.mark.parametrize("name", ["out.tar", "out.jsonl.gz", "out.parquet"])

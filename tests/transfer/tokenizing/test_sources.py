@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import re
 import tarfile
+from collections.abc import Callable
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,29 @@ def test_selections_and_several_datasets_are_read_in_order(tmp_path: Path) -> No
         assert [sample["id"] for sample in mdsx.Dataset(done.url)] == [3, 4, 50, *range(7)]
     with pytest.raises(UsageError, match="expected a mixture that reads each sample once"):
         mdsx.tokenize(mdsx.Mixture([(one, 1), (two, 2)]), tmp_path / "no", "bytes")
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_another_column_under_the_same_name_is_another_source(tmp_path: Path, stops: bool) -> None:
+    with mdsx.Writer(tmp_path / "in", {"title": "str", "body": "str"}, shard_size="1KB") as out:
+        out.write_batch({"title": [f"T{number}" for number in range(300)], "body": ["B"] * 300})
+
+    def tokenized(column: str, watch: Callable[[mdsx.Progress], object] = lambda progress: None) -> mdsx.Tokenization:
+        dataset = mdsx.Dataset(tmp_path / "in").select_columns({"text": column})
+        return mdsx.tokenize(dataset, tmp_path / "out", "bytes", shard_size="1KB", watch=watch)
+
+    def stop(progress: mdsx.Progress) -> None:
+        if progress.samples > 150:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError) if stops else nullcontext():
+        tokenized("title", stop if stops else lambda progress: None)
+    before = files(tmp_path / "out")
+    with pytest.raises(UsageError, match="an unfinished conversion" if stops else "this conversion did not write"):
+        tokenized("body")
+    assert files(tmp_path / "out") == before
+    assert tokenized("title").already is not stops
+    assert tokens(tmp_path / "out") == rows([f"T{number}" for number in range(300)])
 
 
 def test_nulls_and_damage_in_a_dataset_are_named_by_sample(tmp_path: Path) -> None:
