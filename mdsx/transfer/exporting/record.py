@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, MissingError, UsageError
+from mdsx.errors import ChangedError, CorruptError, MissingError, UsageError
 from mdsx.format import filenames
-from mdsx.storage import Storage, discard, file_of, remove
+from mdsx.storage import Piece, Storage, discard, file_of, get_or_none, put_over, remove
 
 RECORD = "_mdsx-export.json"
 """Spark, pyarrow, Polars and DuckDB ignore such a name in a folder of Parquet files."""
@@ -43,7 +43,7 @@ class ExportRecord:
         if self.kind != other.kind:
             return f"{other.kind}, not {self.kind}"
         if self.fingerprint != other.fingerprint:
-            return "another dataset, or another version of it"
+            return "another dataset, another version of it, or columns that read other values"
         if list(self.columns.items()) != list(other.columns.items()):
             return f"columns {dict(other.columns)}, not {dict(self.columns)}"
         for name in self.options:
@@ -111,14 +111,35 @@ def begin(storage: Storage, wanted: ExportRecord) -> tuple[ExportRecord, set[str
 
 
 def withdraw(storage: Storage, record: ExportRecord) -> None:
-    """Remove the record of an export that failed without a finished file, so that another export can follow."""
-    if not _finished(storage, record):
+    """Remove the record of an export that failed without a finished file, so that another export can follow. If another
+    export has replaced this one, remove this one's files."""
+    if _own(storage, record) is None:
+        _withdraw_files(storage, record)
+    elif not _finished(storage, record):
         remove(storage, RECORD, own=RECORD.__eq__)
 
 
 def finish(storage: Storage, record: ExportRecord) -> None:
-    """Record that all files exist."""
-    storage.put(RECORD, encode_record(replace(record, finished=True)))
+    """Record that all files exist. Raise ChangedError if another export has replaced this one."""
+    hint = "another export replaced this one while it ran: export to another folder"
+    if (found := _own(storage, record)) is None:
+        _withdraw_files(storage, record)
+        raise ChangedError("the export's record was replaced or removed", file=file_of(storage, RECORD), hint=hint)
+    put_over(storage, RECORD, encode_record(replace(record, finished=True)), etag=found.etag, hint=hint)
+
+
+def _own(storage: Storage, record: ExportRecord) -> Piece | None:
+    """Return the stored record if it is of this export, else None."""
+    found = get_or_none(storage, RECORD)
+    known = None if found is None else decode_record(found.data, file_of(storage, RECORD))
+    return found if known is not None and replace(known, finished=record.finished) == record else None
+
+
+def _withdraw_files(storage: Storage, record: ExportRecord) -> None:
+    """Remove an export's files, except those of the export that has replaced it."""
+    if (found := get_or_none(storage, RECORD)) is not None:
+        theirs = decode_record(found.data, file_of(storage, RECORD)).files
+        remove(storage, *sorted(record.files.keys() - theirs.keys()), own=record.files.__contains__)
 
 
 def _finished(storage: Storage, record: ExportRecord) -> set[str]:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -51,9 +52,14 @@ class Replacing:
             raise UsageError(message, file=storage.url, found=others[0], hint=hint)
         numbers = [int(match[1]) for name in old if (match := _NUMBER.fullmatch(name))]
         record = _renumbered(wanted, max(numbers, default=-1) + 1)
-        names, etag = sorted({*old, *record.files}), None if pending is None else pending.etag
+        token = secrets.token_hex(16)  # a cloud takes the same bytes as ours: two exports could have the same names
+        names, etag = [*sorted({*old, *record.files}), token], None if pending is None else pending.etag
         hint = "another export to this folder began just now: run this one again"  # its files may have the same numbers
         put_over(storage, _NEXT, msgspec.json.encode(names), etag=etag, hint=hint)
+        now = get_or_none(storage, RECORD)
+        if now is None or now.etag != found.etag:  # its files may have the numbers of ours
+            remove(storage, _NEXT, own=_NEXT.__eq__)
+            raise ChangedError("the export's record was replaced or removed", file=file_of(storage, RECORD), hint=hint)
         return cls(storage, found.etag, old, known, record)
 
     def finish(self) -> None:

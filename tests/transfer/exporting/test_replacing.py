@@ -133,7 +133,50 @@ def test_of_two_exports_that_begin_together_one_is_refused(
     assert ids(out) == list(range(100, 118))
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_export_that_was_overwritten_meanwhile_fails_and_leaves_the_new_one(
+    datasets: tuple[Path, Path], tmp_path: Path, damaged: bool
+) -> None:
+    old, new, out = *datasets, tmp_path / "out"
+    if damaged:
+        shard = next(old.glob("shard*"))
+        shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+
+    overwritten: list[mdsx.Export] = []
+
+    def overwrite(progress: mdsx.Progress) -> None:
+        if not overwritten:
+            overwritten.append(exported(new, out, overwrite=True))
+
+    with pytest.raises(mdsx.CorruptError if damaged else mdsx.ChangedError):
+        exported(old, out, watch=overwrite)
+    assert ids(out) == list(range(100, 118))
+    assert exported(new, out).already
+
+
 def test_an_object_store_replaces_too(datasets: tuple[Path, Path], s3_url: str) -> None:
     for dataset in (*datasets, datasets[1]):
         files = exported(dataset, s3_url, overwrite=True).files
         assert {entry.key for entry in open_storage(s3_url).list()} == {"_mdsx-export.json", *files}
+
+
+def test_of_two_exports_to_an_object_store_that_begin_together_one_is_refused(
+    datasets: tuple[Path, Path], s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would give the same names to as many files, and a cloud takes the same list of names twice."""
+    old, _ = datasets
+    exported(old, s3_url)
+    storage = open_storage(s3_url)
+    before = {entry.key: storage.get(entry.key).data for entry in storage.list()}
+    record, others = decode_record(storage.get("_mdsx-export.json").data, "record"), list[Any]()
+
+    def meanwhile(storage: Storage) -> Any:
+        monkeypatch.undo()
+        others.append(replacing.Replacing.begin(open_storage(s3_url), record))
+        return names_in(storage)
+
+    monkeypatch.setattr(replacing, "names_in", meanwhile)
+    with pytest.raises(mdsx.ChangedError, match="another export to this folder began just now"):
+        exported(old, s3_url, overwrite=True)
+    others[0].withdraw()
+    assert {entry.key: storage.get(entry.key).data for entry in storage.list()} == before
