@@ -57,7 +57,7 @@ def begin(storage: Storage, journal: Journal, options: WriterOptions, *, resume:
     if index is not None:
         _check_index(index, options, storage.url)
         if begun:
-            discard(storage, filenames.WRITER_FOLDER)
+            discard(storage, filenames.WRITER_FOLDER, filenames.INDEX)
             journal.claim()  # the writer may have died before its index was durable; this put makes it durable
         journal.remove()
         return index

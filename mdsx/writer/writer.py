@@ -22,11 +22,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mdsx.base.mosaicml import WRITER, explain
 from mdsx.base.process import Owner
-from mdsx.errors import ChangedError, UsageError
+from mdsx.errors import ChangedError, SampleError, UsageError, restated
 from mdsx.foreign.arrow import ArrowData, encode_batch
 from mdsx.format import (
+    MAX_LENGTH,
     Encoded,
     Encoder,
     Index,
@@ -35,11 +39,12 @@ from mdsx.format import (
     ShardView,
     build_index,
     filenames,
+    length_rule,
     parse_index,
     raw_size,
 )
 from mdsx.shards import write_length_file
-from mdsx.storage import StorageOptions, file_of, open_storage
+from mdsx.storage import StorageOptions, file_of, get_or_none, open_storage
 from mdsx.writer.journal import Journal
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.resume import begin, load_shard, stored_shards
@@ -147,7 +152,11 @@ class Writer:
         durable = [] if isinstance(found, Index) else found
         self._samples = found.samples if isinstance(found, Index) else sum(entry.samples for entry in durable)
         self._provisional = durable[-1] if durable else None
-        self._encoder = Encoder(self._options.schema)
+        self._encoder, schema = Encoder(self._options.schema), self._options.schema
+        rules = {schema.columns[number].name: length_rule(schema.columns[number].type) for number in schema.fixed}
+        self._counted = {  # the columns whose numbers are lengths, with their places in `Encoded.fixed`
+            name: place for place, name in enumerate(rules) if name in self._lengths and rules[name] == "number"
+        }
         self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
         self._uploads = Uploads(self._storage, self._journal, self._options, durable, self._builder.reuse)
         self._staged: list[bytes] = []  # values; one list for each sample would double the garbage collector's work
@@ -174,6 +183,8 @@ class Writer:
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         values, size = self._encoder.sample(sample)
+        for name in self._counted:
+            self._check_counts(name, np.asarray(sample[name]).reshape(1))
         self._staged += values
         self._staged_bytes += size
         self._samples += 1
@@ -193,10 +204,21 @@ class Writer:
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         parts = encode_batch(self._encoder, columns)
+        for name, number in self._counted.items():
+            self._check_counts(name, np.concatenate([encoded.fixed[number] for encoded in parts]), batch=True)
         self._flush()
         for encoded in parts:
             self._store(encoded)
             self._samples += encoded.samples
+
+    def _check_counts(self, name: str, counts: NDArray[Any], *, batch: bool = False) -> None:
+        """Raise SampleError for a number that cannot be a length. Otherwise the end of the `with` would raise."""
+        for number in np.flatnonzero((counts < 0) | (counts > MAX_LENGTH))[:1].tolist():
+            place = f"sample {number} of the batch, column {name!r}" if batch else f"column {name!r}"
+            expected, hint = f"0 to {MAX_LENGTH}", "write another number, or leave the column out of lengths="
+            raise SampleError(
+                "a length is out of range", place=place, found=int(counts[number]), expected=expected, hint=hint
+            )
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -301,7 +323,13 @@ class Writer:
             data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
             self._journal.check_owner()  # reading all rows may have taken long
             self._check_stored(entries)
-        self._storage.put(filenames.INDEX, data)
+        try:
+            self._storage.create(filenames.INDEX, data)
+        except ChangedError as error:
+            found = get_or_none(self._storage, filenames.INDEX)
+            if found is None or found.data != data:  # another attempt at the same job may have finished it
+                hint = "another program has written a dataset here meanwhile: remove one, or write to another URL"
+                raise restated(error, hint=hint) from None
         self._journal.remove()
         if self._overwriting is not None:
             self._overwriting.commit([self._overwriting.done(0, self._samples)])

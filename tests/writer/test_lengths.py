@@ -134,6 +134,24 @@ def test_a_column_without_lengths_is_refused_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("wrong", [-1, 2**32])
+def test_a_number_that_cannot_be_a_length_is_refused_when_it_is_written(tmp_path: Path, wrong: int) -> None:
+    says = rf"column 'n': a length is out of range \(expected 0 to 4294967295, found {wrong}\)"
+    with mdsx.Writer(tmp_path, {"free": "int64", "text": "str", "n": "int64"}, lengths=["n", "text"]) as out:
+        out.write({"free": wrong, "text": "a", "n": 2**32 - 1})
+        with pytest.raises(mdsx.SampleError, match=says):
+            out.write({"free": 0, "text": "b", "n": wrong})
+        with pytest.raises(mdsx.SampleError, match=says):
+            out.write_batch({"free": [0, 0], "text": ["b", "c"], "n": [7, wrong]})
+        out.write_batch({"free": [wrong], "text": ["d"], "n": [0]})
+        assert out.samples == 2
+    assert [(sample["free"], sample["text"], sample["n"]) for sample in mdsx.Dataset(tmp_path)] == [
+        (wrong, "a", 2**32 - 1),
+        (wrong, "d", 0),
+    ]
+    assert sums(tmp_path) == {"n": 2**32 - 1, "text": 2}
+
+
 def test_merge_joins_the_lengths_of_the_parts(tmp_path: Path) -> None:
     for part in range(3):
         write(tmp_path / f"part-{part:05d}", 70 * part, 70 * part + 70)

@@ -26,7 +26,7 @@ from mdsx.transfer.converting.plan import ConversionPlan
 from mdsx.transfer.converting.record import Tally
 from tests.transfer.converting.numbers import Numbers
 
-REQUESTS = ("get", "put", "list", "delete", "discard_unfinished")
+REQUESTS = ("get", "put", "create", "list", "delete", "discard_unfinished")
 SOURCE = Numbers(4, 5)
 PLAN = ConversionPlan.of(SOURCE, "", {"x": "int64"}, shard_size=200, compression=None, on_error="raise", parts=1)
 
@@ -116,7 +116,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a killed attempt may leave: of its shards, which it uploads side by side, number 2 is missing."""
     folder, left = tmp_path_factory.mktemp("unfinished"), tmp_path_factory.mktemp("left") / "out"
-    attempt = Attempt(folder, stop="put index.json")
+    attempt = Attempt(folder, stop="create index.json")
     with watched(pytest.MonkeyPatch(), attempt):
         attempt.start()
         shutil.copytree(folder, left)

@@ -130,6 +130,16 @@ def test_of_two_drivers_one_succeeds_and_the_other_leaves_nothing(url: str) -> N
         begin(url)
 
 
+def test_a_plain_writer_does_not_replace_the_dataset_of_a_run_that_committed_meanwhile(url: str) -> None:
+    driver, out = begin(url), mdsx.Writer(url, COLUMNS)
+    done = [write_part(driver.job, part, batches(part)) for part in range(2)]
+    with pytest.raises(mdsx.ChangedError, match="another program has written a dataset here meanwhile"), out:  # noqa: PT012
+        out.write({"number": -1, "text": "x"})
+        driver.commit(done)
+    assert numbers(url) == list(range(2 * SAMPLES))
+    assert mdsx.verify(url).ok
+
+
 def test_a_driver_removes_nothing_of_another_one_at_work(url: str) -> None:
     first, second = begin(url), begin(url)
     theirs = write_part(second.job, 0, batches(0))
