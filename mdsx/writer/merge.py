@@ -125,8 +125,8 @@ def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
 
 
 def check_one_run(url: str, folders: Iterable[str], signs: Iterable[str], *, several: bool = False) -> None:
-    """Raise UsageError if parts are of a run that has not ended, or, unless `several` may be, of different runs: only
-    the index says which parts count.
+    """Raise UsageError if parts are of a run that has not ended, or has not removed what it replaced, or, unless
+    `several` may be, of different runs: only the index says which parts count.
 
     `folders`: the parts' folders; `signs`: the keys of the runs' signs."""
     runs = dict[str, str]()  # with a part of each
@@ -139,6 +139,14 @@ def check_one_run(url: str, folders: Iterable[str], signs: Iterable[str], *, sev
                 f"wait until it ends; if it died with all its parts complete, remove {filenames.run_sign(run, 'alive')}"
             )
             raise UsageError("a run that has not ended wrote this part", file=f"{url}/{runs[run]}", hint=hint)
+        if sign == "replaced" and run in runs:
+            note = filenames.run_sign(run, "replaced")
+            away = f"move all index-*.json, shards and parts outside of run-{run} away, and remove {note}"
+            message, hint = (
+                "files of the dataset that a run replaced may still be here",
+                f"copy the index back; or {away}",
+            )
+            raise UsageError(message, file=url, hint=hint)
     if len(runs) > 1 and not several:
         raise UsageError(
             "there are parts of several runs, and no index says which ones count",

@@ -139,12 +139,16 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
         message, hint = "no dataset is here: neither an index nor shards", "check the URL"
         raise MissingError(message, file=storage.url, hint=hint)
     stored_as = [entry for part in found.values() for files in part.values() for _, entry in files]
-    compressed = _all_compressed(storage.url, stored_as)
+    of_part = {part: _part_index(storage, key) for part, key in indexes.items()}
+    if stored_as:
+        compressed = _all_compressed(storage.url, stored_as)
+    else:
+        compressed = any(index.compression is not None for index in of_part.values() if index is not None)
     places, metadata, schemas = list[Place](), list[dict[str, Any]](), Schemas()
     parts = {part for part in (*found, *indexes) if part is not None}
     of_parts = sorted(parts) if appended or None in found else _all_parts(storage.url, parts)
     for part in [*([None] if None in found else []), *of_parts]:
-        index = None if part not in indexes else _part_index(storage, indexes[part])
+        index = of_part.get(part) if part is not None else None
         folder = "" if part is None else folders[part][0]
         if index is None:
             places += _of_files(storage.url, folder, found.get(part, {}), compressed=compressed)

@@ -130,6 +130,14 @@ def test_a_merged_dataset_is_rebuilt_from_its_parts_or_names(
     assert (tmp_path / "index.json").read_bytes() == before
 
 
+def test_a_merged_dataset_without_samples_is_rebuilt_as_compressed_as_its_parts(tmp_path: Path) -> None:
+    write_parts(tmp_path, [], 2, compression="zstd")
+    before = (tmp_path / "index.json").read_bytes()
+    (tmp_path / "index.json").unlink()
+    repaired(tmp_path)
+    assert (tmp_path / "index.json").read_bytes() == before
+
+
 def test_metadata_on_which_the_parts_agree_is_kept(tmp_path: Path) -> None:
     write_parts(tmp_path, WRITTEN, 2, metadata={"a": 1})
     before = (tmp_path / "index.json").read_bytes()

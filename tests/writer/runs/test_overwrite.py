@@ -18,7 +18,7 @@ from mdsx.format import filenames
 from mdsx.storage import open_storage
 from mdsx.writer import writer
 from tests.conftest import Often
-from tests.writer.jobs import DieAt, contents, killed, start_job
+from tests.writer.jobs import DieAt, DieBefore, contents, killed, start_job
 
 COLUMNS = {"id": "int64", "tokens": "uint16[*]"}
 
@@ -200,6 +200,24 @@ def test_a_kill_leaves_the_old_dataset_or_the_new_one(dataset: Path, often: Ofte
         shutil.copytree(dataset, copy)
         check_killed(copy, partial(overwrite, copy, lengths=["tokens"]), rng.randrange(260))
         shutil.rmtree(copy)
+
+
+def test_a_repair_does_not_mix_the_old_dataset_into_the_new_one(tmp_path: Path) -> None:
+    """The writer was killed when it removed the old dataset; then the index was lost."""
+    write(tmp_path, 0, 150)
+    write(tmp_path / "part-00001", 150, 200)
+    mdsx.append(tmp_path, "part-00001")
+    assert killed(start_job(partial(overwrite, tmp_path), hook=DieBefore("shard.00000.mdsx", "unlink")))
+    assert ids(tmp_path) == NEW
+    index = (tmp_path / "index.json").read_bytes()
+    (tmp_path / "index.json").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(mdsx.UsageError, match=r"that a run replaced may still be here.*copy the index back.*/replaced"):
+        mdsx.repair(tmp_path, drop_damaged=True)
+    assert contents(tmp_path) == before
+    (tmp_path / "index.json").write_bytes(index)
+    assert not mdsx.repair(tmp_path).needed
+    assert ids(tmp_path) == NEW
 
 
 def test_a_clean_removes_what_a_killed_writer_left(dataset: Path) -> None:
