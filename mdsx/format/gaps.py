@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _LEAST_FRAME = 14
 """Bytes of the smallest frame, which has one raw byte."""
+_LEAST_WHOLE_FRAME = 21
+"""Bytes of the smallest frame of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +86,24 @@ def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -
 
     A frame may start where the previous one ends, or at an offset from the seek table, counted from either end of the
     file. So damage to one frame, or to one entry of the table, hides no other frame. `stored`: the file, maybe
-    truncated.
+    truncated. No frame is sought beyond as many as a file of this size could have: a wrong `raw_size` takes no memory.
     """
-    view, count = memoryview(stored).cast("B"), frame_count(raw_size)
+    view, frames = memoryview(stored).cast("B"), frame_count(raw_size)
+    count = min(frames, len(view) // _LEAST_WHOLE_FRAME + 1)
     claimed = _claimed_offsets(view, raw_size)
     following: int | None = 0  # where this frame starts, if the previous one is undamaged
+    least = 0  # the end of the last frame that was found: a later one cannot start before it
     for number in range(count):
         place, size = f"frame {number}", min(FRAME_SIZE, raw_size - number * FRAME_SIZE)
         found, problem = None, None
-        for start in _places(view, following, claimed, number):
+        for start in _places(view, following, claimed, number, least):
             try:
                 stop = _end(view, start, size, file, place)
                 found = decompress_frame(view[start:stop], expected_size=size, file=file, place=place)
             except CorruptError as error:
                 problem = problem or error
                 continue
-            following = stop
+            following = least = stop
             break
         if found is not None:
             yield found
@@ -108,6 +112,8 @@ def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -
         yield problem or CorruptError("the frame cannot be found", file=file, place=place)
         if claimed is None:
             return
+    if count < frames:
+        yield CorruptError("the frame cannot be found", file=file, place=f"frame {count}")
 
 
 def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
@@ -134,13 +140,17 @@ def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64]
 
 
 def _places(
-    view: memoryview, following: int | None, claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None, number: int
+    view: memoryview,
+    following: int | None,
+    claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    number: int,
+    least: int,
 ) -> Iterator[int]:
-    """Yield the offsets at which frame `number` may start, the best guess first."""
+    """Yield the offsets from `least` on at which frame `number` may start, the best guess first."""
     if following is not None:
         yield following
     for offsets in claimed or ():
-        if 0 <= offsets[number] < len(view):
+        if least <= offsets[number] < len(view):
             yield int(offsets[number])
 
 

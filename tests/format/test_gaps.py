@@ -68,6 +68,29 @@ def test_a_shard_without_its_table_keeps_the_frames_before_the_first_damaged_one
     assert facts(gap.error) == ("a shard", "frame 1", "no zstd frame")
 
 
+def test_no_more_frames_are_sought_than_the_file_can_hold() -> None:
+    """The seek table of a small file tells of 1000 frames, all of which would start beyond its end."""
+    table = seek_table([(2**32 - 1, FRAME_SIZE)] * 1000)
+    raw, gaps = recovered(FRAMES[0] + table, 1000 * FRAME_SIZE)
+    assert raw == RAWS[0]
+    assert len(gaps) < 500
+    assert (gaps[0].start, gaps[-1].stop) == (FRAME_SIZE, 1000 * FRAME_SIZE)
+    assert [gap.start for gap in gaps[1:]] == [gap.start + FRAME_SIZE for gap in gaps[:-1]]
+
+
+def test_a_missing_frame_hides_no_later_one() -> None:
+    raw, (gap,) = recovered(STORED.replace(FRAMES[2], b""))
+    assert raw == RAWS[0] + RAWS[1] + bytes(FRAME_SIZE) + RAWS[3]
+    assert (gap.start, gap.stop) == (2 * FRAME_SIZE, 3 * FRAME_SIZE)
+
+
+def test_a_frame_is_not_taken_for_several_ones() -> None:
+    """The seek table says that all frames are the only one: they would take memory again and again."""
+    table = seek_table([(0, FRAME_SIZE)] * 999 + [(len(FRAMES[0]), FRAME_SIZE)])
+    raw, gaps = recovered(FRAMES[0] + table, 1000 * FRAME_SIZE)
+    assert (raw, gaps[0].start) == (RAWS[0], FRAME_SIZE)
+
+
 def test_the_smallest_frame_may_end_a_truncated_shard() -> None:
     raw = RAWS[0] + b"d"
     stored = compress(raw)

@@ -25,7 +25,7 @@ import zstandard
 
 import mdsx
 from mdsx.base.braces import expand_braces
-from mdsx.checks.damage import verify
+from mdsx.checks.damage import repair, verify
 from mdsx.cli.show import cat
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
 from mdsx.format import Schema, check_shard, parse_index, parse_type, value_decoder
@@ -100,6 +100,16 @@ def everything(folder: Path) -> None:
         cat(str(folder), count=3, as_json=True)
     for problem in problems:
         raise problem
+
+
+def repaired(folder: Path) -> None:
+    for problem in repair(folder, drop_damaged=True, dry_run=True):
+        raise problem
+
+
+def frames() -> bytes:
+    """Return one frame, with a seek table that tells of 2^17 frames of 4 GiB."""
+    return reference.frame(bytes(2**20)) + reference.seek_table([(MOST, 2**20)] * 2**17)
 
 
 def value(kind: str, data: bytes) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
@@ -396,6 +406,13 @@ CASES = [
     Case(
         "zstd: a raw size of 2^40", stored(reference.compressed(_RAW), raw=_RAW, raw_size=2**40), everything,
         CorruptError, "cannot hold its frames",
+    ),
+    *(
+        Case(
+            f"zstd: a seek table of 2^17 frames, to be {name}", stored(frames, raw=_RAW, raw_size=2**37), read,
+            CorruptError, "no zstd frame", most=2**21,
+        )
+        for name, read in (("verified", verified), ("repaired", repaired))
     ),
     Case(
         "index: 2^60 samples in a shard of 2^62 bytes", stored(_RAW, samples=2**57, size=2**62), everything,
