@@ -111,7 +111,11 @@ def boot() -> str:
 
 def network_file_system(path: str | os.PathLike[str]) -> bool:
     """Whether `path`, which need not exist yet, is (or, for FUSE, may be) on a network file system. Linux only."""
-    return _NETWORK.fullmatch(_file_system(Path(os.path.realpath(path)))) is not None
+    try:
+        real = os.path.realpath(path)
+    except OSError:  # a link that may not be read, as in /proc
+        real = os.path.abspath(path)
+    return _NETWORK.fullmatch(_file_system(Path(real))) is not None
 
 
 def _file_system(path: Path) -> str:

@@ -94,7 +94,8 @@ class LengthTable:
 
     def put(self, found: Sequence[tuple[int, NDArray[np.uint32]]]) -> None:
         """Store the lengths of shards."""
-        if not self._write(found):
+        written = self._write(found)  # into another file than the mapped one, if the cache was removed meanwhile
+        if not (written and all(np.array_equal(self.lengths[self._cut(shard)], lengths) for shard, lengths in found)):
             if not self.lengths.flags.writeable:
                 self.lengths, self._marks, self._cache = self.lengths.copy(), None, None
             for shard, lengths in found:

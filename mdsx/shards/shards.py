@@ -226,7 +226,13 @@ class Shards:
         if opened is not None and opened.unchanged():
             opened.used = True
             if whole and not opened.verified:
-                self._verify(shard, opened)
+                try:
+                    self._verify(shard, opened)
+                except CorruptError:
+                    if self.cache is None:
+                        raise
+                    self._discard(self.cache, shard)
+                    return False
             return True
         if opened is not None:
             self.close(shard)
@@ -376,7 +382,10 @@ class Shards:
             return self._parse(shard, self._map(shard)).lengths(column)
         if self.cache is not None and (cached := self.cache.open(self.key(shard))) is not None:
             try:
-                return self._parse(shard, cached).lengths(column)
+                view = self._parse(shard, cached)
+                if not self._trust_cache:  # wrong lengths would stay, for all processes
+                    self.index.verify(shard, view, file=self.file(shard))
+                return view.lengths(column)
             except CorruptError:
                 self._discard(self.cache, shard)
         return self._state.stored.lengths(shard, column)

@@ -353,15 +353,20 @@ def test_a_full_cache_leaves_lengths_in_memory(far: Path) -> None:
     assert not list((far / "cache").rglob("*.u32"))
 
 
-def test_a_removed_cache_leaves_lengths_in_memory(far: Path) -> None:
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_removed_cache_leaves_lengths_in_memory(far: Path, made_again: bool) -> None:
+    """Even if another reader makes a file of lengths again, which has others than the one that this reader holds."""
     view = View([excerpt_of(open_far(far))])
     lengths, first = lengths_of(view, "tokens"), np.zeros(len(view.counts), np.int64)
     shards = np.arange(len(view.counts))
     expected = [EXPECTED["tokens"](int(number)) for number in np.cumsum(view.counts) - view.counts]
     assert lengths.of(shards[:2], first[:2]).tolist() == expected[:2]
     shutil.rmtree(far / "cache")
+    if made_again:
+        other = View([excerpt_of(open_far(far))])
+        assert lengths_of(other, "tokens").of(shards[-2:], first[-2:]).tolist() == expected[-2:]
     assert lengths.of(shards, first).tolist() == expected
-    assert not (far / "cache").exists()
+    assert (far / "cache").exists() == made_again
 
 
 def test_a_file_of_lengths_that_is_removed_is_no_loss(tmp_path: Path) -> None:
@@ -434,6 +439,16 @@ def test_damaged_rows_are_found(tmp_path: Path) -> None:
     damage(path, place)
     with pytest.raises(mdsx.CorruptError, match=r"shard\.00001\.mdsx.*sample 4"):
         all_lengths(data, "tokens")
+
+
+def test_lengths_do_not_come_from_a_damaged_shard_in_the_cache(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", compression="zstd")
+    schema = excerpt_of(data).shards.index.schema
+    assert len(list(data)) == 500
+    for path in (tmp_path / "cache").glob("*/*.mdsx"):
+        damage(path, schema.rows_offset + 3 * schema.row_size + 40)  # one bit of an id
+    for _ in range(2):  # nor do they stay in the cache
+        assert all_lengths(mdsx.Dataset(tmp_path / "data", cache=tmp_path / "cache"), "id") == list(range(500))
 
 
 def test_the_rows_of_another_shard_are_refused(far: Path) -> None:

@@ -122,6 +122,7 @@ class CacheDirectory:
         self._needs = self.directory / filenames.NEEDS
         self._given = None if limit is None else parse_size(limit, name="the cache's limit")
         self._process_or_none: _Process | None = None
+        self._known = False  # whether this process, or the one that passed the object on, has used the directory
         if network_file_system(self.directory):
             warn(
                 f"the cache {self.directory} is on a network file system, where locks may not work across machines; "
@@ -179,8 +180,11 @@ class CacheDirectory:
         return is_held(path.with_name(filenames.unfinished(path.name)))
 
     def is_empty(self) -> bool:
-        """Whether the cache has no shards."""
-        return not any(self.directory.glob(filenames.SHARDS))
+        """Whether the cache has no shards; False if its directory may not be read."""
+        try:
+            return not any(self.directory.glob(filenames.SHARDS))
+        except OSError:
+            return False
 
     def open(self, key: CacheKey) -> mmap.mmap | None:
         """Return the shard, leased until the last view of the mapping dies; None if it is not in the cache."""
@@ -323,7 +327,7 @@ class CacheDirectory:
     def _process(self) -> _Process:
         process = self._process_or_none
         if process is None or not process.owner.here:
-            ledger, announcements = Ledger(self.directory), Announcements(self._needs)
+            ledger, announcements = Ledger(self.directory, known=self._known), Announcements(self._needs)
             evictor = Evictor(DiskFiles(ledger, announcements))
             process = self._process_or_none = _Process(Owner(), ledger, announcements, evictor, threading.Lock())
         return process
@@ -333,6 +337,7 @@ class CacheDirectory:
         ledger = process.ledger
         if not ledger.is_registered():
             ledger.register(self._given)
+            self._known = True
             ledger.take_tally()
             ledger.write_tally(process.evictor.shrink(self._room(process)))
 

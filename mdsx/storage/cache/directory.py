@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mdsx.base.process import exhausted
 from mdsx.base.warn import warn
-from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+from mdsx.errors import ForbiddenError, MdsxError, MissingError, TransportError, UsageError, shown
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 
@@ -34,7 +34,16 @@ def directory_of(given: str | os.PathLike[str] | None) -> Path:
     """Return the path of the cache that a user names; None means `$MDSX_CACHE`, or else `~/.cache/mdsx`."""
     if given is None:
         given = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
-    return Path(os.path.abspath(expanded(os.fspath(given))))
+    try:
+        path = os.path.abspath(expanded(os.fspath(given)))
+        if b"\0" in os.fsencode(path):
+            raise UsageError("a path may not have zero bytes", found=shown(path))
+        return Path(path)
+    except UnicodeEncodeError:
+        raise UsageError("the path is not text that a file's name can have", found=shown(given)) from None
+    except FileNotFoundError:
+        hint = "change to a directory that exists, or give an absolute path"
+        raise MissingError("the working directory does not exist any more", file=str(given), hint=hint) from None
 
 
 def make_folder(path: Path) -> None:
@@ -132,7 +141,9 @@ def bypass(directory: Path, error: OSError, *, limited: bool, costs: bool = True
     impossible = isinstance(error, FileNotFoundError) and not _can_be_made(directory)
     if isinstance(error, FileNotFoundError) and not impossible:  # it was removed, and is made again
         return
-    if error.errno in _FULL:
+    if error.errno == errno.ESTALE:
+        why = "its directory is being removed, or cannot be made again"
+    elif error.errno in _FULL:
         why = "the disk is full, or a quota is reached"
     elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
         why = f"it is read-only ({error.strerror}), and does not hold all shards"
@@ -168,6 +179,8 @@ def failure(directory: Path, error: OSError) -> MdsxError:
     if isinstance(error, FileNotFoundError):
         above = _nearest(directory)
         return ForbiddenError(f"the cache cannot be made in {above} ({error.strerror})", file=file, hint=_OWN)
+    if error.errno == errno.ENAMETOOLONG:
+        return UsageError("the cache's path is too long", file=file, hint=_OWN)
     if error.errno in _OTHERWISE:
         found = Path(os.fsdecode(error.filename)) if error.filename else directory
         if directory not in found.parents:  # never advise to remove a file that is not the cache's

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.base.system import boot, fcntl
+from mdsx.errors import UsageError
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import claim, entries, make_folder
 from mdsx.storage.cache.files import Cached, Hold, remove
@@ -29,13 +30,17 @@ from mdsx.storage.cache.files import Cached, Hold, remove
 _DEFAULT_SHARE = 0.8
 _PATIENCE = 60.0  # seconds; only a stopped process holds the lock for more than milliseconds
 _LONGEST_PAUSE = 0.005
+_TRIES = 50  # to make files in a directory that others remove, or that was removed below a mount
 
 
 class Ledger:
     """The accounting of the cache in `directory`, which is made if missing, accessible only to its owner."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, known: bool = False) -> None:
+        """`known`: whether this job has used the cache before."""
         self._directory = directory
+        self._known = known
+        self._gone = False  # whether the directory could not be made again
         self._limits = directory / filenames.LIMITS
         self._registered: Hold | None = None
 
@@ -43,7 +48,7 @@ class Ledger:
     def locked(self) -> Iterator[None]:
         """Exclude all other processes and threads. Raise OSError if the directory is not writable, and UsageError if it
         is neither empty nor a cache."""
-        path = self._directory / filenames.LOCK
+        path, tries = self._directory / filenames.LOCK, 0
         while True:
             if not self._directory.is_dir():
                 self._directory.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +57,18 @@ class Ledger:
                 claim(self._directory)
                 make_folder(self._limits)
                 hold = Hold(path, os.O_RDWR | os.O_CREAT, top=True)
-            except FileNotFoundError:  # the directory was just removed
-                continue
+            except (FileNotFoundError, UsageError) as error:  # the directory was just removed, or is being removed
+                if (tries := tries + 1) < _TRIES and not self._gone:
+                    time.sleep(_LONGEST_PAUSE)
+                    continue
+                if isinstance(error, UsageError) and not self._known:
+                    raise
+                self._gone = True
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self._directory)) from error
             try:
                 _wait_for(hold, path)
                 if hold.leads_to(path):
+                    self._gone = False
                     yield
                     return
             finally:
@@ -107,6 +119,7 @@ class Ledger:
         else:
             name = filenames.limit(limit, default=False)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
+        self._known = True
         weakref.finalize(self, self._registered.release)
         self._registered.lock(fcntl.LOCK_SH)  # no wait: others only try to lock it, with our lock held
 

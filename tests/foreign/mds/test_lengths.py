@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from mdsx.foreign.mds.encodings import parse_encoding
 from mdsx.foreign.mds.values import ArrayDecoder
 from mdsx.format import length_rule
 from mdsx.shards import View, lengths_of
+from mdsx.shards import shards as shards_module
+from mdsx.testing import far_disk
 from tests.foreign.mds import plain
 
 SIZES = [0, 1, 300, 7, 70_000]
 
 
-def lengths(url: Path, column: str) -> list[int]:
+def lengths(url: Path | str, column: str) -> list[int]:
     view = View([excerpt_of(mdsx.Dataset(url))])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
     samples = np.concatenate([np.arange(count) for count in view.counts])
@@ -51,6 +54,19 @@ def test_a_mean_is_estimated_from_the_bytes_of_values(tmp_path: Path) -> None:
     assert means["a"] == means["b"] == pytest.approx(1515, abs=15)  # y has a header, and each shard a description
     assert means["x"] == 3
     assert means["y"] is means["n"] is None
+
+
+def test_lengths_do_not_come_from_a_damaged_shard_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards_module, "open_storage", far_disk.open_far)
+    monkeypatch.setenv("MDSX_CACHE", str(tmp_path / "cache"))
+    plain.write_dataset(tmp_path / "data", {"n": "int"}, [[{"n": number} for number in range(50)]])
+    url = f"{far_disk.SCHEME}{tmp_path / 'data'}"
+    assert [sample["n"] for sample in mdsx.Dataset(url)] == list(range(50))
+    (cached,) = (tmp_path / "cache").glob("*/*.mdsx")
+    shard = bytearray(cached.read_bytes())
+    shard[struct.unpack_from("<I", shard, 4 + 4 * 20)[0]] ^= 1  # sample 20, by the table of offsets
+    cached.write_bytes(shard)
+    assert lengths(url, "n") == list(range(50))
 
 
 def test_an_array_of_two_dimensions_is_refused(tmp_path: Path) -> None:

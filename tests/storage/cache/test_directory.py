@@ -648,6 +648,38 @@ def test_a_removed_part_of_the_cache_is_recreated(tmp_path: Path, what: str, whe
     assert usage(cache) <= LIMIT
 
 
+def test_a_directory_that_cannot_be_made_again_is_bypassed(compressed: str, tmp_path: Path) -> None:
+    """It was removed, but is still mounted in a container; or it is the working directory, as here."""
+
+    def work() -> list[str]:
+        os.chdir(marked(tmp_path / "cache"))
+        data = mdsx.Dataset(compressed, cache=Path("/proc/self/cwd"))
+        assert next(iter(data))["id"] == 0
+        shutil.rmtree(tmp_path / "cache")
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert [sample["id"] for sample in data.select(800, 1000)] == list(range(800, 1000))
+        return [str(warning.message) for warning in warned]
+
+    (warned,) = forked(work)
+    assert warned.startswith("/proc/self/cwd: ")
+    assert "its directory is being removed, or cannot be made again" in warned
+
+
+def test_a_job_goes_on_while_its_cache_is_being_removed(compressed: str, tmp_path: Path) -> None:
+    """The mark and the lock are removed already, and the folder of a dataset is not yet."""
+    data = mdsx.Dataset(compressed, cache=tmp_path / "cache")
+    assert next(iter(data))["id"] == 0
+    for name in (filenames.MARK, filenames.LOCK):
+        (tmp_path / "cache" / name).unlink()
+    with pytest.warns(UserWarning, match="its directory is being removed") as warned:
+        assert [sample["id"] for sample in data.select(800, 1000)] == list(range(800, 1000))
+    assert len(warned) == 1
+    shutil.rmtree(tmp_path / "cache")
+    assert [sample["id"] for sample in data.select(500, 700)] == list(range(500, 700))
+    assert list((tmp_path / "cache").glob("*/*.mdsx"))
+
+
 def test_a_lock_that_another_holds_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     ledger, locked = Ledger(tmp_path / "cache"), threading.Event()
 
