@@ -18,7 +18,8 @@ def _reduce(tensor: torch.Tensor) -> Any:
     name, shape = str(tensor.dtype)[6:], tuple(tensor.shape)
     if not tensor.numel():
         return _empty, (name, shape)
-    values = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+    flat = tensor.contiguous().as_strided((tensor.numel(),), (1,))  # a dimension of size 1 may have another stride
+    values = flat.view(torch.uint8).numpy()
     return _rebuilt, (PickleBuffer(values.data), name, shape)
 
 

@@ -78,6 +78,7 @@ def test_every_way_of_reading_gives_the_same_info(urls: list[str]) -> None:
     assert read(batched) == expected
     plain: DataLoader[Any] = DataLoader(dataset(urls[0], batch_size=7, drop_last=False), batch_size=None, num_workers=1)
     assert read(plain) == expected
+    assert read(StreamingDataLoader(dataset(urls[0]), 1, num_workers=1)) == expected
     for rank in range(3):
         options: dict[str, Any] = {"rank": rank, "world_size": 3}
         part = read(StreamingDataLoader(dataset(urls[0], **options), 5, drop_last=False, on_error="skip"))

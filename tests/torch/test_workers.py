@@ -145,6 +145,20 @@ def test_named_tuples_come_from_workers(local_url: str) -> None:
         assert mine.second["id"].equal(other.second["id"])
 
 
+def first_id(samples: list[Any]) -> Any:
+    table = torch.tensor([[sample["id"], 0] for sample in samples])
+    return table[:1, 0]
+
+
+def test_a_value_that_is_cut_out_of_a_tensor_comes_from_workers(local_url: str) -> None:
+    """Its stride is that of the tensor, although it has only one element."""
+    here, there = (
+        StreamingDataLoader(StreamingDataset(local_url), 100, num_workers=workers, collate_fn=first_id)
+        for workers in (0, 1)
+    )
+    assert [batch.tolist() for batch in there] == [batch.tolist() for batch in here]
+
+
 def write_image(path: Path) -> str:
     with mdsx.Writer(path, {"image": "jpeg?", "id": "int64"}) as out:
         for number in range(200):
@@ -176,6 +190,8 @@ def crossed(value: Any) -> Any:
         torch.arange(600).reshape(20, 30),
         torch.arange(600).reshape(20, 30).T,
         torch.arange(600)[::3],
+        torch.arange(600)[::300][:1],
+        torch.arange(600).reshape(20, 30)[:1, 7],
         torch.ones(300, dtype=torch.bfloat16),
         torch.zeros((0, 3), dtype=torch.float16),
         torch.tensor(3.5),
