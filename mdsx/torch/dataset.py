@@ -386,7 +386,7 @@ class _DatasetIteration(Iteration):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch of this iteration."""
-        return {"epoch": self._epoch if self._taken else self._run.cursor_of(self).epoch}
+        return {"epoch": self._epoch if self._taken or self._over else self._run.cursor_of(self).epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue as the iteration of that epoch: at its end if the dataset is in a later epoch."""
@@ -395,7 +395,7 @@ class _DatasetIteration(Iteration):
         if type(epoch) is not int or not (epoch == cursor.epoch or (epoch == cursor.epoch - 1 and not cursor.position)):
             self._unload()
             raise StateError("not the state of an iteration", place="epoch", found=shown(state))
-        self._over = epoch < cursor.epoch
+        self._epoch, self._over = epoch, epoch < cursor.epoch
 
 
 def _worker() -> tuple[int, int]:

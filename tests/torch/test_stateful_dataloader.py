@@ -132,6 +132,21 @@ def test_state_at_the_last_batch_resumes_next_epoch(
         assert ids(resumed) == uninterrupted(local_url, epoch, drop_last)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_an_epochs_end_may_be_loaded_and_saved_again_before_a_batch(local_url: str, workers: int) -> None:
+    """As of a job that is preempted right after it resumed."""
+    _, loader = stateful(local_url, workers)
+    assert ids(itertools.islice(iter(loader), LEFT)) == uninterrupted(local_url)
+    for _ in range(2):
+        state = json.loads(json.dumps(loader.state_dict()))
+        data, loader = stateful(local_url, workers)
+        loader.load_state_dict(state)
+        batches = iter(loader)
+    assert ids(batches) == []
+    data.set_epoch(1)
+    assert ids(loader) == uninterrupted(local_url, 1)
+
+
 @pytest.mark.slow_if("workers in {1, 2}")
 @WAYS
 def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent: bool) -> None:
