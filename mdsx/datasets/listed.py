@@ -45,6 +45,7 @@ def _listed(found: Any) -> Listed:
     name, fingerprint, *numbers = found
     if not isinstance(name, str) or not isinstance(fingerprint, str):
         raise TypeError("not text")
+    (name + fingerprint).encode()  # a ValueError for surrogates
     if not all(number is None or (type(number) is int and 0 <= number < MAX_SAMPLES) for number in numbers):
         raise ValueError("a number")
     return Listed(name, fingerprint, *numbers)

@@ -113,7 +113,7 @@ class BatchLoader:
         """Return the number of batches of a whole epoch, the same on every rank.
 
         With `batching`, the number depends on the lengths of all samples. Raise TypeError if it is unknown: call `plan`
-        to compute it, or fix it with `epoch_steps`.
+        to compute it, or fix it with `epoch_steps`. In an epoch in which the groups changed, it counts from there on.
         """
         return self._steps.count(self._run.start_of(self._run.coming_epoch))
 

@@ -131,6 +131,8 @@ class _Before:
         epoch = number_of(groups, "epoch", "groups.") if "epoch" in groups else number_of(state, "epoch")
         start = reached = Tick(epoch * samples + number_of(state, "position"))
         if "taken" in groups and number_of(groups, "taken", "groups."):
+            if start >= (epoch + 1) * samples:
+                raise StateError("the state is damaged", place="position", found=shown(state.get("position")))
             size = number_of(groups, "positions", "groups.") * number_of(state, "lanes")
             reached = Tick(Windows(start, (epoch + 1) * samples, None, max(size, 1))[0][1])
         return cls(listed, phases_of(state, len(listed), reached), start, reached)

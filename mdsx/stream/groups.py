@@ -99,7 +99,8 @@ class GroupSteps:
                 "the number of batches of an epoch is unknown: it depends on the lengths of all its samples; call "
                 "loader.plan(), which counts them, or give the loader epoch_steps="
             )
-        groups = groups[cursor.window - self.planner.windows(cursor.epoch).first :]
+        first = self.planner.windows(cursor.epoch).first  # above 0 if groups changed in the epoch
+        groups = groups[max(cursor.window - first, 0) :]
         taken = min(cursor.taken, int(groups[0])) if len(groups) else 0
         return self._batches_of(int(groups.sum()) - taken) - cursor.part
 

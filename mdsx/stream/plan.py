@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import UsageError, restated, shown
 from mdsx.order import MAX_BATCH, MAX_SAMPLES, Weight, integer
 from mdsx.stream.batching import Batching, given_batching
 from mdsx.stream.plan_json import described
@@ -154,7 +154,10 @@ class Plan:
         given = described(source, tuple(field.name for field in fields(Phase) if field.name != "_"))
         phases = {at: Phase(**own) for at, own in given["phases"].items()}
         tokens = any(phase.batching is not None and phase.batching.counts_tokens for phase in phases.values())
-        number = {at: int(at) if at.isdecimal() and not tokens else Tokens(at) for at in phases}
+        file = None if isinstance(source, Mapping) else os.fspath(source)
+        number = {at: _threshold(at, file, tokens=tokens) for at in phases}
+        if len({*number.values()}) < len(number):
+            raise UsageError("two phases begin at the same threshold", file=file, found=shown([*phases]))
         return cls(**{**given, "phases": {number[at]: phase for at, phase in phases.items()}})
 
     @property
@@ -164,6 +167,17 @@ class Plan:
         for at, phase in self.phases.items():
             found.append((at, phase.after(found[-1][1]) if found else phase))
         return tuple(found)
+
+
+def _threshold(text: str, file: str | None, *, tokens: bool) -> int:
+    try:
+        if tokens or not text.isdecimal():
+            return Tokens(text)
+    except UsageError as error:
+        raise restated(error, file=file) from None
+    if len(text) > 19:
+        raise UsageError("the threshold of a phase is too large", file=file, found=shown(text))
+    return int(text)
 
 
 def checked_skip(given: object) -> tuple[tuple[int, int], ...]:

@@ -326,6 +326,21 @@ class TestRefusals:
         with pytest.raises(mdsx.StateError, match=message):
             loader_of(mixed(urls, shares)).load_state_dict(state)
 
+    @pytest.mark.parametrize(
+        ("damage", "place"),
+        [
+            ({"position": 200}, "position"),  # of 200 positions
+            ({"position": 10**9}, "position"),
+            ({"components": [["web", "\ud800", 120]]}, "components"),
+            ({"components": [["\ud800", "0" * 32, 120]]}, "components"),
+        ],
+    )
+    def test_a_damaged_state_is_refused(self, urls: dict[str, str], damage: dict[str, Any], place: str) -> None:
+        state = after(mixed(urls, {"web": 1}), 1, PACK)
+        assert state["groups"]["taken"]
+        with pytest.raises(mdsx.StateError, match=f"^{place}: "):
+            mdsx.change({**state, **damage}, mixed(urls, {"web": 1, "code": 1}))
+
     def test_what_is_not_a_state_of_a_run(self, urls: dict[str, str]) -> None:
         mixture = mixed(urls, {"web": 1})
         state = after(mixture, 1)

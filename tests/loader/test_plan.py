@@ -239,6 +239,25 @@ def test_a_change_begins_at_the_end_of_the_window_and_outlives_a_restart(make: A
     assert whole(renewed) == whole(again)
 
 
+def test_after_a_change_of_groups_the_length_is_what_the_plan_counts(make: Any) -> None:
+    """Both count from the first window of the new groups on."""
+    loader = make(batching=pack(64, 4), batch_size=2, drop_last=False)
+    batches = iter(loader)
+    for _ in range(12):
+        next(batches)
+    loader.change(mdsx.Phase(batching=pack(128, 8)))
+    first = next(batch for batch in batches if batch["tokens"].shape == (2, 128))
+    again = make(batching=pack(128, 8), batch_size=2, drop_last=False)
+    again.load_state_dict(loader.state_dict())
+    plan = loader.plan()
+    assert again.plan() == plan
+    assert len(loader) == len(again) == plan.steps
+    assert loader.remaining == again.remaining == plan.steps - 1
+    rest = list(batches)
+    assert len(rest) == sum(1 for _ in again) == plan.steps - 1
+    assert sum(batch["global_samples"] for batch in [first, *rest]) == plan.samples
+
+
 def test_a_change_keeps_prepared_batches_that_it_does_not_affect(make: Any) -> None:
     """Its threshold lies ahead: no sample before it is made again."""
     made = Counter[int]()

@@ -171,6 +171,9 @@ def test_a_plan_from_a_file_is_the_plan(mixture: mdsx.Mixture, tmp_path: Path, s
         ('{"phases": {"0": {"batching": {"kind": "pack"}}}}', "incomplete"),
         ('{"phases": {"x": {}}}', "not a number of tokens"),
         ('{"phases": {"1K": {}}}', "a phase at 0"),
+        ('{"phases": {"0": {}, "1000": {}, "1K": {}}}', "two phases begin at the same threshold.*'1000', '1K'"),
+        ('{"phases": {"0": {}, "00": {}}}', "two phases begin at the same threshold.*'0', '00'"),
+        pytest.param(f'{{"phases": {{"0": {{}}, "{"1" * 5000}": {{}}}}}}', "is too large", id="5,000 digits"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:

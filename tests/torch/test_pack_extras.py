@@ -216,6 +216,8 @@ def test_a_sample_that_is_too_long_with_its_added_tokens_is_an_error(url: str) -
         ({"labels": True, "tokens": "text"}, "labels: the column of the tokens is not packed.*one of tokens, mask"),
         ({"labels": True, "dtypes": {"tokens": "float32"}}, "tokens must be integers that fit int64.*found float32"),
         ({"labels": True, "length": ["tokens", "mask"]}, "labels: columns that have lengths of their own"),
+        ({"labels": "yes"}, "labels must be True or False.*'yes'"),
+        ({"component_ids": 1}, "component_ids must be True or False.*1"),
         ({"max_segments": 8}, "max_segments needs layout='flat' and static=True"),
         ({"max_seqlen": "capacity"}, "max_seqlen needs layout='flat'"),
         ({"layout": "flat", "max_seqlen": "L"}, "max_seqlen must be 'longest' or 'capacity'"),
