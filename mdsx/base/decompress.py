@@ -9,6 +9,7 @@ refused, too, because decompressing it could take as much memory; it is not dama
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +25,8 @@ _ROOM, _RATIO = 2**26, 1100
 _FEED = 1024  # bytes passed to zstd at once: it returns all their output at once, up to 32 KiB for a byte
 _TOO_LONG = "Frame requires too much memory"  # zstd's message for a window above its default limit
 _SHORTEN = "decompress it (zstd -d --long=31), and compress it without --long"
-_FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
+_FOREIGN = {rb"BZh[1-9](1AY&|\x17rE8)": "bzip2", rb"\xfd7zXZ": "xz", rb"PK\x03\x04": "zip", rb"\x1f\x9d": "compress"}
+"""The first bytes of compressions that mdsx cannot read, as patterns: ordinary text may begin with BZh."""
 
 
 def most_unpacked(stored: int) -> int:
@@ -80,7 +82,7 @@ def _decoder(head: bytes) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
         return _zstd
     for magic, name in _FOREIGN.items():
-        if head.startswith(magic):
+        if re.match(magic, head):
             raise UnsupportedError(f"is {name}: files may be plain, gzip or zstd", hint="decompress it first")
     return _plain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import time
@@ -121,7 +122,22 @@ def test_many_small_streams_take_linear_time() -> None:
     assert time.process_time() - began < 20  # 1 s on an idle machine; a minute if each stream copies the rest
 
 
-@pytest.mark.parametrize(("head", "name"), [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")])
+@pytest.mark.parametrize("text", [b"BZh", b"BZh9", b"BZhou wrote this\n", b"BZh91 and BZh91AY\n"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_text_that_begins_like_bzip2_is_plain(text: bytes, size: int) -> None:
+    assert read(text, size) == text
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (bz2.compress(b"text"), "bzip2"),
+        (bz2.compress(b"text", 1), "bzip2"),
+        (bz2.compress(b""), "bzip2"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"PK\x03\x04", "zip"),
+    ],
+)
 def test_other_compressions_are_refused_by_name(head: bytes, name: str) -> None:
     with pytest.raises(UnsupportedError, match=name):
         read(head + bytes(1000))

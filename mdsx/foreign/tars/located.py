@@ -58,16 +58,23 @@ def scalar_reader(kind: ColumnType) -> Callable[[bytes, Spans], NDArray[Any]]:
     return items
 
 
-def array_problem(kind: ColumnType, header: NpyHeader) -> str | None:
-    """Return why the items of a NumPy file cannot be read in place as a column's value; None if they can."""
+def array_problem(kind: ColumnType, header: NpyHeader, data: bytes) -> str | None:
+    """Return why the items of the NumPy file `data` cannot be read in place as a column's value; None if they can."""
     if header.fortran and sum(size > 1 for size in header.shape) > 1:
         return "its array is in Fortran order"
     wanted = kind.item_dtype if kind.number.native else np.dtype(np.bool_) if kind.kind == "bool" else None
     if wanted is not None and header.dtype != wanted and header.dtype.newbyteorder("<") == wanted:
         return "its array is big-endian"
+    if kind.kind == "bool" and not _are_bools(data[header.start :]):
+        return "an item of its array is neither 0 nor 1"
     if header.dtype != wanted:  # NumPy has no bfloat16: an array of uint16 has integers, not such bits
         return f"its array has type {header.dtype}, but the column {kind.base}"
     return None
+
+
+def _are_bools(items: bytes) -> bool:
+    """Return whether all bytes are 0 or 1. NumPy takes all others as True, too."""
+    return not items.translate(None, b"\0\1")
 
 
 class _Arrays:
@@ -78,6 +85,7 @@ class _Arrays:
     def __init__(self, kind: ColumnType) -> None:
         self._kind, self._dimensions = kind, dimensions_encoder(kind)
         self._known: dict[bytes, tuple[int, int, bytes]] = {}
+        self._bools = kind.kind == "bool"
 
     def __call__(self, data: bytes, spans: Spans) -> Bytes:
         skipped, inline = [], []
@@ -85,7 +93,7 @@ class _Arrays:
             size = 10 + int.from_bytes(data[start + 8 : start + 10], "little")  # of a header of version 1.0
             head = data[start : min(start + size, stop)]
             found = self._known.get(head) or self._parse(head, data[start:stop])
-            if found[1] != stop - start:
+            if found[1] != stop - start or (self._bools and not _are_bools(data[start + found[0] : stop])):
                 raise ValueError
             skipped.append(found[0])
             inline.append(found[2])
@@ -93,7 +101,7 @@ class _Arrays:
 
     def _parse(self, head: bytes, data: bytes) -> tuple[int, int, bytes]:
         header = parse_npy_header(data)
-        if array_problem(self._kind, header):
+        if array_problem(self._kind, header, data):
             raise ValueError
         found = header.start, len(data), self._dimensions(header.shape)
         if header.start == len(head) and len(self._known) < self._KEPT:

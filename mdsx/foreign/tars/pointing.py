@@ -239,7 +239,7 @@ class _Pointing:
         if not kind.scalar:
             return Pointer(member.start, stop)
         header = parse_npy_header(member.data)
-        if problem := array_problem(kind, header):
+        if problem := array_problem(kind, header, member.data):
             raise self._refusal(f"cannot be read in place: {problem}", member)
         return Pointer(member.start + header.start, stop, header.shape)
 

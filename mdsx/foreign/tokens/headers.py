@@ -167,7 +167,7 @@ def _of_numpy(head: bytes, file: str) -> RawHeader:
         raise CorruptError(f"the NumPy header is damaged: {error}", file=file) from None
     shape, fortran, dtype = header.shape, header.fortran, header.dtype
     little = dtype.newbyteorder("<")
-    if dtype.kind not in "iuf" or dtype != little or (fortran and len(shape) > 1):
+    if dtype.kind not in "iuf" or dtype.itemsize > 8 or dtype != little or (fortran and len(shape) > 1):
         expected, found = "numbers, little-endian and in C order", f"{dtype}{' in Fortran order' * fortran}"
         raise UnsupportedError("the array cannot be read in place", file=file, found=found, expected=expected)
     return RawHeader("NumPy", little.newbyteorder("=").name, header.start, math.prod(shape))

@@ -11,8 +11,7 @@
      "checksum":"<16 digits>"}
 
 It is one line, and ends with the checksum (`seal.py`). Files are in the order of the samples, and so are the shards.
-The documents of a file are contiguous from its byte `start` on, and so are its shards. Files without documents are left
-out.
+The documents of a file are contiguous from its byte `start` on, and so are its shards. Files of 0 bytes are left out.
 
 - `ends`: the XXH3-128 of the first and last 64 KiB of a file (`ends_of`). `lengths`: the XXH3-128 of the lengths and
   modes of its documents, shard by shard, as `<u4` and `i1`.

@@ -272,7 +272,7 @@ def test_a_feature_of_two_kinds_is_refused_unless_declared(tmp_path: Path) -> No
     [
         (b"", UsageError, "there is no sample"),
         (b"not a TFRecord file", mdsx.CorruptError, "record 0, offset 0: is not a TFRecord file"),
-        (b"BZh" + b"x" * 100, mdsx.UnsupportedError, "is bzip2: files may be plain, gzip or zstd"),
+        (b"BZh91AY&" + b"x" * 100, mdsx.UnsupportedError, "is bzip2: files may be plain, gzip or zstd"),
         (record(b"\xff\xff"), SampleError, "record 0, offset 0: is not a tf.train.Example"),
         ((GOLDEN / "sequence.tfrecord").read_bytes(), mdsx.UnsupportedError, "is a SequenceExample"),
         (records([{}]), UsageError, "no feature is left"),

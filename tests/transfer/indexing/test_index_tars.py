@@ -336,6 +336,14 @@ def test_compressed_tars_are_refused_with_the_way_out(tmp_path: Path) -> None:
             mdsx.index_tars(url)
 
 
+def test_a_tar_whose_first_name_begins_like_bzip2_is_a_tar(tmp_path: Path) -> None:
+    data = write_tar(tmp_path / "0.tar", [("BZhou_1.txt", b"a"), ("BZhou_2.txt", b"b")]).read_bytes()
+    mdsx.convert("tar", str(tmp_path / "0.tar"), tmp_path / "out")
+    assert [sample["txt"] for sample in mdsx.Dataset(tmp_path / "out")] == ["a", "b"]
+    assert mdsx.index_tars(tmp_path / "0.tar").samples == 2
+    assert [sample["txt"] for sample in stored(tmp_path, data)] == [b"a", b"b"]
+
+
 def hard_link() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -413,6 +421,24 @@ def test_errors_inside_runs_are_those_of_a_conversion(tmp_path: Path, bad: list[
         mdsx.index_tars(tmp_path / "0.tar", columns=columns)
     for field in ("message", "file", "place", "found", "expected"):
         assert getattr(indexed.value, field) == getattr(converted.value, field)
+
+
+def mask(*items: int) -> bytes:
+    """Return a NumPy file of bools with these bytes, as `pixels.view(bool)` has. NumPy takes all but 0 as True."""
+    return npy(np.array(items, np.uint8).view(np.bool_))
+
+
+@pytest.mark.parametrize("bad", [mask(0, 255), mask(0, 255, 0)], ids=["header of the others", "own header"])
+@pytest.mark.parametrize("around", [1, 100], ids=["one by one", "in a run"])
+def test_bools_other_than_0_and_1_are_refused_in_place_but_converted(tmp_path: Path, around: int, bad: bytes) -> None:
+    numbers = range(2 * around + 1)
+    write_tar(tmp_path / "0.tar", [(f"{number}.x.npy", bad if number == around else mask(0, 1)) for number in numbers])
+    columns = {"x.npy": "bool[*]"}
+    with pytest.raises(mdsx.SampleError, match=rf"'{around}\.x\.npy'.*neither 0 nor 1.*`mdsx convert tar`"):
+        mdsx.index_tars(tmp_path, columns=columns)
+    assert not (tmp_path / INDEX).exists()
+    mdsx.convert("tar", str(tmp_path / "0.tar"), tmp_path / "out", columns=columns)
+    assert mdsx.Dataset(tmp_path / "out")[around]["x.npy"].view(np.uint8).tolist()[:2] == [0, 1]
 
 
 def test_hidden_and_dropped_members_are_left_out_of_runs(tmp_path: Path) -> None:
