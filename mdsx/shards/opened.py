@@ -66,12 +66,14 @@ class Identity:
 
 
 def map_in_place(path: Path) -> mmap.mmap:
-    """Map a shard of a local dataset. Raise MissingError, or CorruptError if it is empty."""
-    if not os.path.lexists(path):
-        hint = "copy it from a complete copy of the dataset; `mdsx verify` lists all missing and damaged shards"
-        raise MissingError("a shard that the index names is missing", file=str(path), hint=hint)
+    """Map a shard of a local dataset. Raise MissingError, ForbiddenError, or CorruptError if it is empty."""
     try:
         return map_whole(path)
+    except MissingError:
+        if os.path.lexists(path):  # a link to a file that is missing, or a FIFO
+            raise
+        hint = "copy it from a complete copy of the dataset; `mdsx verify` lists all missing and damaged shards"
+        raise MissingError("a shard that the index names is missing", file=str(path), hint=hint) from None
     except ValueError as error:  # an empty file cannot be mapped
         raise CorruptError("the shard is empty", file=str(path)) from error
 

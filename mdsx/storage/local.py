@@ -31,6 +31,7 @@ from mdsx.errors import (
     TransportError,
     TruncatedError,
     UsageError,
+    shown,
 )
 from mdsx.format import filenames
 from mdsx.storage.base import Choose, Entry, Piece, Room, Sink, check_key
@@ -51,7 +52,13 @@ class LocalStorage:
     """The files below the directory `root`, which need not exist yet."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(os.path.abspath(root))
+        try:
+            self._root = Path(os.fsdecode(os.fsencode(os.path.abspath(root))))
+        except UnicodeEncodeError:
+            raise UsageError("the path is not text that a file's name can have", found=shown(root)) from None
+        except FileNotFoundError:
+            hint = "change to a directory that exists, or give an absolute path"
+            raise MissingError("the working directory does not exist any more", file=str(root), hint=hint) from None
         self._own = filenames.names_of_part(self._root.parts)  # folders named by mdsx, which may not be links
         self._top = self._root.parents[len(self._own) - 1] if self._own else self._root  # the user's, which may be
         self._settled: set[str] = set()  # durable folders below `_top`

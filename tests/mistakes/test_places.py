@@ -9,6 +9,7 @@ import pytest
 
 import mdsx
 from mdsx.torch import StreamingDataset
+from tests.forks import as_another_user, let_through
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,17 @@ def test_a_missing_or_edited_file(url: str, tmp_path: Path) -> None:
     index.write_text(index.read_text().replace('"samples":300', '"samples":301', 1))
     with pytest.raises(mdsx.CorruptError, match=r"index is damaged.*an index cannot be edited by hand"):
         mdsx.Dataset(copy)
+
+
+def test_a_part_that_only_its_writer_may_read(url: str, tmp_path: Path) -> None:
+    part = tmp_path / "data" / "part-00000"
+    shutil.copytree(url, part)
+    mdsx.merge(tmp_path / "data")
+    assert mdsx.Dataset(tmp_path / "data")[0]["label"] == 0
+    let_through(tmp_path)
+    part.chmod(0o700)
+    with pytest.raises(mdsx.ForbiddenError, match=r"part-00000/shard\.00000\.mdsx"):
+        as_another_user(lambda: mdsx.Dataset(tmp_path / "data")[0], denied=part)
 
 
 def test_a_newer_index_than_this_version_reads(url: str, tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ import pytest
 import mdsx
 from mdsx.base.system import network_file_system
 from mdsx.storage import Entry, open_beside, open_storage
+from mdsx.storage.cache import CacheDirectory
 from mdsx.storage.local import LocalStorage
+from tests.forks import as_another_user, forked
 
 DYING = """
 import os, signal, sys
@@ -174,6 +176,26 @@ def test_a_home_directory_is_expanded_or_refused(monkeypatch: pytest.MonkeyPatch
         open_storage("~nobody-here/data")
 
 
+@pytest.mark.parametrize("place", [mdsx.Dataset, mdsx.verify, CacheDirectory])
+def test_a_relative_path_in_a_working_directory_that_was_removed_raises(tmp_path: Path, place: Any) -> None:
+    def work() -> None:
+        os.chdir(tmp_path)
+        tmp_path.rmdir()
+        place("data")
+
+    with pytest.raises(mdsx.MissingError, match=r"data: the working directory does not exist.*give an absolute path"):
+        forked(work)
+
+
+def test_a_path_that_no_file_can_have_raises(tmp_path: Path) -> None:
+    for path in ("\ud800", tmp_path / "\ud800"):
+        with pytest.raises(mdsx.UsageError, match=r"not text that a file's name can have .*ud800"):
+            mdsx.Dataset(path)
+    (tmp_path / os.fsdecode(b"\xff")).mkdir()  # its name is no text either, but a file's
+    with pytest.raises(mdsx.MissingError, match="no dataset is here"):
+        mdsx.Dataset(tmp_path / os.fsdecode(b"\xff"))
+
+
 @pytest.mark.parametrize("url", ["s3://b/k/a\nb", "s3://b/k/a\tb", "s3://b/a\r/b", "s3://b/\x85", "file:///a\nb"])
 def test_control_characters_in_a_url_are_refused(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="may not have control characters"):
@@ -211,6 +233,7 @@ def test_an_unknown_scheme_raises_naming_the_known() -> None:
 def test_this_disk_is_not_on_a_network(tmp_path: Path) -> None:
     assert not network_file_system(tmp_path / "absent")
     assert not network_file_system("/proc")
+    assert not as_another_user(lambda: network_file_system("/proc/1/root/x"))  # a link that it may not read
 
 
 def test_puts_beside_deletes_of_the_last_file_of_a_folder_succeed(tmp_path: Path) -> None:

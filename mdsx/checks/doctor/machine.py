@@ -138,12 +138,13 @@ def _check_shared_memory() -> Finding:
 def _space(directory: Path) -> tuple[int, int]:
     """Return the free bytes on the disk of `directory`, which need not exist, and the bytes of the cache's shards."""
     held = 0
-    for path in directory.glob(SHARDS):
-        with suppress(OSError):  # evicted meanwhile
-            held += path.stat().st_size
+    with suppress(OSError):  # it may not be entered
+        for path in directory.glob(SHARDS):
+            with suppress(OSError):  # evicted meanwhile
+                held += path.stat().st_size
     return shutil.disk_usage(_existing(directory)).free, held
 
 
 def _existing(directory: Path) -> Path:
     """Return the directory, or its nearest parent that exists."""
-    return next(path for path in (directory, *directory.parents) if path.exists())
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))

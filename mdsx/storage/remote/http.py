@@ -221,7 +221,11 @@ def _context() -> ssl.SSLContext:
     bundle = os.environ.get("REQUESTS_CA_BUNDLE")
     if bundle and os.path.isdir(bundle):
         return ssl.create_default_context(capath=bundle)
-    return ssl.create_default_context(cafile=bundle or None)
+    try:
+        return ssl.create_default_context(cafile=bundle or None)
+    except OSError as error:  # also ssl.SSLError
+        hint = "correct or unset the environment variable REQUESTS_CA_BUNDLE"
+        raise UsageError(f"the certificates cannot be read: {error}", file=bundle, hint=hint) from None
 
 
 def _forget_in_child() -> None:

@@ -120,7 +120,23 @@ def _form(kind: ColumnType) -> str:
 
 
 def _plain(value: Any, nan_null: bool) -> Any:
-    """Return a value in a form for msgspec, without NaN and infinities. Raise Refused."""
+    """Return a value in a form for msgspec, without NaN and infinities. Raise Refused.
+
+    It does not call itself: values may be nested more deeply than Python's stack allows.
+    """
+    whole = _plain_item(value, nan_null)
+    inside: list[Any] = [whole] if isinstance(value, list | dict) else []
+    while inside:
+        parent = inside.pop()
+        for place, item in parent.items() if isinstance(parent, dict) else enumerate(parent):
+            parent[place] = found = _plain_item(item, nan_null)
+            if isinstance(item, list | dict):
+                inside.append(found)
+    return whole
+
+
+def _plain_item(value: Any, nan_null: bool) -> Any:
+    """Return a value in a form for msgspec; of a list or a dict, a copy with items still in other forms."""
     if value is None or isinstance(value, str | bytes | bool | int):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -129,12 +145,12 @@ def _plain(value: Any, nan_null: bool) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else _not_finite(value, nan_null)
     if isinstance(value, list):
-        return [_plain(item, nan_null) for item in value]
+        return [*value]
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise Refused("maps whose keys are text", repr(key)[:40])
-        return {key: _plain(item, nan_null) for key, item in value.items()}
+        return {**value}
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, msgpack.Timestamp) and value.nanoseconds % 1000 == 0:

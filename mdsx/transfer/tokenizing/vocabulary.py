@@ -96,6 +96,10 @@ class FileVocabulary(Vocabulary):
         except Exception as error:  # the package raises plain Exceptions
             hint = "give a tokenizer.json, as `tokenizer.save_pretrained()` writes it"
             raise UnsupportedError(f"the file is not a tokenizer: {error}", file=path, hint=hint) from None
+        if dropout := getattr(loaded.model, "dropout", None):
+            hint = 'set "dropout" to null in a copy of the file: BPE dropout is for training'
+            found = f"dropout {dropout:g}"
+            raise UnsupportedError("the tokenizer chooses tokens at random", file=path, found=found, hint=hint)
         self._tokens: dict[str, int] = loaded.get_vocab(with_added_tokens=True)
         if not self._tokens:
             raise UnsupportedError("the tokenizer has no tokens", file=path)

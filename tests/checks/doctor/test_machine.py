@@ -17,6 +17,7 @@ import pytest
 from mdsx.base.sizes import format_size
 from mdsx.checks.doctor import Finding, machine
 from mdsx.checks.doctor.machine import check_machine, room_of
+from tests.forks import as_another_user, let_through
 
 
 def checked(directory: Path, *, limit: int | None = None, needed: int = 0, in_use: int = 1) -> dict[str, Finding]:
@@ -83,6 +84,17 @@ def test_a_read_only_cache(read_only: Path) -> None:
     assert found.state == "problem"
     assert found.found.startswith(f"{read_only}: the cache is read-only (")
     assert str(found.advice) == "make it writable by this user, or use another directory: --cache DIR, or $MDSX_CACHE"
+
+
+def test_a_cache_below_a_folder_that_this_user_may_not_enter(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    (secret / "in" / "cache").mkdir(parents=True)
+    let_through(tmp_path)
+    secret.chmod(0o700)
+    found = as_another_user(lambda: checked(secret / "in" / "cache")["cache"], denied=secret)
+    assert found.state == "problem"
+    assert "may not" in found.found
+    assert "--cache DIR" in str(found.advice)
 
 
 def test_a_disk_without_space(tiny: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+import warnings
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 import mdsx
 from mdsx.storage import describe, open_storage, retry
 from mdsx.torch import StreamingDataset
+from tests.forks import as_another_user, let_through
 from tools.servers.http import HttpServer
 
 DATA = bytes(range(256)) * 20
@@ -67,6 +69,41 @@ def test_a_dataset_is_streamed_and_verified(server: HttpServer, tmp_path: Path) 
     batches = StreamingDataset(url, cache=tmp_path / "cache", batch_size=10)
     read = [n for batch in batches for n in batch["n"].tolist()]
     assert sorted(read) == list(range(1000))
+
+
+def test_a_default_cache_in_a_closed_folder_is_bypassed(
+    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container of another user than root, whose home it still has."""
+    with mdsx.Writer(server.directory / "alone", {"n": "int64"}) as out:
+        out.write_batch({"n": list(range(50))})
+    (tmp_path / "root").mkdir(mode=0o700)
+    let_through(tmp_path)
+
+    def read() -> tuple[list[int], list[str]]:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            batches = [*StreamingDataset(server.url("alone"), batch_size=10)]
+        return [n for batch in batches for n in batch["n"].tolist()], [str(warning.message) for warning in warned]
+
+    expected, _ = read()
+    monkeypatch.setenv("MDSX_CACHE", str(tmp_path / "root" / "cache"))
+    found, (warned,) = as_another_user(read, denied=tmp_path / "root")
+    assert found == expected
+    assert "root/cache: the cache takes no more shards: it cannot be made (Permission denied)" in warned
+
+
+@pytest.mark.parametrize("content", [None, "no certificates"])
+def test_certificates_that_cannot_be_read_are_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """So nothing is tried again."""
+    bundle = tmp_path / "bundle.pem"
+    if content is not None:
+        bundle.write_text(content)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    with pytest.raises(mdsx.UsageError, match=r"bundle\.pem: the certificates cannot be read: .*REQUESTS_CA_BUNDLE"):
+        mdsx.Dataset("https://localhost:9/data")
 
 
 def test_it_is_neither_listed_nor_written(server: HttpServer) -> None:

@@ -162,6 +162,16 @@ def test_messagepack_is_what_it_holds(tmp_path: Path) -> None:
     assert lines(tmp_path / "out") == [{"x": {"b": "YWI=", "at": "2020-01-02T03:04:05.000600Z", "n": [2**63, None]}}]
 
 
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+def test_values_may_be_nested_500_levels_deep(tmp_path: Path, kind: str) -> None:
+    deep: Any = None
+    for level in range(500):
+        deep = {"k": deep} if level % 2 else [deep, None]
+    path = write(tmp_path / "in", {"x": kind}, [{"x": deep}])
+    mdsx.export("jsonl", path, tmp_path / "out")
+    assert (tmp_path / "out" / "data-00000.jsonl").read_text() == f'{{"x":{json.dumps(deep, separators=(",", ":"))}}}\n'
+
+
 @pytest.mark.parametrize("value", [{1: "a"}, msgpack.Timestamp(0, 1), msgpack.Timestamp(2**50, 0)])
 def test_messagepack_that_json_cannot_hold_is_an_error(tmp_path: Path, value: object) -> None:
     path = write(tmp_path / "in", {"x": "msgpack"}, [{"x": 1}, {"x": value}])

@@ -379,6 +379,18 @@ def test_files_that_are_no_tokenizer_are_errors(tmp_path: Path) -> None:
             mdsx.tokenize(path, tmp_path / "out", file)
 
 
+def test_a_tokenizer_that_chooses_tokens_at_random_is_refused(tmp_path: Path) -> None:
+    path, tokenizer = lines(tmp_path / "a.jsonl", documents(3)), tokenizer_file(tmp_path)
+    found = json.loads(tokenizer.read_text(encoding="utf-8"))
+    for dropout in (0.5, 0.0):
+        found["model"]["dropout"] = dropout
+        (tmp_path / f"{dropout}.json").write_text(json.dumps(found))
+    with pytest.raises(UnsupportedError, match=r'at random \(found dropout 0\.5\); set "dropout" to null'):
+        mdsx.tokenize(path, tmp_path / "out", tmp_path / "0.5.json")
+    assert not (tmp_path / "out").exists()
+    assert tokens(mdsx.tokenize(path, tmp_path / "out", tmp_path / "0.0.json").url) == expected(tokenizer, documents(3))
+
+
 def test_the_index_says_what_made_the_tokens(tmp_path: Path) -> None:
     tokenizer = tokenizer_file(tmp_path)
     mdsx.tokenize(lines(tmp_path / "a.jsonl", documents(3)), tmp_path / "out", tokenizer, end_of_text=END)
