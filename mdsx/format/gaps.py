@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _LEAST_FRAME = 14
 """Bytes of the smallest frame, which has one raw byte."""
-_LEAST_WHOLE_FRAME = 21
+_LEAST_WHOLE_FRAME = 17
 """Bytes of the smallest frame of 1 MiB."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -96,9 +97,9 @@ class Change:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Texts that differ between changes. An object without a `__repr__` of its own counts by its type."""
-        decoder, kind = self.decoder, type(self.decoder)
-        own = f"{kind.__module__}.{kind.__qualname__}" if kind.__repr__ is object.__repr__ else repr(decoder)
+        """Texts that differ between changes. Objects and functions without a `__repr__` of their own count by their
+        types and names."""
+        own = re.sub(" at 0x[0-9a-f]+", "", repr(self.decoder))
         return str(self.source), str(self.target), repr(self.fill), str(self.is_mask), str(self.bytes_of), own
 
     @property

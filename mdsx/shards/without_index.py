@@ -69,8 +69,7 @@ def _names(storage: Storage) -> Iterator[str]:
     local = storage.path("x")
     try:
         if local is None:
-            keys = (entry.key for entry in storage.list() if not entry.key.startswith("/"))
-            yield from islice(keys, _LOOKED)
+            yield from (entry.key for entry in islice(storage.list(), _LOOKED) if not entry.key.startswith("/"))
         else:
             found = ((folder, name) for folder, _, names in os.walk(local.parent) for name in sorted(names))
             yield from (os.path.relpath(os.path.join(*each), local.parent) for each in islice(found, _LOOKED))

@@ -93,9 +93,9 @@ class Storage(Protocol):
     def create(self, key: str, data: Buffer) -> None:
         """Store a new object, as `put` does.
 
-        Raise ChangedError if it exists already; a remote storage may succeed if it holds the same bytes, because the
-        response to a PUT can be lost. Of several concurrent calls with other bytes, one succeeds. On a server that
-        ignores conditions of a PUT, simultaneous calls may all succeed.
+        Raise ChangedError if it exists already. A remote storage may succeed if the object has the same bytes, because
+        the response to a PUT can be lost. Of several concurrent calls with different bytes, one succeeds. On a server
+        that ignores conditions of a PUT, simultaneous calls may all succeed.
         """
 
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:

@@ -136,7 +136,7 @@ class Pack(ByLength):
         if self.kind not in ("pack", "concat"):
             raise UsageError("kind must be 'pack' or 'concat'", found=shown(self.kind))
         for name in ("labels", "component_ids"):
-            if not isinstance(getattr(self, name), bool):
+            if not isinstance(getattr(self, name), bool | np.bool_):
                 raise UsageError(f"{name} must be True or False", found=shown(getattr(self, name)))
         if self.kind == "concat" and self.oversize is not None:
             hint = "remove oversize: kind='concat' cuts samples of any length where a row ends"

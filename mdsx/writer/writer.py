@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsx.base.mosaicml import WRITER, explain
 from mdsx.base.process import Owner
@@ -184,7 +183,8 @@ class Writer:
             self._refuse()
         values, size = self._encoder.sample(sample)
         for name in self._counted:
-            self._check_counts(name, np.asarray(sample[name]).reshape(1))
+            if not 0 <= (count := int(sample[name])) <= MAX_LENGTH:  # type: ignore[call-overload]  # the encoder took it
+                raise _not_a_length(f"column {name!r}", count)
         self._staged += values
         self._staged_bytes += size
         self._samples += 1
@@ -205,20 +205,17 @@ class Writer:
             self._refuse()
         parts = encode_batch(self._encoder, columns)
         for name, number in self._counted.items():
-            self._check_counts(name, np.concatenate([encoded.fixed[number] for encoded in parts]), batch=True)
+            first = 0
+            for encoded in parts:
+                counts = encoded.fixed[number]
+                for wrong in np.flatnonzero((counts < 0) | (counts > MAX_LENGTH))[:1].tolist():
+                    place = f"sample {first + wrong} of the batch, column {name!r}"
+                    raise _not_a_length(place, int(counts[wrong]))
+                first += encoded.samples
         self._flush()
         for encoded in parts:
             self._store(encoded)
             self._samples += encoded.samples
-
-    def _check_counts(self, name: str, counts: NDArray[Any], *, batch: bool = False) -> None:
-        """Raise SampleError for a number that cannot be a length. Otherwise the end of the `with` would raise."""
-        for number in np.flatnonzero((counts < 0) | (counts > MAX_LENGTH))[:1].tolist():
-            place = f"sample {number} of the batch, column {name!r}" if batch else f"column {name!r}"
-            expected, hint = f"0 to {MAX_LENGTH}", "write another number, or leave the column out of lengths="
-            raise SampleError(
-                "a length is out of range", place=place, found=int(counts[number]), expected=expected, hint=hint
-            )
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -346,3 +343,9 @@ class Writer:
                     found=sizes.get(entry.name),
                     hint="is another writer active here? stop it, and resume",
                 )
+
+
+def _not_a_length(place: str, found: int) -> SampleError:
+    """Return the error for a number that cannot be a length. Otherwise the end of the `with` would raise."""
+    expected, hint = f"0 to {MAX_LENGTH}", "write another number, or leave the column out of lengths="
+    return SampleError("a length is out of range", place=place, found=found, expected=expected, hint=hint)

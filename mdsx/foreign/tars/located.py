@@ -65,10 +65,10 @@ def array_problem(kind: ColumnType, header: NpyHeader, data: bytes) -> str | Non
     wanted = kind.item_dtype if kind.number.native else np.dtype(np.bool_) if kind.kind == "bool" else None
     if wanted is not None and header.dtype != wanted and header.dtype.newbyteorder("<") == wanted:
         return "its array is big-endian"
-    if kind.kind == "bool" and not _are_bools(data[header.start :]):
-        return "an item of its array is neither 0 nor 1"
     if header.dtype != wanted:  # NumPy has no bfloat16: an array of uint16 has integers, not such bits
         return f"its array has type {header.dtype}, but the column {kind.base}"
+    if kind.kind == "bool" and not _are_bools(data[header.start :]):
+        return "an item of its array is neither 0 nor 1"
     return None
 
 

@@ -46,8 +46,11 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude all other processes and threads. Raise OSError if the directory is not writable, and UsageError if it
-        is neither empty nor a cache."""
+        """Exclude all other processes and threads.
+
+        Raise OSError if the directory is not writable, or stays removed, and UsageError if it is neither empty nor a
+        cache. As others may be removing it, both are raised only after some tries.
+        """
         path, tries = self._directory / filenames.LOCK, 0
         while True:
             if not self._directory.is_dir():

@@ -140,9 +140,9 @@ def export(
         raise UsageError("source_options apply only to a URL, not to a Dataset", hint="give them to mdsx.Dataset")
     storage = _open_out(url, storage_options)
     chosen = _choice(dataset, columns, rename or {}, drop)
+    whole, dataset = dataset, dataset.select_columns(chosen)
     sources = dict.fromkeys(each.column if isinstance(each, Cast) else each for each in chosen.values())
-    identity = excerpt_of(dataset.select_columns([*sources])).identity
-    dataset = dataset.select_columns(chosen)
+    identity = excerpt_of(whole.select_columns([*sources])).identity
     dataset = dataset.select_columns(stored_columns(excerpt_of(dataset).schema))
     by, cuts = _cuts(dataset, file_size, file_samples)
     own = {"compression": compression, "key_until": key_until, "nan": nan, "row_group_size": row_group_size}

@@ -113,33 +113,30 @@ def begin(storage: Storage, wanted: ExportRecord) -> tuple[ExportRecord, set[str
 def withdraw(storage: Storage, record: ExportRecord) -> None:
     """Remove the record of an export that failed without a finished file, so that another export can follow. If another
     export has replaced this one, remove this one's files."""
-    if _own(storage, record) is None:
-        _withdraw_files(storage, record)
-    elif not _finished(storage, record):
+    if not _withdraw_files(storage, record, get_or_none(storage, RECORD)) and not _finished(storage, record):
         remove(storage, RECORD, own=RECORD.__eq__)
 
 
 def finish(storage: Storage, record: ExportRecord) -> None:
-    """Record that all files exist. Raise ChangedError if another export has replaced this one."""
+    """Record that all files exist. If another export has replaced this one, remove its files and raise ChangedError."""
     hint = "another export replaced this one while it ran: export to another folder"
-    if (found := _own(storage, record)) is None:
-        _withdraw_files(storage, record)
-        raise ChangedError("the export's record was replaced or removed", file=file_of(storage, RECORD), hint=hint)
-    put_over(storage, RECORD, encode_record(replace(record, finished=True)), etag=found.etag, hint=hint)
+    found, data = get_or_none(storage, RECORD), encode_record(replace(record, finished=True))
+    if _withdraw_files(storage, record, found):
+        raise ChangedError("the export's record was replaced", file=file_of(storage, RECORD), hint=hint)
+    try:
+        put_over(storage, RECORD, data, etag=None if found is None else found.etag, hint=hint)
+    except ChangedError:
+        if (now := get_or_none(storage, RECORD)) is None or now.data != data:  # else the same export ran twice
+            raise
 
 
-def _own(storage: Storage, record: ExportRecord) -> Piece | None:
-    """Return the stored record if it is of this export, else None."""
-    found = get_or_none(storage, RECORD)
-    known = None if found is None else decode_record(found.data, file_of(storage, RECORD))
-    return found if known is not None and replace(known, finished=record.finished) == record else None
-
-
-def _withdraw_files(storage: Storage, record: ExportRecord) -> None:
-    """Remove an export's files, except those of the export that has replaced it."""
-    if (found := get_or_none(storage, RECORD)) is not None:
-        theirs = decode_record(found.data, file_of(storage, RECORD)).files
-        remove(storage, *sorted(record.files.keys() - theirs.keys()), own=record.files.__contains__)
+def _withdraw_files(storage: Storage, record: ExportRecord, found: Piece | None) -> bool:
+    """If the record that was `found` is another export's, remove the files of this one, and return True."""
+    other = None if found is None else decode_record(found.data, file_of(storage, RECORD))
+    if other is None or replace(other, finished=record.finished) == record:
+        return False
+    remove(storage, *sorted(record.files.keys() - other.files.keys()), own=record.files.__contains__)
+    return True
 
 
 def _finished(storage: Storage, record: ExportRecord) -> set[str]:

@@ -3,7 +3,8 @@
 - Nothing is written unless the existing record is valid, and names all other files in the folder.
 - New files have unused numbers. When all are complete, the record is replaced, but only if it has not changed since the
   beginning. Then the old files are removed.
-- Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. After a kill, the next
+- Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. A token tells it from that
+  of another export. After a kill, the next
   export with `overwrite=True` learns from it which other files it may remove.
 """
 
@@ -58,7 +59,8 @@ class Replacing:
         put_over(storage, _NEXT, msgspec.json.encode(names), etag=etag, hint=hint)
         now = get_or_none(storage, RECORD)
         if now is None or now.etag != found.etag:  # its files may have the numbers of ours
-            remove(storage, _NEXT, own=_NEXT.__eq__)
+            if pending is None:  # otherwise it names the files that an earlier replacement left
+                remove(storage, _NEXT, own=_NEXT.__eq__)
             raise ChangedError("the export's record was replaced or removed", file=file_of(storage, RECORD), hint=hint)
         return cls(storage, found.etag, old, known, record)
 
