@@ -22,7 +22,7 @@ from mdsx.storage.base import (
     find_entries,
     is_visible,
 )
-from mdsx.storage.local import LocalStorage, map_range, map_whole
+from mdsx.storage.local import LocalStorage, absolute, map_range, map_whole
 from mdsx.storage.options import BaseOptions, StorageOptions, parsed, sealed, unsealed
 from mdsx.storage.presence import exists, get_or_none, put_over
 from mdsx.storage.removal import discard, remove, remove_ours
@@ -36,6 +36,7 @@ __all__ = [
     "Room",
     "Storage",
     "StorageOptions",
+    "absolute",
     "answered",
     "believe",
     "check_key",

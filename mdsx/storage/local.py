@@ -48,17 +48,26 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 """Errors of a file system without hard links."""
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path. Raise UsageError if no file can have it, and MissingError if it is relative to a
+    working directory that was removed."""
+    try:
+        found = os.path.abspath(path)
+        if b"\0" in os.fsencode(found):
+            raise UsageError("a path may not have zero bytes", found=shown(found))
+        return Path(found)
+    except UnicodeEncodeError:
+        raise UsageError("the path is not text that a file's name can have", found=shown(path)) from None
+    except FileNotFoundError:
+        hint = "change to a directory that exists, or give an absolute path"
+        raise MissingError("the working directory does not exist any more", file=str(path), hint=hint) from None
+
+
 class LocalStorage:
     """The files below the directory `root`, which need not exist yet."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        try:
-            self._root = Path(os.fsdecode(os.fsencode(os.path.abspath(root))))
-        except UnicodeEncodeError:
-            raise UsageError("the path is not text that a file's name can have", found=shown(root)) from None
-        except FileNotFoundError:
-            hint = "change to a directory that exists, or give an absolute path"
-            raise MissingError("the working directory does not exist any more", file=str(root), hint=hint) from None
+        self._root = absolute(root)
         self._own = filenames.names_of_part(self._root.parts)  # folders named by mdsx, which may not be links
         self._top = self._root.parents[len(self._own) - 1] if self._own else self._root  # the user's, which may be
         self._settled: set[str] = set()  # durable folders below `_top`

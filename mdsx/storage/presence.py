@@ -19,10 +19,13 @@ def exists(storage: Storage, key: str) -> bool:
     return any(entry.key == key for entry in storage.list(key))
 
 
-def put_over(storage: Storage, key: str, data: bytes, *, etag: str | None, hint: str | None = None) -> None:
+def put_over(
+    storage: Storage, key: str, data: bytes, *, etag: str | None, hint: str | None = None, or_same: bool = False
+) -> None:
     """Store an object in place of the one that had this ETag, or a new one if that is None.
 
     Raise ChangedError, with this `hint`, if another program has stored, replaced or removed the object meanwhile.
+    `or_same`: unless the object has these bytes now, as another attempt at the same job stores them.
     """
     try:
         if etag is None:
@@ -30,6 +33,8 @@ def put_over(storage: Storage, key: str, data: bytes, *, etag: str | None, hint:
         else:
             storage.replace(key, data, etag=etag)
     except ChangedError as error:
+        if or_same and (now := get_or_none(storage, key)) is not None and now.data == data:
+            return
         if hint is None:
             raise
         raise restated(error, hint=hint) from None

@@ -142,11 +142,8 @@ def check_one_run(url: str, folders: Iterable[str], signs: Iterable[str], *, sev
         if sign == "replaced" and run in runs:
             note = filenames.run_sign(run, "replaced")
             away = f"move all index-*.json, shards and parts outside of run-{run} away, and remove {note}"
-            message, hint = (
-                "files of the dataset that a run replaced may still be here",
-                f"copy the index back; or {away}",
-            )
-            raise UsageError(message, file=url, hint=hint)
+            message = "files of the dataset that a run replaced may still be here"
+            raise UsageError(message, file=url, hint=f"copy the index back; or {away}")
     if len(runs) > 1 and not several:
         raise UsageError(
             "there are parts of several runs, and no index says which ones count",

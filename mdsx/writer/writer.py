@@ -26,7 +26,7 @@ import numpy as np
 
 from mdsx.base.mosaicml import WRITER, explain
 from mdsx.base.process import Owner
-from mdsx.errors import ChangedError, SampleError, UsageError, restated
+from mdsx.errors import ChangedError, SampleError, UsageError
 from mdsx.foreign.arrow import ArrowData, encode_batch
 from mdsx.format import (
     MAX_LENGTH,
@@ -43,7 +43,7 @@ from mdsx.format import (
     raw_size,
 )
 from mdsx.shards import write_length_file
-from mdsx.storage import StorageOptions, file_of, get_or_none, open_storage
+from mdsx.storage import StorageOptions, file_of, open_storage, put_over
 from mdsx.writer.journal import Journal
 from mdsx.writer.options import WriterOptions, checked_lengths
 from mdsx.writer.resume import begin, load_shard, stored_shards
@@ -320,13 +320,8 @@ class Writer:
             data = build_index(self._options.schema, self._options.compression, entries, self._metadata, sums)
             self._journal.check_owner()  # reading all rows may have taken long
             self._check_stored(entries)
-        try:
-            self._storage.create(filenames.INDEX, data)
-        except ChangedError as error:
-            found = get_or_none(self._storage, filenames.INDEX)
-            if found is None or found.data != data:  # another attempt at the same job may have finished it
-                hint = "another program has written a dataset here meanwhile: remove one, or write to another URL"
-                raise restated(error, hint=hint) from None
+        hint = "another program has written a dataset here meanwhile: remove one, or write to another URL"
+        put_over(self._storage, filenames.INDEX, data, etag=None, hint=hint, or_same=True)
         self._journal.remove()
         if self._overwriting is not None:
             self._overwriting.commit([self._overwriting.done(0, self._samples)])

@@ -233,7 +233,7 @@ def test_an_unknown_scheme_raises_naming_the_known() -> None:
 def test_this_disk_is_not_on_a_network(tmp_path: Path) -> None:
     assert not network_file_system(tmp_path / "absent")
     assert not network_file_system("/proc")
-    assert not as_another_user(lambda: network_file_system("/proc/1/root/x"))  # a link that it may not read
+    assert not as_another_user(lambda: network_file_system("/proc/1/cwd/x"))  # a link that it may not read
 
 
 def test_puts_beside_deletes_of_the_last_file_of_a_folder_succeed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mdsx.base.process import most_descriptors, most_leases
 from mdsx.base.sizes import format_size
 from mdsx.base.system import fcntl, network_file_system, resource
 from mdsx.checks.doctor.finding import Finding, ok, problem, refusal, warning
-from mdsx.storage.cache import SHARDS, failure
+from mdsx.storage.cache import SHARDS, failure, nearest
 
 _SHARE = 0.8  # of the free space: what a cache without a limit may use
 _UNKNOWN_NEED = 10**9  # bytes, if no dataset is known
@@ -53,7 +53,7 @@ def check_machine(directory: Path | None, *, limit: int | None, needed: int | No
 
 def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
     """Return whether the directory can be written."""
-    place = _existing(directory)
+    place = nearest(directory)
     try:
         if not place.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
@@ -142,9 +142,4 @@ def _space(directory: Path) -> tuple[int, int]:
         for path in directory.glob(SHARDS):
             with suppress(OSError):  # evicted meanwhile
                 held += path.stat().st_size
-    return shutil.disk_usage(_existing(directory)).free, held
-
-
-def _existing(directory: Path) -> Path:
-    """Return the directory, or its nearest parent that exists."""
-    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
+    return shutil.disk_usage(nearest(directory)).free, held

@@ -92,8 +92,9 @@ class _Arrays:
         for start, stop in zip(*spans, strict=True):
             size = 10 + int.from_bytes(data[start + 8 : start + 10], "little")  # of a header of version 1.0
             head = data[start : min(start + size, stop)]
-            found = self._known.get(head) or self._parse(head, data[start:stop])
-            if found[1] != stop - start or (self._bools and not _are_bools(data[start + found[0] : stop])):
+            known = self._known.get(head)
+            found = known or self._parse(head, data[start:stop])  # which checks the items, too
+            if found[1] != stop - start or (known and self._bools and not _are_bools(data[start + found[0] : stop])):
                 raise ValueError
             skipped.append(found[0])
             inline.append(found[2])

@@ -16,7 +16,7 @@ from mdsx.storage.cache import filenames
 from mdsx.storage.cache.announced import Announced, Announcement
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
-from mdsx.storage.cache.directory import directory_of, failure
+from mdsx.storage.cache.directory import directory_of, failure, nearest
 from mdsx.storage.cache.eviction import Evictor, Needs, ShardNames, ShardNeeds
 from mdsx.storage.cache.filenames import SHARDS
 from mdsx.storage.cache.files import Cached, Write, held
@@ -47,6 +47,7 @@ __all__ = [
     "filenames",
     "fingerprints_of",
     "held",
+    "nearest",
     "prune",
 ]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from mdsx.base.process import exhausted
 from mdsx.base.warn import warn
-from mdsx.errors import ForbiddenError, MdsxError, MissingError, TransportError, UsageError, shown
-from mdsx.storage import expanded
+from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+from mdsx.storage import absolute, expanded
 from mdsx.storage.cache import filenames
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -34,16 +34,7 @@ def directory_of(given: str | os.PathLike[str] | None) -> Path:
     """Return the path of the cache that a user names; None means `$MDSX_CACHE`, or else `~/.cache/mdsx`."""
     if given is None:
         given = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
-    try:
-        path = os.path.abspath(expanded(os.fspath(given)))
-        if b"\0" in os.fsencode(path):
-            raise UsageError("a path may not have zero bytes", found=shown(path))
-        return Path(path)
-    except UnicodeEncodeError:
-        raise UsageError("the path is not text that a file's name can have", found=shown(given)) from None
-    except FileNotFoundError:
-        hint = "change to a directory that exists, or give an absolute path"
-        raise MissingError("the working directory does not exist any more", file=str(given), hint=hint) from None
+    return absolute(expanded(os.fspath(given)))
 
 
 def make_folder(path: Path) -> None:
@@ -129,7 +120,7 @@ def entries(directory: str | Path) -> list[os.DirEntry[str]]:
 def disk_size(directory: Path) -> int:
     """Return the bytes of the disk of `directory`, which need not exist; a huge number if the file system is no
     disk."""
-    return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
+    return shutil.disk_usage(nearest(directory)).total or _UNKNOWN_SIZE
 
 
 def bypass(directory: Path, error: OSError, *, limited: bool, costs: bool = True) -> None:
@@ -169,7 +160,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
                 file=file,
                 hint=f"{_OWN}; each user needs one, unless its owner lets others read it (chmod -R a+rX)",
             )
-        above = _nearest(directory)
+        above = nearest(directory)
         if above == directory:
             owner = _owner(directory)
             return ForbiddenError(f"the cache is read-only ({error.strerror}); it belongs to {owner}", file=file)
@@ -177,7 +168,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
             f"the cache cannot be made: {above} belongs to {_owner(above)} ({error.strerror})", file=file, hint=_OWN
         )
     if isinstance(error, FileNotFoundError):
-        above = _nearest(directory)
+        above = nearest(directory)
         return ForbiddenError(f"the cache cannot be made in {above} ({error.strerror})", file=file, hint=_OWN)
     if error.errno == errno.ENAMETOOLONG:
         return UsageError("the cache's path is too long", file=file, hint=_OWN)
@@ -193,7 +184,7 @@ def failure(directory: Path, error: OSError) -> MdsxError:
     return TransportError(f"the cache failed: {error.strerror or error}", file=file, hint=_OWN)
 
 
-def _nearest(directory: Path) -> Path:
+def nearest(directory: Path) -> Path:
     """Return the directory, or its nearest existing parent."""
     return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 

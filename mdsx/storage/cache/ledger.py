@@ -37,7 +37,7 @@ class Ledger:
     """The accounting of the cache in `directory`, which is made if missing, accessible only to its owner."""
 
     def __init__(self, directory: Path, *, known: bool = False) -> None:
-        """`known`: whether this job has used the cache before."""
+        """`known`: whether this job has used the cache before, maybe in another process."""
         self._directory = directory
         self._known = known
         self._gone = False  # whether the directory could not be made again
@@ -64,7 +64,7 @@ class Ledger:
                 if (tries := tries + 1) < _TRIES and not self._gone:
                     time.sleep(_LONGEST_PAUSE)
                     continue
-                if isinstance(error, UsageError) and not self._known:
+                if isinstance(error, UsageError) and not (self._known or self._registered):
                     raise
                 self._gone = True
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self._directory)) from error
@@ -122,7 +122,6 @@ class Ledger:
         else:
             name = filenames.limit(limit, default=False)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
-        self._known = True
         weakref.finalize(self, self._registered.release)
         self._registered.lock(fcntl.LOCK_SH)  # no wait: others only try to lock it, with our lock held
 

@@ -123,11 +123,7 @@ def finish(storage: Storage, record: ExportRecord) -> None:
     found, data = get_or_none(storage, RECORD), encode_record(replace(record, finished=True))
     if _withdraw_files(storage, record, found):
         raise ChangedError("the export's record was replaced", file=file_of(storage, RECORD), hint=hint)
-    try:
-        put_over(storage, RECORD, data, etag=None if found is None else found.etag, hint=hint)
-    except ChangedError:
-        if (now := get_or_none(storage, RECORD)) is None or now.data != data:  # else the same export ran twice
-            raise
+    put_over(storage, RECORD, data, etag=None if found is None else found.etag, hint=hint, or_same=True)
 
 
 def _withdraw_files(storage: Storage, record: ExportRecord, found: Piece | None) -> bool:

@@ -4,8 +4,7 @@
 - New files have unused numbers. When all are complete, the record is replaced, but only if it has not changed since the
   beginning. Then the old files are removed.
 - Meanwhile, `_mdsx-export.next.json` names the files to remove at the end, and the new ones. A token tells it from that
-  of another export. After a kill, the next
-  export with `overwrite=True` learns from it which other files it may remove.
+  of another export. After a kill, the next export with `overwrite=True` learns from it which other files it may remove.
 """
 
 from __future__ import annotations

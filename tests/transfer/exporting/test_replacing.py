@@ -13,7 +13,7 @@ import pytest
 import mdsx
 from mdsx.storage import Storage, open_storage
 from mdsx.transfer.exporting import replacing
-from mdsx.transfer.exporting.record import decode_record, names_in
+from mdsx.transfer.exporting.record import ExportRecord, decode_record, names_in
 from tests.conftest import Often
 from tests.writer.jobs import DieAt, contents, killed, start_job
 
@@ -111,20 +111,27 @@ def test_a_kill_leaves_the_old_export_or_the_new_one(datasets: tuple[Path, Path]
         assert len(list(out.iterdir())) == 1 + 4
 
 
+def begun_meanwhile(monkeypatch: pytest.MonkeyPatch, url: Path | str, record: ExportRecord) -> list[Any]:
+    """Let another replacement begin once the next one has listed the folder. It is appended to the returned list."""
+    others = list[Any]()
+
+    def meanwhile(storage: Storage) -> Any:
+        monkeypatch.undo()
+        others.append(replacing.Replacing.begin(open_storage(url), record))
+        return names_in(storage)
+
+    monkeypatch.setattr(replacing, "names_in", meanwhile)
+    return others
+
+
 def test_of_two_exports_that_begin_together_one_is_refused(
     datasets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both would give their files the same numbers."""
     old, new, out = *datasets, tmp_path / "out"
     exported(old, out)
-    record, others = decode_record((out / "_mdsx-export.json").read_bytes(), "record"), list[Any]()
-
-    def meanwhile(storage: Storage) -> Any:
-        monkeypatch.undo()
-        others.append(replacing.Replacing.begin(open_storage(out), record))
-        return names_in(storage)
-
-    monkeypatch.setattr(replacing, "names_in", meanwhile)
+    record = decode_record((out / "_mdsx-export.json").read_bytes(), "record")
+    others = begun_meanwhile(monkeypatch, out, record)
     with pytest.raises(mdsx.ChangedError, match="another export to this folder began just now"):
         exported(new, out, overwrite=True)
     assert ids(out) == list(range(25))
@@ -168,14 +175,8 @@ def test_of_two_exports_to_an_object_store_that_begin_together_one_is_refused(
     exported(old, s3_url)
     storage = open_storage(s3_url)
     before = {entry.key: storage.get(entry.key).data for entry in storage.list()}
-    record, others = decode_record(storage.get("_mdsx-export.json").data, "record"), list[Any]()
-
-    def meanwhile(storage: Storage) -> Any:
-        monkeypatch.undo()
-        others.append(replacing.Replacing.begin(open_storage(s3_url), record))
-        return names_in(storage)
-
-    monkeypatch.setattr(replacing, "names_in", meanwhile)
+    record = decode_record(storage.get("_mdsx-export.json").data, "record")
+    others = begun_meanwhile(monkeypatch, s3_url, record)
     with pytest.raises(mdsx.ChangedError, match="another export to this folder began just now"):
         exported(old, s3_url, overwrite=True)
     others[0].withdraw()
